@@ -1,0 +1,111 @@
+# Every target makes its own .venv and builds what changed; `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .stamps
+ARGS ?=
+# Seconds that the demo runs; empty means until Ctrl-C. Always written $(SECONDS): the shell has a variable of that name.
+SECONDS ?=
+
+COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd')
+# The Spark tests need Java 17; everything else runs without Java.
+SPARK_TESTS := $(wildcard tests/spark)
+JAVA_MAJOR := $(shell java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p;T;q')
+JAVA_17 := $(shell [ "$(JAVA_MAJOR)" -ge 17 ] 2>/dev/null && echo yes)
+SPARK := $(if $(and $(SPARK_TESTS),$(JAVA_17)),$(STAMPS)/spark)
+
+# $(call check,PYTHON EXPRESSION,REMEDY): one line that says what is missing and how to get it.
+check = $(PYTHON) -c 'import os, shlex, shutil, sys, sysconfig; sys.exit(0 if ($(1)) else 1)' 2>/dev/null \
+	|| { echo "make: $(2)" >&2; exit 1; }
+# $(call install,WHAT): pip with one dot a package; the whole output stays in a log and is shown if it fails.
+install = $(BIN)/python -m pip install --progress-bar off $(1) 2>&1 | tee $(STAMPS)/install.txt \
+	| while read -r word _; do case "$$word" in Collecting|Building|Installing) printf . ;; esac; done \
+	&& echo || { echo; tail -n 25 $(STAMPS)/install.txt >&2; exit 1; }
+
+.PHONY: help
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: demo
+demo: $(STAMPS)/build ## three nodes, 1,000 variables and a live table; SECONDS=20 ends by itself
+	@$(BIN)/chappe demo $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
+.PHONY: test
+test: $(STAMPS)/build $(SPARK) ## the whole test suite; ARGS="-k wire" selects
+	@$(if $(JAVA_17),,echo "make: no Java 17 or newer: the Spark extra is left out (sudo apt install openjdk-17-jre-headless)")
+	@$(BIN)/python -m pytest --results $(STAMPS)/results.json $(ARGS)
+
+.PHONY: lint
+lint: $(STAMPS)/build ## ruff, mypy --strict, import-linter, cython-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/lint-imports
+	$(if $(COMPILED),$(BIN)/cython-lint src)
+
+.PHONY: bench
+bench: $(STAMPS)/build ## every benchmark beside its targets; ARGS=--quick for a look
+	@$(BIN)/chappe bench all $(ARGS)
+
+.PHONY: spec
+spec: $(STAMPS)/build ## the rows of the specification, their tests and the last results
+	@$(BIN)/python -m tests.spec $(ARGS)
+
+.PHONY: docs
+docs: $(STAMPS)/venv ## the documentation, in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+
+.PHONY: peers
+peers: ## apt: the servers of benchmarks and interop tests (for CI; needs root)
+	@command -v apt-get >/dev/null || { echo "make: peers needs apt; install nats-server, mosquitto and redis-server by hand" >&2; exit 1; }
+	@set -x; root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	$$root apt-get update -qq; \
+	DEBIAN_FRONTEND=noninteractive $$root apt-get install -qq -y --no-install-recommends \
+		nats-server mosquitto redis-server clang iproute2 >/dev/null; \
+	version=$$(clang -dumpversion | cut -d. -f1); \
+	DEBIAN_FRONTEND=noninteractive $$root apt-get install -qq -y --no-install-recommends libclang-rt-$$version-dev >/dev/null
+
+.PHONY: build
+build: $(STAMPS)/build ## compile the Cython modules in place
+
+.PHONY: clean
+clean: ## remove what make made
+	rm -rf $(VENV) $(STAMPS) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src -name '*.so' -delete
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+	find src -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
+
+.PHONY: checks
+checks:
+	@$(call check,sys.version_info >= (3 , 11),Chappe needs Python 3.11 or newer: sudo apt install python3 python3-venv python3-dev (or: make PYTHON=python3.12 ...))
+	@$(call check,__import__("venv") and __import__("ensurepip"),the venv module of Python is missing: sudo apt install python3-venv)
+	@$(call check,shutil.which(shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]),there is no C compiler: sudo apt install gcc)
+	@$(call check,os.path.exists(os.path.join(sysconfig.get_path("include") , "Python.h")),Python.h is missing: sudo apt install python3-dev)
+
+$(BIN)/python: | checks
+	@echo "make: creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The editable install also compiles, without isolation, so that its modules are those the later builds keep up to date.
+$(STAMPS)/venv: pyproject.toml | checks $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@printf 'make: installing into $(VENV), a few minutes the first time '
+	@$(call install,'setuptools>=77' 'cython>=3.1')
+	@printf 'make: building '
+	@$(call install,--no-build-isolation -e '.[dev]')
+	@touch $@
+
+$(STAMPS)/build: $(STAMPS)/venv setup.py $(COMPILED) | checks
+	@$(if $(COMPILED),echo "make: compiling what changed")
+	@$(if $(COMPILED),$(BIN)/python setup.py -q build_ext --inplace)
+	@touch $@
+
+$(STAMPS)/spark: pyproject.toml $(STAMPS)/venv
+	@printf 'make: installing the Spark extra '
+	@$(call install,--no-build-isolation -e '.[spark]')
+	@touch $@

@@ -1,0 +1,114 @@
+"""What holds for every test: uvloop, the specification marker, the leak check, and no skips where all is required."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.spec.rows import load_rows
+from tests.support import leaks
+
+TESTS = Path(__file__).parent
+MARKED_FOLDERS = ("integration", "interop", "spark", "browser")
+CHECKED_FOLDERS = ("integration", "interop")
+OUTCOMES = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--results", type=Path, help="write the outcome of each test there, for `make spec`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[OUTCOMES] = {}
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rows = load_rows()
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in MARKED_FOLDERS:
+            item.add_marker(folder)
+        for marker in item.iter_markers("spec"):
+            unknown = [row for row in marker.args if row not in rows]
+            if unknown or not marker.args:
+                raise pytest.UsageError(f"{item.nodeid}: no such row of the specification: {unknown or 'none named'}")
+        exempt = item.get_closest_marker("may_leak")
+        if exempt is not None and not (exempt.args and isinstance(exempt.args[0], str)):
+            raise pytest.UsageError(f"{item.nodeid}: may_leak needs a reason")
+        if folder in CHECKED_FOLDERS and exempt is None and isinstance(item, pytest.Function):
+            # First in, last out: what fixtures of the test close is closed before anything is counted.
+            wanted = ["leaves_nothing_open"]
+            if inspect.iscoroutinefunction(item.function):
+                wanted.append("leaves_no_task")
+            item.fixturenames[:0] = wanted
+
+
+@pytest.fixture
+def leaves_nothing_open() -> Iterator[None]:
+    """Fails a test that leaves a socket or a child process of its own behind."""
+    open_sockets, running = leaks.sockets(), leaks.children()
+    yield
+    left = leaks.left(leaks.children, running) + leaks.left(leaks.sockets, open_sockets)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left))
+
+
+@pytest.fixture
+async def leaves_no_task() -> AsyncIterator[None]:
+    """Fails a test that leaves an asyncio task running."""
+    before = leaks.tasks()
+    yield
+    left = await leaks.tasks_left(before)
+    if left:
+        pytest.fail("tasks left running: " + "; ".join(left))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _refuse_skip(report)
+    outcomes = item.config.stash[OUTCOMES]
+    if report.when == "call" or report.outcome != "passed":
+        # A failing teardown must not be hidden by the call that passed before it.
+        if outcomes.get(item.nodeid) != "failed":
+            outcomes[item.nodeid] = report.outcome
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if os.environ.get("CHAPPE_REQUIRE_ALL") == "1":
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{reason}\nCHAPPE_REQUIRE_ALL=1: every test must run here"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path: Path | None = session.config.getoption("--results")
+    if path is not None and not session.config.getoption("collectonly"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(session.config.stash[OUTCOMES], indent=0, sort_keys=True))

@@ -1,0 +1,1 @@
+"""The rows of the specification and which tests demonstrate them."""
