@@ -1,0 +1,117 @@
+from collections.abc import Callable
+from typing import Literal
+
+from chappe.engine._stack import Stack
+from chappe.engine._status import StatusTable
+from chappe.engine._topics import TopicTable
+
+class Engine(Stack):
+    """Forwards frames between ports: bytes in, bytes out, no file descriptor, no clock, no asyncio."""
+
+    status: StatusTable
+    topics: TopicTable
+    allocations: int  # allocator calls since start, all tables and queues included
+
+    def __init__(
+        self,
+        *,
+        layout: Literal["close", "sparse"] = "sparse",
+        edge: bool = True,
+        max_topics: int = 1 << 20,
+        authorize: Callable[[int, str, bytes], bool] | None = None,
+    ) -> None:
+        """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message."""
+
+    # --- ports
+    def open_port(
+        self,
+        *,
+        peer: bool = False,
+        datagram: bool = False,
+        level: int = 0,
+        queue_bytes: int = 4 << 20,
+        max_frame: int = 1 << 20,
+        packing: int = 0,
+        conflate: bool = False,
+        retain: bool = False,
+        credit: int = 0,
+        loss: bool = True,
+        max_topics: int = 65536,
+        session: bytes = b"",
+        epoch: int = 1,
+        partner: int = -1,
+    ) -> int:
+        """A new port.
+
+        peer: a link to another node (issuers are mapped, repeats dropped by window); else a client's port: `session` and
+        `epoch` name the issuer of its events.
+        datagram: one STATUS/PROBE frame a datagram; packing defaults to 4 there. `partner` of a datagram port is the port of its
+        control connection: STATUS arriving on either counts as arriving on the control port, and STATUS for the control port leaves by
+        the datagram port.
+        retain: EVENT frames are kept until the other side's engine has them, and sent again after `resume_port`.
+        queue_bytes bounds each of the four classes. credit: window of EVENT bytes granted to a client (0 = no credits).
+        """
+    def close_port(self, port: int) -> None:
+        """Nothing is sent or accepted any more; queued bytes are dropped and counted (`closed`)."""
+    def free_port(self, port: int, limit: int = 10_000) -> bool:
+        """Remove its table entries and subscriptions in slices; True when the number is free again. Call until True."""
+    def park_port(self, port: int) -> None:
+        """Its connection was lost but the port stays: what is retained waits; a half-received frame is forgotten."""
+    def resume_port(self, port: int, fresh: bool) -> None:
+        """A new connection carries the port: retained frames are sent again; `fresh`: the other side knows no definitions."""
+    def ports(self) -> list[int]: ...
+
+    # --- bytes
+    def feed(self, port: int, data: bytes | bytearray | memoryview) -> None:
+        """Every frame in the bytes, whole or cut anywhere. ProtocolError closes the port for input and touches no other."""
+    def feed_datagram(self, port: int, data: bytes | bytearray | memoryview) -> None:
+        """One datagram's frame; a bad one is counted and dropped (False), never fatal."""
+    def peek(self, port: int) -> memoryview:
+        """The next contiguous bytes to write (empty if none); valid until `consumed` or the next feed."""
+    def consumed(self, port: int, count: int) -> None: ...
+    def peek_datagrams(self, port: int, limit: int = 64) -> list[bytes]: ...
+    def consumed_datagrams(self, port: int, count: int) -> None: ...
+    def dirty(self) -> list[int]:
+        """Ports that got something to send since the last call."""
+    def pending(self, port: int) -> int:
+        """Bytes queued and not yet written, all classes."""
+    def unacknowledged(self, port: int) -> int:
+        """Bytes written or queued that the other side's engine has not confirmed (retain ports)."""
+
+    # --- control and probes
+    def send(self, port: int, frame: bytes, priority: int = 0) -> bool:
+        """Queue one whole frame (CONTROL, PROBE …) in that class 0..3; False if the queue is full."""
+    def take_control(self) -> list[tuple[int, bytes]]:
+        """CONTROL payloads that arrived, with their ports, in order. PARCEL frames come by take_parcels."""
+    def take_parcels(self) -> list[tuple[int, bytes]]: ...
+    def take_echoes(self) -> list[tuple[int, int, int, int]]:
+        """(port, token, sender's clock, mono_ns at arrival) of ECHO frames with token != 0 that were not the engine's own."""
+    def heartbeat(self, port: int) -> bool:
+        """Queue a heartbeat PROBE (token 0)."""
+    def last_heard(self, port: int) -> int:
+        """mono_ns of the last byte that arrived."""
+
+    # --- rates and credits
+    def limit_rate(self, port: int, events_per_s: float, burst: int) -> None:
+        """Token bucket over EVENT frames and STATUS records of a client port; 0 = no limit."""
+    def throttled_ns(self, port: int) -> int:
+        """How long the caller should stop reading this client port (0 = go on)."""
+    def grant(self, port: int) -> None:
+        """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
+
+    # --- subscriptions that touch queues
+    def watch(self, port: int, variable: int, path: int, intervals: list[int], priorities: list[int], modes: int) -> int:
+        """status.setup_path, and the last value goes to that port at once."""
+    def publish_status(self, port: int, records: bytes) -> None:
+        """Records made by the node itself, as if they had arrived on that permitted input."""
+
+    # --- counters
+    def port_counters(self, port: int) -> dict[str, int]:
+        """Exact: in/out bytes, frames, status, events; filtered, conflated, and drops by reason (`drop_queue_full` …)."""
+    def counters(self) -> dict[str, int]:
+        """Sums over all ports, ever."""
+    def address_drops(self, limit: int = 0) -> list[tuple[str, int | str, str, int]]:
+        """Exact drops by address: (`variable` or `topic`, id or name, reason, count), largest first."""
+    def pair_drops(self, limit: int = 100) -> list[tuple[int, str, int | str, str, int]]:
+        """A top list only: (port, kind, address, reason, count)."""
+    def memory_bytes(self) -> int: ...

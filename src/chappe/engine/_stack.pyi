@@ -1,0 +1,4 @@
+class Stack:
+    mono_ns: int
+    wall_ns: int
+    def clock(self, mono_ns: int, wall_ns: int) -> None: ...

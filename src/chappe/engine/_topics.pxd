@@ -1,0 +1,96 @@
+"""The topic table: numbers for topics, and for each number the ports that get its messages."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from chappe.engine._topics_hash cimport Hash, Meter, Store
+from chappe.engine._topics_trie cimport Trie
+
+
+cdef struct GroupRef:            # one queue group that matches the topic
+    uint32_t pair                # number of the (topic, group) pair: deliveries to the group carry it
+    uint32_t group               # group number; its round-robin cursor is cursors[group]
+    int n                        # members
+    uint32_t* ports              # their ports, sorted, unique
+    int nback                    # members that asked for backpressure
+    uint32_t* back               # their ports, a sorted subset of ports
+
+
+cdef struct Route:               # one block of memory; never changed once made
+    int n                        # plain subscribers
+    uint32_t* ports              # sorted, unique
+    int nback                    # plain subscribers that asked for backpressure
+    uint32_t* back               # their ports, a sorted subset of ports
+    int ngroups
+    GroupRef* groups             # by group number
+    uint32_t refs                # topics that hold it
+    uint32_t hash                # of words
+    uint32_t number              # in the table's store of routes
+    uint32_t nwords
+    uint32_t* words              # everything above as one array: the content that equal routes share
+
+
+cdef struct Topic:
+    Route* route                 # valid only while stamp == table.stamp
+    uint64_t stamp
+    uint32_t refs                # input aliases, routes (of a pair) and other holders of this number
+    uint32_t group               # 0, or the group number if this number is a (topic, group) pair
+    unsigned char* name
+    uint32_t link                # next in the list of free or of quarantined numbers
+    uint16_t length
+    uint8_t kind                 # 's', 'i' or 'l'
+    uint8_t state
+
+
+cdef struct Group:
+    unsigned char* name
+    uint32_t size
+    uint32_t refs                # subscriptions and pairs
+    uint32_t members             # subscriptions
+
+
+# 0 if the bytes may be published to as a topic of that kind, else a number for `fault_reason`.
+cdef int published_fault(const unsigned char* key, Py_ssize_t size, int kind) noexcept nogil
+cdef str fault_reason(int fault, object shown)
+
+
+cdef class TopicTable:
+    cdef Topic* topics           # by number, from 1; may move when intern or resolve makes a number
+    cdef public uint64_t stamp   # changes with every change of subscriptions
+    cdef uint32_t* cursors       # by group number
+    cdef public unsigned long long allocations   # calls of the allocator
+    cdef public unsigned long long overflows     # groups left out of a route because no number was free
+    cdef readonly uint32_t max_topics
+
+    # Recompute and remember the route of a number; never NULL. Valid until the next resolve or change.
+    cdef Route* resolve(self, uint32_t number) noexcept
+    # Number of a topic, made if needed, its refs unchanged; 0 if the table is full.
+    cdef uint32_t intern(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept
+
+    cdef Trie trie
+    cdef Meter meter
+    cdef uint64_t seed
+    cdef uint32_t capacity       # of topics
+    cdef uint32_t used           # highest number ever given, plus one
+    cdef uint32_t spare          # first free number
+    cdef uint32_t quarantine     # first quarantined number
+    cdef uint32_t plain          # numbers of topics in use, quarantined ones included
+    cdef uint32_t pairs          # numbers of pairs in use, quarantined ones included
+    cdef Hash topic_index
+    cdef Store routes            # of Route*
+    cdef Hash route_index
+    cdef Route* empty            # the route of a topic nobody wants
+    cdef Store groups_store      # of Group
+    cdef uint32_t cursor_room
+    cdef Hash group_index
+    cdef uint32_t* words         # scratch of resolve
+    cdef size_t words_room
+    cdef unsigned long long overflows_seen
+
+    cdef size_t _layout(self, uint32_t number) noexcept
+    cdef Route* _route(self, size_t nwords, int ngroups) noexcept
+    cdef void _drop_route(self, Route* route, bint quarantine) noexcept
+    cdef void _quarantine(self, uint32_t number) noexcept
+    cdef uint32_t _group(self, const unsigned char* name, uint32_t size) noexcept
+    cdef uint32_t _new_group(self, const unsigned char* name, uint32_t size) noexcept
+    cdef void _release_group(self, uint32_t group) noexcept
+    cdef int _check(self, uint32_t number) except -1

@@ -1,0 +1,43 @@
+"""What can go wrong, in one small hierarchy."""
+
+from __future__ import annotations
+
+
+class ChappeError(Exception):
+    """Base of all errors of this package; its text says what was wrong, where, and what to do."""
+
+
+class ConfigError(ChappeError):
+    """A configuration file or option is wrong: names file, key and reason."""
+
+
+class ProtocolError(ChappeError):
+    """The other side sent bytes that break the wire contract; its connection is closed."""
+
+    def __init__(self, reason: str, code: int = 0) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class VersionError(ProtocolError):
+    """The other side speaks another major version."""
+
+
+class RefusedError(ChappeError):
+    """The node refused a connection or request; the reason says which rule or limit."""
+
+
+class DeniedError(RefusedError):
+    """An access rule is missing: names the action, the address and the rule that would allow it."""
+
+
+class LinkError(ChappeError):
+    """A connection could not be made or was lost."""
+
+
+class QueueFullError(ChappeError):
+    """A bounded queue has no room."""
+
+
+class TimeoutExpired(ChappeError):
+    """An answer did not arrive in time."""

@@ -1,0 +1,284 @@
+"""Control messages: one msgspec struct a kind, tagged by `k`, unknown fields ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chappe.errors import ProtocolError
+
+MAJOR, MINOR = 1, 1
+CAPABILITIES = ("credit", "loss", "datagram")
+
+
+class Message(msgspec.Struct, tag_field="k", tag=lambda name: name, omit_defaults=True, kw_only=True):
+    """Anything in a CONTROL frame."""
+
+
+# --- handshake -------------------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """First frame of the connecting side."""
+
+    role: str  # "client" or "node"
+    name: str  # of the client or node, for people and rules
+    session: bytes  # 16 random bytes, kept over reconnections: the issuer of its events
+    epoch: int = 1  # raised when the same session restarts its sequence
+    token: str | None = None  # signed token; None when the certificate (or --dev) says who it is
+    capabilities: tuple[str, ...] = ()
+    heartbeat_ns: int = 1_000_000_000
+    minor: int = MINOR
+    conflate: bool = False  # client: newest value of a variable wins when this client is slow
+    flooded: bool = False  # client: wants every flooded variable
+    resume: bool = False  # a port of this session may still exist on the other side
+
+
+class Welcome(Message):
+    """The acceptor agrees."""
+
+    name: str  # of the node
+    session: bytes  # of the node: changes when it restarts
+    minor: int = MINOR
+    capabilities: tuple[str, ...] = ()
+    heartbeat_ns: int = 1_000_000_000
+    max_payload: int = 1_048_576
+    max_topics: int = 65_536
+    credit: int = 0  # bytes of EVENT frames the client may send now; 0 = unlimited
+    mode: int = 0
+    resumed: bool = False  # the port of this session was still there: topic and issuer numbers stay valid
+
+
+class Refused(Message):
+    """The connection ends; the reason is for a person."""
+
+    reason: str
+    code: str = "protocol"  # protocol, version, identity, limit, address, draining
+
+
+class Goodbye(Message):
+    """The node drains: connect elsewhere or again later; everything accepted is being delivered."""
+
+    reason: str = ""
+
+
+# --- requests of clients ---------------------------------------------------------------------------------------
+
+
+class Request(Message):
+    """Carries an id that the answer repeats."""
+
+    id: int
+
+
+class Done(Request):
+    """The request was carried out."""
+
+
+class Failed(Request):
+    """The request was not carried out and nothing changed."""
+
+    reason: str
+    code: str = "failed"  # denied, limit, exists, unknown, invalid, unsupported, stale
+
+
+class Register(Request):
+    """Publish a variable. The rate is a rational: `rate_num` events in `rate_den` nanoseconds; 0/1 for alerts."""
+
+    publisher: str
+    variable: str
+    type: str = "float"  # int, float, bool, bytes
+    rate_num: int = 0
+    rate_den: int = 1
+    priority: int = 3
+    options: int = 0  # option blocks of each record
+
+
+class Registered(Request):
+    variable_id: int
+
+
+class Withdraw(Request):
+    variable_id: int
+
+
+class Watch(Request):
+    """Subscribe to a variable at an interval (0 = every event), in the modes of the bit mask."""
+
+    publisher: str
+    variable: str
+    interval_ns: int = 0
+    priority: int = 3
+    modes: int = 0xFFFF
+    wait_ns: int = 0  # a variable that is not known yet: how long the node keeps the request before `Failed`
+
+
+class Watching(Request):
+    variable_id: int
+    type: str
+    rate_num: int
+    rate_den: int
+    every: int  # one of how many published events this subscription gets
+    options: int = 0
+
+
+class Unwatch(Request):
+    variable_id: int
+
+
+class Subscribe(Request):
+    """Subscribe to a topic pattern; `kind` is `s`, `i` or `l` as in TOPIC frames; numbers as decimal text."""
+
+    pattern: str
+    kind: str = "s"
+    group: str = ""
+    backpressure: bool = False
+
+
+class Unsubscribe(Request):
+    pattern: str
+    kind: str = "s"
+    group: str = ""
+
+
+class List(Request):
+    """What exists: variables, topics, publishers, types, links, clients, counters."""
+
+    what: str
+    limit: int = 1000
+
+
+class Listing(Request):
+    rows: tuple[dict[str, Any], ...]
+    total: int
+
+
+class OpenDatagram(Request):
+    """Ask for a UDP data link beside this connection."""
+
+
+class DatagramOpened(Request):
+    port: int
+    link: int  # session number in each datagram, both directions
+    key: bytes  # 16 bytes, for this link alone
+
+
+# --- between nodes ---------------------------------------------------------------------------------------------
+
+
+class Announce(Message):
+    """Variables that the sender will forward on this link."""
+
+    variables: tuple["Variable", ...]
+
+
+class Variable(msgspec.Struct, array_like=True):
+    variable_id: int
+    publisher: str
+    variable: str
+    type: str
+    rate_num: int
+    rate_den: int
+    priority: int
+    options: int
+
+
+class Retract(Message):
+    """Variables that the sender no longer forwards."""
+
+    variable_ids: tuple[int, ...]
+
+
+# --- table commands: brokers drive routers ---------------------------------------------------------------------
+
+
+class Command(Request):
+    """Idempotent by (epoch, command); a router refuses an epoch below the highest it has seen."""
+
+    epoch: int
+    command: int
+
+
+class SetVariable(Command):
+    """Create a table entry or change its publishing rate in place (GS-073)."""
+
+    variable_id: int
+    rate_num: int
+    rate_den: int
+    inputs: tuple[str, ...] = ()  # names of the links permitted as inputs; existing ones are kept if empty
+
+
+class DropVariable(Command):
+    variable_id: int
+
+
+class SetupPath(Command):
+    """Add or replace a path; `intervals_ns` has one entry (all modes) or 16."""
+
+    variable_id: int
+    link: str  # name of the outgoing link
+    path: int
+    intervals_ns: tuple[int, ...]
+    priorities: tuple[int, ...] = (3,)
+    modes: int = 0xFFFF
+
+
+class TerminatePath(Command):
+    variable_id: int
+    path: int
+
+
+class SetFlooding(Command):
+    variable_id: int
+    level: int
+    modes: int = 0xFFFF
+
+
+class ClearFlooding(Command):
+    variable_id: int
+    modes: int = 0xFFFF
+
+
+class PrepareMode(Command):
+    """Build the temporary table (paths valid in both modes, old intervals) and use it."""
+
+    mode: int
+
+
+class SetMode(Command):
+    mode: int
+
+
+KINDS: dict[str, type[Message]] = {
+    kind.__name__: kind
+    for kind in (
+        Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
+        Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, SetVariable,
+        DropVariable, SetupPath, TerminatePath, SetFlooding, ClearFlooding, PrepareMode, SetMode,
+    )
+}  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_kind = msgspec.msgpack.Decoder(type("_Kind", (msgspec.Struct,), {"__annotations__": {"k": str}}))
+_decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in KINDS.items()}
+
+
+def encode(message: Message) -> bytes:
+    """The payload of a CONTROL frame."""
+    return _encoder.encode(message)
+
+
+def decode(payload: bytes | memoryview) -> Message:
+    """The message in a CONTROL payload; ProtocolError names an unknown kind or the field that is wrong."""
+    try:
+        kind = _kind.decode(payload).k  # type: ignore[attr-defined]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"control message is not readable: {error}") from None
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise ProtocolError(f"unknown control message {kind[:64]!r}")
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"control message {kind}: {error}") from None
