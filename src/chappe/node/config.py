@@ -1,152 +1,33 @@
-"""The configuration of a node: one frozen tree, read once from one TOML file."""
+"""Reads the one TOML file of a node into one frozen tree; every error names file, key and reason."""
 
 from __future__ import annotations
 
 import re
-import zlib
 from pathlib import Path
-from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
 
 from chappe.errors import ConfigError
-from chappe.security.config import Rule, Tls, Tokens
+from chappe.node.checks import problems
+from chappe.node.sections import Config
 
-Port = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]*$")]
-Seconds = Annotated[float, Meta(ge=0, le=86_400)]
-Bytes = Annotated[int, Meta(ge=0, le=1 << 34)]
-Count = Annotated[int, Meta(ge=0, le=1 << 30)]
-Priority = Annotated[int, Meta(ge=0, le=6)]
-Mode = Annotated[int, Meta(ge=0, le=15)]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file; a key that is not listed is an error."""
-
-
-class NodeSection(Section, frozen=True):
-    """Who this node is."""
-
-    name: Port = "node"
-    leaf: Annotated[int, Meta(ge=0, le=1023)] | None = None  # id space of its variables; None: from its name
-    layout: Literal["close", "sparse"] = "sparse"
-    mode: Mode = 0
-    data: str = ""  # folder for the audit log; empty: nothing is kept on disk
-    drain_timeout_s: Seconds = 10.0
-    away_s: Seconds = 60.0  # how long a variable or an unlisted peer is remembered after its connection was lost
-
-
-class Listen(Section, frozen=True):
-    """An address this node listens on."""
-
-    url: str
-    roles: tuple[Literal["client", "node"], ...] = ("client", "node")
-    backlog: Annotated[int, Meta(ge=1, le=65_535)] = 4096
-    send_buffer: Bytes = 0  # of the socket; 0 leaves it to the kernel
-    receive_buffer: Bytes = 0
-
-
-class Peer(Section, frozen=True):
-    """A link to another node. Without a url the other side connects."""
-
-    name: Port
-    url: str = ""
-    data: Literal["stream", "udp"] = "stream"  # what carries STATUS; the control connection is always a stream
-    level: Annotated[int, Meta(ge=0, le=255)] = 0  # a flooded variable of that level or above uses this link
-    queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 8 << 20  # of each of the four classes
-    packing: Annotated[int, Meta(ge=0, le=65_535)] = 0  # status records a frame; 0: 4 on datagrams, no limit on streams
-    send_buffer: Bytes = 0
-    receive_buffer: Bytes = 0
-    heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 0.5
-    reconnect_min_s: Annotated[float, Meta(ge=0.01, le=60)] = 0.05
-    reconnect_max_s: Annotated[float, Meta(ge=0.01, le=600)] = 1.0
-
-
-class Route(Section, frozen=True, rename={"to": "to"}):
-    """A static path: variables that match go to these peers, until brokers set paths by control messages."""
-
-    variables: str  # pattern over `publisher/variable`, with + and #
-    to: Annotated[tuple[Port, ...], Meta(min_length=1)]
-    interval_ms: Annotated[float, Meta(ge=0)] = 0.0  # 0: every event
-    priority: Priority = 3
-    modes: tuple[Mode, ...] = tuple(range(16))
-
-
-class TopicRoute(Section, frozen=True):
-    """Events whose topic matches go to these peers."""
-
-    pattern: str
-    to: Annotated[tuple[Port, ...], Meta(min_length=1)]
-
-
-class Limits(Section, frozen=True):
-    """What one node, and one client of it, may use."""
-
-    connections: Count = 16_384  # of clients and peers together, half-open ones included
-    per_identity: Count = 0  # connections of one identity; 0: no limit
-    rate: Annotated[float, Meta(ge=0)] = 0.0  # EVENT frames and STATUS records a second of one client; 0: no limit
-    burst: Count = 0  # how many may come at once; 0: one second's worth
-    payload: Annotated[int, Meta(ge=1024, le=16_777_215)] = 1 << 20  # of one frame
-    subscriptions: Count = 100_000  # topics and watched variables of one client
-    variables: Count = 1_000_000  # registered by one client
-    topics: Annotated[int, Meta(ge=1, le=1 << 24)] = 65_536  # numbers a link may define
-    queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 4 << 20  # of each of the four classes of one client
-    credit: Bytes = 8 << 20  # EVENT bytes a client may have under way; 0: no credits
-    handshake_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
-    heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 1.0  # to clients
-    idle_s: Seconds = 0.0  # a client that sends nothing but heartbeats for so long is closed; 0: never
-
-
-class Metrics(Section, frozen=True):
-    """Where /metrics, /health and /ready are served."""
-
-    address: str = ""  # host:port; empty: nowhere
-
-
-class Log(Section, frozen=True):
-    """What is logged, and how it looks."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
-
-
-class Config(Section, frozen=True):
-    """Everything a node is told."""
-
-    node: NodeSection = NodeSection()
-    listen: tuple[Listen, ...] = ()
-    peer: tuple[Peer, ...] = ()
-    path: tuple[Route, ...] = ()
-    topic_route: tuple[TopicRoute, ...] = ()
-    limits: Limits = Limits()
-    tls: Tls | None = None
-    tokens: Tokens | None = None
-    rule: tuple[Rule, ...] = ()
-    metrics: Metrics = Metrics()
-    log: Log = Log()
-
-    @property
-    def leaf(self) -> int:
-        """The leaf of the ids issued here; from the name where the file gives none, so that a mesh has several."""
-        return zlib.crc32(self.node.name.encode()) % 1024 if self.node.leaf is None else self.node.leaf
-
+__all__ = ["Config", "check", "load", "parse"]
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
 
 
-def parse(text: str, source: str = "configuration") -> Config:
-    """The tree of a TOML text; ConfigError says `source: key: reason`."""
+def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
+    """The tree of a TOML text, its paths relative to `base`; ConfigError says `source: key: reason`."""
     try:
         config = msgspec.toml.decode(text, type=Config)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(source, str(error))) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
-    from chappe.node.checks import problems
-
-    for problem in problems(config):
-        raise ConfigError(f"{source}: {problem}")
+    config = _resolved(config, base)
+    found = problems(config)
+    if found:
+        raise ConfigError("\n".join(f"{source}: {problem}" for problem in found))
     return config
 
 
@@ -157,7 +38,25 @@ def load(path: str | Path) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    return parse(text, str(path))
+    return parse(text, str(path), Path(path).parent)
+
+
+def check(path: str | Path, dev: bool = False) -> Config:
+    """What `chappe node --check FILE` does: the tree, or a ConfigError with one line for each thing that is wrong."""
+    config = load(path)
+    found = problems(config, dev=dev, files=True)
+    if found:
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in found))
+    return config
+
+
+def _resolved(config: Config, base: Path) -> Config:
+    return msgspec.structs.replace(
+        config,
+        tls=config.tls and config.tls.resolved(base),
+        tokens=config.tokens and config.tokens.resolved(base),
+        audit=config.audit and config.audit.resolved(base),
+    )
 
 
 def _explain(source: str, message: str) -> str:

@@ -1,0 +1,115 @@
+"""What a configuration must satisfy beyond the types of its keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from chappe.errors import ConfigError
+from chappe.node.addresses import is_loopback, parse_endpoint, parse_url
+from chappe.node.sections import Config
+from chappe.security.patterns import Pattern, PatternError
+from chappe.security.rules import check_rule
+
+
+def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
+    """One line `key: reason` for each thing that is wrong; `files` also looks whether named files can be read."""
+    found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config)]
+    if files:
+        found += _files(config)
+    return found
+
+
+def _addresses(config: Config, dev: bool) -> Iterator[str]:
+    places = [(f"listen[{at}].url", entry.url, True) for at, entry in enumerate(config.listen)]
+    places += [(f"peer[{at}].url", peer.url, False) for at, peer in enumerate(config.peer) if peer.url]
+    seen: dict[str, str] = {}
+    for key, url, listening in places:
+        try:
+            address = parse_url(url)
+        except ValueError as error:
+            yield f"{key}: {error}"
+            continue
+        if listening and address.port and seen.setdefault(f"{address.scheme}:{address.host}:{address.port}", key) != key:
+            yield f"{key}: the same address is used before"
+        if not listening and address.scheme == "udp":
+            yield f"{key}: a peer is reached by tcp, tls or unix; write data = \"udp\" for datagrams beside it"
+        if dev and not address.local:
+            yield f"{key}: --dev has no authentication and serves loopback only; {address.host} is not loopback"
+        elif address.scheme == "tcp" and not address.local:
+            yield f"{key}: plain tcp is for loopback only; use tls:// for {address.host}"
+        if address.scheme == "tls" and config.tls is None:
+            yield f"{key}: tls:// needs a [tls] section with ca, cert and key"
+    if config.metrics.address:
+        try:
+            host, _ = parse_endpoint(config.metrics.address)
+        except ValueError as error:
+            yield f"metrics.address: {error}"
+        else:
+            if dev and not is_loopback(host):
+                yield f"metrics.address: --dev serves loopback only; {host} is not loopback"
+
+
+def _peers(config: Config) -> Iterator[str]:
+    seen: set[str] = set()
+    for at, peer in enumerate(config.peer):
+        if peer.name == config.node.name:
+            yield f"peer[{at}].name: {peer.name!r} is this node itself"
+        if peer.name in seen:
+            yield f"peer[{at}].name: {peer.name!r} is used twice"
+        seen.add(peer.name)
+        if peer.reconnect_min_s > peer.reconnect_max_s:
+            yield f"peer[{at}].reconnect_min_s: is above reconnect_max_s ({peer.reconnect_max_s})"
+
+
+def _references(config: Config) -> Iterator[str]:
+    known = {peer.name for peer in config.peer}
+    lists = [(f"path[{at}].to", route.to) for at, route in enumerate(config.path)]
+    lists += [(f"topic_route[{at}].to", topics.to) for at, topics in enumerate(config.topic_route)]
+    for key, names in lists:
+        for name in names:
+            if name not in known:
+                listed = ", ".join(sorted(known)) or "none"
+                yield f"{key}: there is no [[peer]] named {name!r} (peers: {listed})"
+
+
+def _patterns(config: Config) -> Iterator[str]:
+    keys = [(f"path[{at}].variables", route.variables) for at, route in enumerate(config.path)]
+    keys += [(f"topic_route[{at}].pattern", topics.pattern) for at, topics in enumerate(config.topic_route)]
+    for key, pattern in keys:
+        try:
+            Pattern.address(pattern)
+        except PatternError as error:
+            yield f"{key}: {error}"
+    for at, route in enumerate(config.path):
+        if not route.modes:
+            yield f"path[{at}].modes: is empty; leave the key out for all modes"
+    for at, rule in enumerate(config.rule):
+        try:
+            check_rule(rule, f"rule[{at}]")
+        except ConfigError as error:
+            yield str(error)
+
+
+def _consistency(config: Config) -> Iterator[str]:
+    if config.limits.credit and config.limits.credit < 2 * config.limits.payload:
+        yield f"limits.credit: must hold two frames of limits.payload ({2 * config.limits.payload} bytes), or be 0"
+    if config.tls is not None and not config.tls.cert:
+        yield "tls.cert: a node needs a certificate; make one with `chappe cert node NAME`"
+    if config.limits.queue_bytes < config.limits.payload:
+        yield f"limits.queue_bytes: must hold a frame of limits.payload ({config.limits.payload} bytes)"
+
+
+def _files(config: Config) -> Iterator[str]:
+    named: list[tuple[str, str]] = []
+    if config.tls is not None:
+        named += [(f"tls.{key}", getattr(config.tls, key)) for key in ("ca", "cert", "key", "crl")]
+    if config.tokens is not None:
+        named += [(f"tokens.keys[{at}]", key) for at, key in enumerate(config.tokens.keys)]
+        named.append(("tokens.revoked", config.tokens.revoked))
+    for key, path in named:
+        if path and not os.access(path, os.R_OK):
+            yield f"{key}: {path} cannot be read"
+    if config.audit is not None and not Path(config.audit.path).parent.is_dir():
+        yield f"audit.path: {Path(config.audit.path).parent} is no folder; create it"
