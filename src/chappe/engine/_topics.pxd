@@ -48,11 +48,6 @@ cdef struct Group:
     uint32_t members             # subscriptions
 
 
-# 0 if the bytes may be published to as a topic of that kind, else a number for `fault_reason`.
-cdef int published_fault(const unsigned char* key, Py_ssize_t size, int kind) noexcept nogil
-cdef str fault_reason(int fault, object shown)
-
-
 cdef class TopicTable:
     cdef Topic* topics           # by number, from 1; may move when intern or resolve makes a number
     cdef public uint64_t stamp   # changes with every change of subscriptions
@@ -86,11 +81,16 @@ cdef class TopicTable:
     cdef size_t words_room
     cdef unsigned long long overflows_seen
 
-    cdef size_t _layout(self, uint32_t number) noexcept
+    cdef uint32_t _new_topic(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h) noexcept
+    cdef size_t _layout(self, uint32_t number, int* ngroups) noexcept
     cdef Route* _route(self, size_t nwords, int ngroups) noexcept
+    cdef void _point(self, Route* route) noexcept
     cdef void _drop_route(self, Route* route, bint quarantine) noexcept
     cdef void _quarantine(self, uint32_t number) noexcept
     cdef uint32_t _group(self, const unsigned char* name, uint32_t size) noexcept
     cdef uint32_t _new_group(self, const unsigned char* name, uint32_t size) noexcept
-    cdef void _release_group(self, uint32_t group) noexcept
+    cdef void _release_group(self, uint32_t number) noexcept
+    cdef void _free_group(self, uint32_t number) noexcept
+    cdef str _group_name(self, uint32_t number)
+    cdef void _remove(self, uint32_t sub) noexcept
     cdef int _check(self, uint32_t number) except -1

@@ -85,8 +85,9 @@ cdef struct Hash:                # open addressing, linear probing, no tombstone
     uint32_t used
 
 
-cdef inline int hash_init(Hash* table) noexcept nogil:
+cdef inline int hash_init(Hash* table, Meter* meter) noexcept nogil:
     table.slots = <Slot*>calloc(16, sizeof(Slot))
+    meter.bytes += charged(16 * sizeof(Slot))
     table.mask = 15
     table.used = 0
     return 0 if table.slots != NULL else -1
@@ -160,7 +161,8 @@ cdef struct Store:               # items numbered from 1; freed numbers are chai
     uint32_t spare               # first freed number
 
 
-cdef inline int store_init(Store* store, uint32_t size) noexcept nogil:
+cdef inline int store_init(Store* store, Meter* meter, uint32_t size) noexcept nogil:
+    meter.bytes += charged(8 * <size_t>size)
     store.size = size
     store.capacity = 8
     store.used = 1

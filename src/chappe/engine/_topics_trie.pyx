@@ -1,0 +1,450 @@
+"""The subscriptions of a topic table: add, remove and match in a trie of levels.
+
+Nodes have no maps of their own: one hash table finds (parent, level), so that a million nodes with one child each
+cost no more than one node with a million. Subscriptions are in two chains, of their node and of their port, so
+that a removal never searches. Three roots keep string, integer and long topics apart.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy, memset
+
+from chappe.engine._topics_hash cimport (
+    Slot,
+    give_bytes,
+    hash_bytes,
+    hash_drop,
+    hash_init,
+    hash_pair,
+    hash_put,
+    hash_reserve,
+    resize_bytes,
+    store_give,
+    store_init,
+    store_take,
+    take_bytes,
+)
+from chappe.engine._topics_names cimport INTEGER, LONG, MAX_BYTES, MAX_LEVELS, STRING
+
+cdef enum:
+    PLUS = 1                     # the levels '+' and '#' are made first and never freed
+    HASH = 2
+    ROOTS = 3                    # nodes 1, 2 and 3: string, integer, long
+    FEW = 48                     # up to here insertion sort is quicker than eight histograms
+
+
+cdef inline uint32_t _root(int kind) noexcept nogil:
+    return 1 if kind == STRING else 2 if kind == INTEGER else 3
+
+
+cdef inline Py_ssize_t _end(const unsigned char* key, Py_ssize_t at, Py_ssize_t size, int kind) noexcept nogil:
+    """Where the level that begins at `at` ends; a number is one level whatever its bytes."""
+    if kind != STRING:
+        return size
+    while at < size and key[at] != c'/':
+        at += 1
+    return at
+
+
+cdef uint64_t* _sorted(uint64_t* keys, uint64_t* spare, uint32_t n) noexcept nogil:
+    """The keys in order, in one of the two arrays: linear in n, and without calling the allocator as qsort may."""
+    cdef uint32_t counts[8][256]
+    cdef uint64_t key
+    cdef uint64_t* swap
+    cdef uint32_t i, j, digit, total, here
+    if n <= FEW:
+        for i in range(1, n):
+            key = keys[i]
+            j = i
+            while j and keys[j - 1] > key:
+                keys[j] = keys[j - 1]
+                j -= 1
+            keys[j] = key
+        return keys
+    memset(counts, 0, sizeof(counts))
+    for i in range(n):
+        key = keys[i]
+        for digit in range(8):
+            counts[digit][(key >> (8 * digit)) & 255] += 1
+    for digit in range(8):
+        if counts[digit][(keys[0] >> (8 * digit)) & 255] == n:
+            continue
+        total = 0
+        for i in range(256):
+            here = counts[digit][i]
+            counts[digit][i] = total
+            total += here
+        for i in range(n):
+            key = keys[i]
+            j = (key >> (8 * digit)) & 255
+            spare[counts[digit][j]] = key
+            counts[digit][j] += 1
+        swap = keys
+        keys = spare
+        spare = swap
+    return keys
+
+
+cdef class Trie:
+    """All subscriptions of one table; the table owns the meter and outlives its trie."""
+
+    cdef int open(self, Meter* meter, uint64_t seed) except -1:
+        cdef uint32_t i
+        cdef Node* root
+        self.meter = meter
+        self.seed = seed
+        if (
+            store_init(&self.levels, meter, sizeof(Level)) or store_init(&self.nodes, meter, sizeof(Node))
+            or store_init(&self.subs, meter, sizeof(Sub)) or store_init(&self.chains, meter, sizeof(Chain))
+            or hash_init(&self.level_index, meter) or hash_init(&self.child_index, meter)
+            or hash_init(&self.sub_index, meter) or hash_init(&self.port_index, meter)
+        ):
+            raise MemoryError("no memory for an empty topic table")
+        for i in range(ROOTS):
+            root = <Node*>self.nodes.items + store_take(&self.nodes, meter)
+            memset(root, 0, sizeof(Node))
+        if not self._new_level(b"+", 1) or not self._new_level(b"#", 1):
+            raise MemoryError("no memory for an empty topic table")
+        (<Level*>self.levels.items + PLUS).refs = 1
+        (<Level*>self.levels.items + HASH).refs = 1
+        return 0
+
+    def __dealloc__(self):
+        cdef Slot* slots = self.level_index.slots
+        cdef uint32_t i
+        if slots != NULL:
+            for i in range(self.level_index.mask + 1):
+                if slots[i].value:
+                    free((<Level*>self.levels.items + slots[i].value).text)
+        free(self.levels.items)
+        free(self.nodes.items)
+        free(self.subs.items)
+        free(self.chains.items)
+        free(self.level_index.slots)
+        free(self.child_index.slots)
+        free(self.sub_index.slots)
+        free(self.port_index.slots)
+        free(self.found if self.found < self.spare else self.spare)
+
+    cdef int add(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, bint back) noexcept:
+        cdef uint32_t node = self._walk(key, size, kind, True)
+        cdef uint32_t mark = group * 2 + back
+        cdef uint32_t number
+        cdef Sub* sub
+        if not node:
+            return -1
+        number = self._sub(node, port, group)
+        if number:
+            sub = <Sub*>self.subs.items + number
+            if sub.mark == mark:
+                return UNCHANGED
+            sub.mark = mark
+            return UPDATED
+        if self._link(node, port, mark) < 0:
+            self._prune(node)
+            return -1
+        return ADDED
+
+    cdef uint32_t find(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept:
+        cdef uint32_t node = self._walk(key, size, kind, False)
+        return self._sub(node, port, group) if node else 0
+
+    cdef void remove(self, uint32_t number) noexcept:
+        cdef Sub* subs = <Sub*>self.subs.items
+        cdef Sub sub = subs[number]
+        cdef uint32_t at = self.chain(sub.port)
+        cdef Chain* chain = <Chain*>self.chains.items + at
+        if sub.before:
+            subs[sub.before].after = sub.after
+        else:
+            (<Node*>self.nodes.items + sub.node).head = sub.after
+        if sub.after:
+            subs[sub.after].before = sub.before
+        if sub.port_before:
+            subs[sub.port_before].port_after = sub.port_after
+        else:
+            chain.head = sub.port_after
+        if sub.port_after:
+            subs[sub.port_after].port_before = sub.port_before
+        chain.count -= 1
+        if chain.count == 0:
+            hash_drop(&self.port_index, self.meter, hash_pair(self.seed, sub.port, 0), at)
+            store_give(&self.chains, at)
+        hash_drop(
+            &self.sub_index, self.meter, hash_pair(self.seed, sub.port, hash_pair(self.seed, sub.node, sub.mark >> 1)), number
+        )
+        store_give(&self.subs, number)
+        self.count -= 1
+        self._prune(sub.node)
+
+    cdef uint32_t chain(self, uint32_t port) noexcept:
+        cdef uint32_t h = hash_pair(self.seed, port, 0)
+        cdef uint32_t at = h & self.port_index.mask
+        cdef Slot* slots = self.port_index.slots
+        while slots[at].value:
+            self.meter.steps += 1
+            if slots[at].hash == h and (<Chain*>self.chains.items + slots[at].value).port == port:
+                return slots[at].value
+            at = (at + 1) & self.port_index.mask
+        return 0
+
+    cdef int match(self, const unsigned char* key, Py_ssize_t size, int kind) noexcept:
+        cdef uint32_t levels[MAX_LEVELS]
+        cdef uint32_t nodes[MAX_LEVELS + 2]       # depth first: one brother waits a level, at most
+        cdef int depths[MAX_LEVELS + 2]
+        cdef int waiting = 1, count = 0, depth
+        cdef uint32_t node, child
+        cdef Py_ssize_t at = 0, end
+        cdef uint64_t* ordered
+        self.nfound = 0
+        while at < size:
+            if count == MAX_LEVELS:
+                return 0
+            end = _end(key, at, size, kind)
+            levels[count] = self._level(key + at, <uint32_t>(end - at))
+            count += 1
+            at = end + 1
+        nodes[0] = _root(kind)
+        depths[0] = 0
+        while waiting:
+            waiting -= 1
+            node = nodes[waiting]
+            depth = depths[waiting]
+            self.meter.steps += 1
+            if kind == STRING:
+                child = self._child(node, HASH)
+                if child and self._collect(child) < 0:
+                    return -1
+            if depth == count:
+                if self._collect(node) < 0:
+                    return -1
+                continue
+            if kind == STRING:
+                child = self._child(node, PLUS)
+                if child:
+                    nodes[waiting] = child
+                    depths[waiting] = depth + 1
+                    waiting += 1
+            child = self._child(node, levels[depth]) if levels[depth] else 0
+            if child:
+                nodes[waiting] = child
+                depths[waiting] = depth + 1
+                waiting += 1
+        if self.nfound > 1:
+            ordered = _sorted(self.found, self.spare, self.nfound)
+            if ordered != self.found:
+                self.spare = self.found
+                self.found = ordered
+        return 0
+
+    cdef tuple described(self, uint32_t number):
+        """(key, kind, group number, backpressure) of a subscription."""
+        cdef Sub* sub = <Sub*>self.subs.items + number
+        cdef Node* nodes = <Node*>self.nodes.items
+        cdef uint32_t node = sub.node
+        cdef Level* level
+        cdef list parts = []
+        while node > ROOTS:
+            level = <Level*>self.levels.items + nodes[node].level
+            parts.append(<bytes>(<char*>level.text)[:level.size])
+            node = nodes[node].parent
+        parts.reverse()
+        return b"/".join(parts), "sil"[node - 1], sub.mark >> 1, bool(sub.mark & 1)
+
+    cdef uint32_t _level(self, const unsigned char* text, uint32_t size) noexcept:
+        cdef uint32_t h = hash_bytes(self.seed, text, size)
+        cdef uint32_t at = h & self.level_index.mask
+        cdef Slot* slots = self.level_index.slots
+        cdef Level* level
+        while slots[at].value:
+            self.meter.steps += 1
+            if slots[at].hash == h:
+                level = <Level*>self.levels.items + slots[at].value
+                if level.size == size and memcmp(level.text, text, size) == 0:
+                    return slots[at].value
+            at = (at + 1) & self.level_index.mask
+        return 0
+
+    cdef uint32_t _new_level(self, const unsigned char* text, uint32_t size) noexcept:
+        cdef uint32_t number
+        cdef Level* level
+        cdef unsigned char* copy
+        if hash_reserve(&self.level_index, self.meter) < 0:
+            return 0
+        copy = <unsigned char*>take_bytes(self.meter, size)
+        if copy == NULL:
+            return 0
+        number = store_take(&self.levels, self.meter)
+        if not number:
+            give_bytes(self.meter, copy, size)
+            return 0
+        memcpy(copy, text, size)
+        level = <Level*>self.levels.items + number
+        level.text = copy
+        level.size = size
+        level.refs = 0
+        hash_put(&self.level_index, self.meter, hash_bytes(self.seed, text, size), number)
+        return number
+
+    cdef uint32_t _child(self, uint32_t parent, uint32_t level) noexcept:
+        cdef uint32_t h = hash_pair(self.seed, parent, level)
+        cdef uint32_t at = h & self.child_index.mask
+        cdef Slot* slots = self.child_index.slots
+        cdef Node* node
+        while slots[at].value:
+            self.meter.steps += 1
+            if slots[at].hash == h:
+                node = <Node*>self.nodes.items + slots[at].value
+                if node.parent == parent and node.level == level:
+                    return slots[at].value
+            at = (at + 1) & self.child_index.mask
+        return 0
+
+    cdef uint32_t _new_child(self, uint32_t parent, const unsigned char* text, uint32_t size) noexcept:
+        cdef uint32_t level, number
+        cdef Node* node
+        if hash_reserve(&self.child_index, self.meter) < 0:
+            return 0
+        number = store_take(&self.nodes, self.meter)
+        if not number:
+            return 0
+        level = self._level(text, size)
+        if not level:
+            level = self._new_level(text, size)
+        if not level:
+            store_give(&self.nodes, number)
+            return 0
+        (<Level*>self.levels.items + level).refs += 1
+        node = <Node*>self.nodes.items + number
+        node.parent = parent
+        node.level = level
+        node.children = 0
+        node.head = 0
+        (<Node*>self.nodes.items + parent).children += 1
+        hash_put(&self.child_index, self.meter, hash_pair(self.seed, parent, level), number)
+        return number
+
+    cdef uint32_t _walk(self, const unsigned char* key, Py_ssize_t size, int kind, bint create) noexcept:
+        """The node of a pattern, 0 if there is none (or no memory to create it)."""
+        cdef uint32_t node = _root(kind)
+        cdef uint32_t level, child
+        cdef Py_ssize_t at = 0, end
+        while at < size:
+            end = _end(key, at, size, kind)
+            level = self._level(key + at, <uint32_t>(end - at))
+            child = self._child(node, level) if level else 0
+            if not child and create:
+                child = self._new_child(node, key + at, <uint32_t>(end - at))
+                if not child:
+                    self._prune(node)
+            if not child:
+                return 0
+            node = child
+            at = end + 1
+        return node
+
+    cdef void _prune(self, uint32_t number) noexcept:
+        """Free a node that leads to no subscription, and those above it that then lead to none."""
+        cdef Node* node
+        cdef Level* level
+        cdef uint32_t parent, text
+        while number > ROOTS:
+            node = <Node*>self.nodes.items + number
+            if node.head or node.children:
+                return
+            self.meter.steps += 1
+            parent = node.parent
+            text = node.level
+            level = <Level*>self.levels.items + text
+            hash_drop(&self.child_index, self.meter, hash_pair(self.seed, parent, text), number)
+            store_give(&self.nodes, number)
+            (<Node*>self.nodes.items + parent).children -= 1
+            level.refs -= 1
+            if level.refs == 0:
+                hash_drop(&self.level_index, self.meter, hash_bytes(self.seed, level.text, level.size), text)
+                give_bytes(self.meter, level.text, level.size)
+                store_give(&self.levels, text)
+            number = parent
+
+    cdef uint32_t _sub(self, uint32_t node, uint32_t port, uint32_t group) noexcept:
+        cdef uint32_t h = hash_pair(self.seed, port, hash_pair(self.seed, node, group))
+        cdef uint32_t at = h & self.sub_index.mask
+        cdef Slot* slots = self.sub_index.slots
+        cdef Sub* sub
+        while slots[at].value:
+            self.meter.steps += 1
+            if slots[at].hash == h:
+                sub = <Sub*>self.subs.items + slots[at].value
+                if sub.node == node and sub.port == port and sub.mark >> 1 == group:
+                    return slots[at].value
+            at = (at + 1) & self.sub_index.mask
+        return 0
+
+    cdef int _link(self, uint32_t node, uint32_t port, uint32_t mark) noexcept:
+        """Make a subscription and put it first in both chains."""
+        cdef uint32_t at = self.chain(port)
+        cdef uint32_t number
+        cdef Chain* chain
+        cdef Sub* subs
+        cdef Node* owner
+        if hash_reserve(&self.sub_index, self.meter) < 0 or hash_reserve(&self.port_index, self.meter) < 0:
+            return -1
+        number = store_take(&self.subs, self.meter)
+        if not number:
+            return -1
+        if not at:
+            at = store_take(&self.chains, self.meter)
+            if not at:
+                store_give(&self.subs, number)
+                return -1
+            chain = <Chain*>self.chains.items + at
+            chain.port = port
+            chain.head = 0
+            chain.count = 0
+            hash_put(&self.port_index, self.meter, hash_pair(self.seed, port, 0), at)
+        chain = <Chain*>self.chains.items + at
+        owner = <Node*>self.nodes.items + node
+        subs = <Sub*>self.subs.items
+        subs[number].node = node
+        subs[number].port = port
+        subs[number].mark = mark
+        subs[number].before = 0
+        subs[number].after = owner.head
+        subs[number].port_before = 0
+        subs[number].port_after = chain.head
+        if owner.head:
+            subs[owner.head].before = number
+        if chain.head:
+            subs[chain.head].port_before = number
+        owner.head = number
+        chain.head = number
+        chain.count += 1
+        self.count += 1
+        hash_put(&self.sub_index, self.meter, hash_pair(self.seed, port, hash_pair(self.seed, node, mark >> 1)), number)
+        return 0
+
+    cdef int _collect(self, uint32_t node) noexcept:
+        cdef uint32_t number = (<Node*>self.nodes.items + node).head
+        cdef uint32_t room
+        cdef uint64_t* block
+        cdef uint64_t* old
+        cdef Sub* sub
+        while number:
+            if self.nfound == self.room:
+                room = self.room * 2 if self.room else 64
+                block = <uint64_t*>take_bytes(self.meter, <size_t>room * 16)
+                if block == NULL:
+                    return -1
+                if self.room:
+                    memcpy(block, self.found, <size_t>self.room * 8)
+                    old = self.found if self.found < self.spare else self.spare
+                    give_bytes(self.meter, old, <size_t>self.room * 16)
+                self.found = block
+                self.spare = block + room
+                self.room = room
+            sub = <Sub*>self.subs.items + number
+            self.meter.steps += 1
+            self.found[self.nfound] = (<uint64_t>(sub.mark >> 1) << 33) | (<uint64_t>sub.port << 1) | (sub.mark & 1)
+            self.nfound += 1
+            number = sub.after
+        return 0
