@@ -85,10 +85,9 @@ def pytest_runtest_makereport(
     if report.skipped and not hasattr(report, "wasxfail"):
         _refuse_skip(report)
     outcomes = item.config.stash[OUTCOMES]
-    if report.when == "call" or report.outcome != "passed":
-        # A failing teardown must not be hidden by the call that passed before it.
-        if outcomes.get(item.nodeid) != "failed":
-            outcomes[item.nodeid] = report.outcome
+    # A failing teardown must not be hidden by the call that passed before it.
+    if (report.when == "call" or report.outcome != "passed") and outcomes.get(item.nodeid) != "failed":
+        outcomes[item.nodeid] = report.outcome
     return report
 
 

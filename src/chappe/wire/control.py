@@ -170,7 +170,7 @@ class DatagramOpened(Request):
 class Announce(Message):
     """Variables that the sender will forward on this link."""
 
-    variables: tuple["Variable", ...]
+    variables: tuple[Variable, ...]
 
 
 class Variable(msgspec.Struct, array_like=True):
@@ -259,8 +259,13 @@ KINDS: dict[str, type[Message]] = {
     )
 }  # fmt: skip
 
+
+class _Kind(msgspec.Struct):
+    k: str
+
+
 _encoder = msgspec.msgpack.Encoder()
-_kind = msgspec.msgpack.Decoder(type("_Kind", (msgspec.Struct,), {"__annotations__": {"k": str}}))
+_kind = msgspec.msgpack.Decoder(_Kind)
 _decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in KINDS.items()}
 
 
@@ -272,13 +277,13 @@ def encode(message: Message) -> bytes:
 def decode(payload: bytes | memoryview) -> Message:
     """The message in a CONTROL payload; ProtocolError names an unknown kind or the field that is wrong."""
     try:
-        kind = _kind.decode(payload).k  # type: ignore[attr-defined]
-    except (msgspec.MsgspecError, RecursionError) as error:
+        kind = _kind.decode(payload).k
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control message is not readable: {error}") from None
     decoder = _decoders.get(kind)
     if decoder is None:
         raise ProtocolError(f"unknown control message {kind[:64]!r}")
     try:
         return decoder.decode(payload)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"control message {kind}: {error}") from None

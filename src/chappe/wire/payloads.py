@@ -1,0 +1,173 @@
+"""What each kind of frame holds, as one typed object, and back to bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chappe.errors import ProtocolError
+from chappe.wire import control
+from chappe.wire.events import Event, Issuer, Topic
+from chappe.wire.frames import Cursor, Frame, Kind, unsigned
+from chappe.wire.status import Record, decode_status, encode_status
+
+PROBE_PADDING_LIMIT = 1400
+PARCEL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A run of records."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A question that the other engine answers with the same bytes; token 0 is a heartbeat."""
+
+    token: int
+    clock_ns: int
+    padding: bytes = b""
+
+    def encode(self) -> bytes:
+        """The payload of a PROBE or ECHO frame."""
+        if len(self.padding) > PROBE_PADDING_LIMIT:
+            raise ProtocolError(f"a probe is padded with at most {PROBE_PADDING_LIMIT} bytes, not {len(self.padding)}")
+        return unsigned(self.token, 8, "token") + unsigned(self.clock_ns, 8, "clock") + self.padding
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The answer to a probe."""
+
+    probe: Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What was dropped for this port since it opened."""
+
+    status: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Bytes of EVENT frames that the client may have sent on this connection, in total."""
+
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Bytes for a named destination, perhaps one fragment of several."""
+
+    destination: bytes
+    message: bytes
+    body: bytes = b""
+    flags: int = 0
+    hops_left: int = 0
+    trace: tuple[int, ...] = ()
+    fragment: int = 0
+    fragments: int = 1
+
+    def encode(self) -> bytes:
+        """The payload of a PARCEL frame."""
+        if len(self.message) != 16:
+            raise ProtocolError(f"the identifier of a message has 16 bytes, not {len(self.message)}")
+        return b"".join(
+            (
+                bytes((PARCEL_VERSION,)),
+                unsigned(self.flags, 1, "flags"),
+                unsigned(self.hops_left, 2, "hops left"),
+                unsigned(len(self.destination), 2, "length of the destination"),
+                self.destination,
+                unsigned(len(self.trace), 2, "number of trace entries"),
+                *(unsigned(entry, 8, "trace entry") for entry in self.trace),
+                unsigned(self.fragment, 4, "fragment index"),
+                unsigned(self.fragments, 4, "fragment count"),
+                self.message,
+                self.body,
+            )
+        )
+
+
+Payload = Status | Event | Topic | Issuer | Parcel | Probe | Echo | Loss | Credit | control.Message
+
+
+def decode_payload(frame: Frame) -> Payload:
+    """What the frame holds; ProtocolError says what is wrong with it and where."""
+    kind, payload = frame
+    cursor = Cursor(payload, kind.name)
+    match kind:
+        case Kind.STATUS:
+            return Status(tuple(decode_status(payload)))
+        case Kind.EVENT:
+            return Event.decode(payload)
+        case Kind.TOPIC:
+            return Topic.decode(payload)
+        case Kind.ISSUER:
+            return Issuer.decode(payload)
+        case Kind.PARCEL:
+            return _parcel(cursor)
+        case Kind.PROBE:
+            return _probe(cursor)
+        case Kind.ECHO:
+            return Echo(_probe(cursor))
+        case Kind.CONTROL:
+            return control.decode(payload)
+        case Kind.LOSS:
+            loss = Loss(cursor.unsigned(8, "status records"), cursor.unsigned(8, "events"))
+            cursor.finish()
+            return loss
+        case Kind.CREDIT:
+            credit = Credit(cursor.unsigned(8, "total"))
+            cursor.finish()
+            return credit
+
+
+def encode_payload(payload: Payload) -> Frame:
+    """The frame that holds this."""
+    match payload:
+        case Status(records):
+            return Frame(Kind.STATUS, encode_status(records))
+        case Event():
+            return Frame(Kind.EVENT, payload.encode())
+        case Topic():
+            return Frame(Kind.TOPIC, payload.encode())
+        case Issuer():
+            return Frame(Kind.ISSUER, payload.encode())
+        case Parcel():
+            return Frame(Kind.PARCEL, payload.encode())
+        case Probe():
+            return Frame(Kind.PROBE, payload.encode())
+        case Echo(probe):
+            return Frame(Kind.ECHO, probe.encode())
+        case Loss(status, events):
+            return Frame(Kind.LOSS, unsigned(status, 8, "status records") + unsigned(events, 8, "events"))
+        case Credit(total_bytes):
+            return Frame(Kind.CREDIT, unsigned(total_bytes, 8, "total"))
+        case control.Message():
+            return Frame(Kind.CONTROL, control.encode(payload))
+
+
+def _probe(cursor: Cursor) -> Probe:
+    probe = Probe(cursor.unsigned(8, "token"), cursor.unsigned(8, "clock"), cursor.rest())
+    if len(probe.padding) > PROBE_PADDING_LIMIT:
+        raise ProtocolError(f"a probe is padded with at most {PROBE_PADDING_LIMIT} bytes, not {len(probe.padding)}")
+    return probe
+
+
+def _parcel(cursor: Cursor) -> Parcel:
+    version = cursor.unsigned(1, "version")
+    if version != PARCEL_VERSION:
+        raise ProtocolError(f"PARCEL: header of version {version}, this side knows {PARCEL_VERSION}")
+    flags, hops_left = cursor.unsigned(1, "flags"), cursor.unsigned(2, "hops left")
+    destination = cursor.take(cursor.unsigned(2, "length of the destination"), "destination")
+    entries = cursor.unsigned(2, "number of trace entries")
+    raw = Cursor(cursor.take(8 * entries, "trace"), "PARCEL")
+    trace = tuple(raw.unsigned(8, "trace entry") for _ in range(entries))
+    fragment, fragments = cursor.unsigned(4, "fragment index"), cursor.unsigned(4, "fragment count")
+    return Parcel(
+        destination, cursor.take(16, "message identifier"), cursor.rest(), flags, hops_left, trace, fragment, fragments
+    )

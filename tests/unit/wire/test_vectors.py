@@ -1,0 +1,161 @@
+"""The frames of `tests/vectors/wire.json`, in both directions: another implementation can check itself against them.
+
+`python -m tests.unit.wire.test_vectors` prints the file anew; a difference is a change of the contract.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chappe.errors import ProtocolError
+from chappe.wire.control import Hello, Refused, Subscribe, Welcome
+from chappe.wire.dump import describe
+from chappe.wire.events import Event, Issuer, Topic, TopicName
+from chappe.wire.frames import PREAMBLE, FrameReader
+from chappe.wire.payloads import (
+    Credit,
+    Echo,
+    Loss,
+    Parcel,
+    Payload,
+    Probe,
+    Status,
+    decode_payload,
+    encode_payload,
+)
+from chappe.wire.status import record
+from tests.support.siphash import siphash128
+
+FILE = Path(__file__).parents[2] / "vectors" / "wire.json"
+CREATED = 1_700_000_000_033_333_333
+SESSION = bytes(range(16))
+KEY = bytes(range(16, 32))
+
+FRAMES: dict[str, Payload] = {
+    "status float": Status((record(CREATED, 0x0040_0001, 59.98),)),
+    "status int": Status((record(CREATED, 0x0040_0002, -42),)),
+    "status bool": Status((record(CREATED, 0x0040_0003, True),)),
+    "status run of three": Status(tuple(record(CREATED + step, 7, step) for step in range(3))),
+    "status with option blocks": Status((record(CREATED, 8, bytes(range(1, 51))), record(CREATED, 9, 1))),
+    "event": Event(5, 1, b"hello"),
+    "event empty": Event(5, 2),
+    "event alert, durable, resent": Event(5, 3, b"!", issuer=0x010203, priority=0, durable=True, resent=True),
+    "event with extension": Event(
+        5, 4, b"body", created=CREATED, expires=CREATED + 1_000_000_000, reply=TopicName("reply/here"),
+        correlation=77, content_type="text/plain",
+        properties={"unit": "kV", "count": -3, "ratio": 0.5, "valid": True, "raw": b"\xff"},
+    ),
+    "event with an unknown tag": Event(5, 5, b"body", unknown=((200, b"later"),)),
+    "topic": Topic(5, TopicName("plant/a/voltage")),
+    "topic with group": Topic(6, TopicName("jobs/new", group="workers")),
+    "topic integer": Topic(7, TopicName(-5, "i")),
+    "topic long": Topic(8, TopicName(1 << 40, "l")),
+    "issuer": Issuer(0x010203, 2, SESSION),
+    "parcel": Parcel(b"fr/paris/louvre", SESSION, b"piece", hops_left=16, trace=(1, 2), fragment=1, fragments=3),
+    "probe": Probe(9, CREATED, b"\0" * 8),
+    "heartbeat": Probe(0, CREATED),
+    "echo": Echo(Probe(9, CREATED, b"\0" * 8)),
+    "loss": Loss(10, 20),
+    "credit": Credit(1 << 20),
+    "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
+    "welcome": Welcome(name="tower-1", session=SESSION, capabilities=("credit", "loss"), credit=65_536),
+    "refused": Refused(reason="version 2.0 is not 1.1", code="version"),
+    "subscribe": Subscribe(id=1, pattern="plant/+/voltage", group="workers"),
+}  # fmt: skip
+
+REFUSED = {
+    "unknown kind": "06000000",
+    "length above the default limit": "02100001",
+    "status without records": "01000000",
+    "status cut inside a record": "01000017" + "00" * 23,
+    "status with a lying option count": "01000018" + "00" * 11 + "0101" + "00" * 11,
+    "event cut inside its header": "0200000b" + "00" * 11,
+    "event of priority 7": "0200000c" + "0000000107" + "00" * 7,
+    "event with a reserved flag": "0200000c" + "0000000143" + "00" * 7,
+    "event extension past the end": "0200000e" + "000000010b" + "00" * 7 + "0001",
+    "topic with a wildcard": "12000009" + "000000017300" + b"a/+".hex(),
+    "topic with an empty level": "1200000a" + "000000017300" + b"a//b".hex(),
+    "topic of unknown type": "12000007" + "00000001710061",
+    "issuer of 25 bits": "22000018" + "01000000" + "00" * 20,
+    "parcel of version 2": "03000022" + "02" + "00" * 33,
+    "probe too short": "0400000f" + "00" * 15,
+    "loss too long": "15000011" + "00" * 17,
+    "control that is no map": "0500000101",
+}
+
+
+def build() -> dict[str, Any]:
+    """The content of the file."""
+    datagram = (3).to_bytes(4, "big") + (1).to_bytes(8, "big") + encode_payload(FRAMES["status float"]).encode()
+    return {
+        "version": "1.1",
+        "preamble": PREAMBLE.hex(),
+        "frames": [
+            {
+                "name": name,
+                "kind": encode_payload(payload).kind.name,
+                "frame": encode_payload(payload).encode().hex(),
+                "fields": describe(payload),
+            }
+            for name, payload in FRAMES.items()
+        ],
+        "refused": [{"name": name, "frame": frame} for name, frame in REFUSED.items()],
+        "datagram": {
+            "key": KEY.hex(),
+            "session": 3,
+            "sequence": 1,
+            "datagram": (datagram + siphash128(KEY, datagram)).hex(),
+        },
+    }
+
+
+STORED = json.loads(FILE.read_text()) if FILE.exists() else {"frames": [], "refused": [], "datagram": {}}
+
+
+def test_the_file_holds_what_the_codec_writes() -> None:
+    assert json.loads(json.dumps(build())) == STORED
+
+
+@pytest.mark.parametrize("vector", STORED["frames"], ids=lambda vector: vector["name"])
+def test_stored_frames_decode_to_their_fields_and_back(vector: dict[str, Any]) -> None:
+    raw = bytes.fromhex(vector["frame"])
+    frames = FrameReader().feed(raw)
+    assert len(frames) == 1
+    payload = decode_payload(frames[0])
+    assert payload == FRAMES[vector["name"]]
+    assert json.loads(json.dumps(describe(payload))) == vector["fields"]
+    assert encode_payload(payload).encode() == raw
+
+
+@pytest.mark.parametrize("vector", STORED["refused"], ids=lambda vector: vector["name"])
+def test_stored_bad_frames_are_refused(vector: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError):
+        [decode_payload(frame) for frame in FrameReader().feed(bytes.fromhex(vector["frame"]))]
+
+
+@pytest.mark.spec("MR-135")
+def test_the_header_of_an_event_carries_identifier_issuer_priority_and_expiry() -> None:
+    vectors = {vector["name"]: bytes.fromhex(vector["frame"]) for vector in STORED["frames"]}
+    alert = decode_payload(FrameReader().feed(vectors["event alert, durable, resent"])[0])
+    assert isinstance(alert, Event)
+    assert (alert.issuer, alert.sequence, alert.priority) == (0x010203, 3, 0)
+    extended = decode_payload(FrameReader().feed(vectors["event with extension"])[0])
+    assert isinstance(extended, Event)
+    assert extended.expires == CREATED + 1_000_000_000
+
+
+def test_the_tag_of_a_datagram_is_siphash_of_everything_before_it() -> None:
+    # The first vector of the reference implementation for 128 bits: key 00..0f, empty message.
+    assert siphash128(bytes(range(16)), b"").hex() == "a3817f04ba25a8e66df67214c7550293"
+    stored = STORED["datagram"]
+    raw = bytes.fromhex(stored["datagram"])
+    assert siphash128(bytes.fromhex(stored["key"]), raw[:-16]) == raw[-16:]
+    assert decode_payload(FrameReader().feed(raw[12:-16])[0]) == FRAMES["status float"]
+
+
+if __name__ == "__main__":
+    print(json.dumps(build(), indent=1, ensure_ascii=False))
