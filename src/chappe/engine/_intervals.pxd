@@ -14,7 +14,7 @@ cdef extern from *:
         return (int64_t)quotient;
     }
 
-    /* Whole periods in an interval of `wanted` nanoseconds, at least one; -1 if it does not fit 31 bits and one more. */
+    /* Whole periods in an interval of `wanted` nanoseconds, at least one; -1 if above 2**31. */
     static inline int64_t chappe_periods(int64_t wanted, int64_t num, int64_t den) {
         __int128 periods = ((__int128)wanted * num + num - 1) / den;
         if (num == 0 || wanted == 0 || periods < 1) return 1;

@@ -33,6 +33,7 @@ cdef class Interner:
     cdef Content* contents
     cdef uint32_t* buckets
     cdef uint32_t room, used, live, n_buckets, free_head
+    cdef int reserve(self) except -1
     cdef uint32_t find(self, const void* bytes, uint32_t size) noexcept
     cdef uint32_t intern(self, const void* bytes, uint32_t size) except 0
     cdef void retain(self, uint32_t index) noexcept

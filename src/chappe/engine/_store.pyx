@@ -136,7 +136,7 @@ cdef class Interner:
         if index:
             self.contents[index].refs += 1
             return index
-        self._reserve()
+        self.reserve()
         copy = <unsigned char*> take(self.meter, size)
         if copy == NULL:
             raise MemoryError("no memory for the status table")
@@ -189,7 +189,7 @@ cdef class Interner:
         self.free_head = index
         self.live -= 1
 
-    def _reserve(self):
+    cdef int reserve(self) except -1:
         cdef uint32_t room, i
         cdef void* moved
         if self.free_head == 0 and self.used >= self.room:
@@ -210,6 +210,7 @@ cdef class Interner:
             give(self.meter, self.buckets, self.n_buckets * sizeof(uint32_t))
             self.buckets = <uint32_t*> moved
             self.n_buckets = room
+        return 0
 
 
 cdef void _place(uint32_t* buckets, uint32_t n_buckets, uint64_t value, uint32_t index) noexcept:

@@ -1,0 +1,4 @@
+class EntryTable:
+    slot: int
+    allocations: int
+    def __init__(self, layout: str = "close", edge: bool = False) -> None: ...
