@@ -2,31 +2,10 @@
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-from chappe.engine._topics_hash cimport Hash, Meter, Store
+from chappe.engine._topics_groups cimport Groups
+from chappe.engine._topics_hash cimport Hash, Meter
+from chappe.engine._topics_routes cimport GroupRef, Route, Routes
 from chappe.engine._topics_trie cimport Trie
-
-
-cdef struct GroupRef:            # one queue group that matches the topic
-    uint32_t pair                # number of the (topic, group) pair: deliveries to the group carry it
-    uint32_t group               # group number; its round-robin cursor is cursors[group]
-    int n                        # members
-    uint32_t* ports              # their ports, sorted, unique
-    int nback                    # members that asked for backpressure
-    uint32_t* back               # their ports, a sorted subset of ports
-
-
-cdef struct Route:               # one block of memory; never changed once made
-    int n                        # plain subscribers
-    uint32_t* ports              # sorted, unique
-    int nback                    # plain subscribers that asked for backpressure
-    uint32_t* back               # their ports, a sorted subset of ports
-    int ngroups
-    GroupRef* groups             # by group number
-    uint32_t refs                # topics that hold it
-    uint32_t hash                # of words
-    uint32_t number              # in the table's store of routes
-    uint32_t nwords
-    uint32_t* words              # everything above as one array: the content that equal routes share
 
 
 cdef struct Topic:
@@ -39,13 +18,6 @@ cdef struct Topic:
     uint16_t length
     uint8_t kind                 # 's', 'i' or 'l'
     uint8_t state
-
-
-cdef struct Group:
-    unsigned char* name
-    uint32_t size
-    uint32_t refs                # subscriptions and pairs
-    uint32_t members             # subscriptions
 
 
 cdef class TopicTable:
@@ -61,36 +33,27 @@ cdef class TopicTable:
     # Number of a topic, made if needed, its refs unchanged; 0 if the table is full.
     cdef uint32_t intern(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept
 
-    cdef Trie trie
     cdef Meter meter
     cdef uint64_t seed
     cdef uint32_t capacity       # of topics
     cdef uint32_t used           # highest number ever given, plus one
     cdef uint32_t spare          # first free number
+    cdef uint32_t swept          # the number that sweep looked at last
     cdef uint32_t quarantine     # first quarantined number
     cdef uint32_t plain          # numbers of topics in use, quarantined ones included
     cdef uint32_t pairs          # numbers of pairs in use, quarantined ones included
     cdef Hash topic_index
-    cdef Store routes            # of Route*
-    cdef Hash route_index
+    cdef Trie trie               # the subscriptions
+    cdef Routes routes
     cdef Route* empty            # the route of a topic nobody wants
-    cdef Store groups_store      # of Group
-    cdef uint32_t cursor_room
-    cdef Hash group_index
-    cdef uint32_t* words         # scratch of resolve
-    cdef size_t words_room
+    cdef Groups group_table
     cdef unsigned long long overflows_seen
 
-    cdef uint32_t _new_topic(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h) noexcept
+    cdef uint32_t _new_topic(
+        self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h
+    ) noexcept
     cdef size_t _layout(self, uint32_t number, int* ngroups) noexcept
-    cdef Route* _route(self, size_t nwords, int ngroups) noexcept
-    cdef void _point(self, Route* route) noexcept
     cdef void _drop_route(self, Route* route, bint quarantine) noexcept
     cdef void _quarantine(self, uint32_t number) noexcept
-    cdef uint32_t _group(self, const unsigned char* name, uint32_t size) noexcept
-    cdef uint32_t _new_group(self, const unsigned char* name, uint32_t size) noexcept
-    cdef void _release_group(self, uint32_t number) noexcept
-    cdef void _free_group(self, uint32_t number) noexcept
-    cdef str _group_name(self, uint32_t number)
     cdef void _remove(self, uint32_t sub) noexcept
     cdef int _check(self, uint32_t number) except -1

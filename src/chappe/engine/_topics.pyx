@@ -1,8 +1,6 @@
 """The topic table: numbers for topics, and for each number the ports that get its messages (MR-134, NS-015 to NS-017).
 
-A route is computed from the trie once per topic and generation of subscriptions, then read from the topic's
-number. Equal routes are one object, found by content, so that the engine compares pointers to merge runs of
-messages. The content of a route with queue groups includes its pair numbers, which makes it one per topic.
+A route is computed from the trie once per topic and generation of subscriptions, then read at the topic's number.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -20,9 +18,6 @@ from chappe.engine._topics_hash cimport (
     hash_put,
     hash_reserve,
     resize_bytes,
-    store_give,
-    store_init,
-    store_take,
     take_bytes,
 )
 from chappe.engine._topics_names cimport MAX_BYTES
@@ -59,26 +54,20 @@ cdef class TopicTable:
         self.stamp = 1
         self.used = 1
         self.capacity = 8
-        self.cursor_room = 8
         self.topics = <Topic*>calloc(self.capacity, sizeof(Topic))
-        self.cursors = <uint32_t*>calloc(self.cursor_room, sizeof(uint32_t))
-        self.meter.bytes = charged(self.capacity * sizeof(Topic)) + charged(self.cursor_room * sizeof(uint32_t))
-        if (
-            self.topics == NULL or self.cursors == NULL or hash_init(&self.topic_index, &self.meter)
-            or hash_init(&self.route_index, &self.meter) or hash_init(&self.group_index, &self.meter)
-            or store_init(&self.routes, &self.meter, sizeof(Route*))
-            or store_init(&self.groups_store, &self.meter, sizeof(Group))
-        ):
+        self.meter.bytes = charged(self.capacity * sizeof(Topic))
+        if self.topics == NULL or hash_init(&self.topic_index, &self.meter):
             raise MemoryError("no memory for an empty topic table")
         self.trie = Trie()
         self.trie.open(&self.meter, self.seed)
-        self.words_room = 16
-        self.words = <uint32_t*>take_bytes(&self.meter, self.words_room * sizeof(uint32_t))
-        if self.words == NULL:
-            raise MemoryError("no memory for an empty topic table")
-        self.words[0] = 0
-        self.words[1] = 0
-        self.empty = self._route(2, 0)
+        self.group_table = Groups()
+        self.group_table.open(&self.meter, self.seed)
+        self.cursors = self.group_table.cursors
+        self.routes = Routes()
+        self.routes.open(&self.meter, self.seed)
+        self.routes.words[0] = 0
+        self.routes.words[1] = 0
+        self.empty = self.routes.find(2, 0)
         if self.empty == NULL:
             raise MemoryError("no memory for an empty topic table")
         self.empty.refs = 1
@@ -86,27 +75,11 @@ cdef class TopicTable:
 
     def __dealloc__(self):
         cdef uint32_t i
-        cdef Slot* slots = self.route_index.slots
-        if slots != NULL:
-            for i in range(self.route_index.mask + 1):
-                if slots[i].value:
-                    free((<Route**>self.routes.items)[slots[i].value])
-        slots = self.group_index.slots
-        if slots != NULL:
-            for i in range(self.group_index.mask + 1):
-                if slots[i].value:
-                    free((<Group*>self.groups_store.items + slots[i].value).name)
         if self.topics != NULL:
             for i in range(1, self.used):
                 free(self.topics[i].name)
         free(self.topics)
-        free(self.cursors)
-        free(self.words)
         free(self.topic_index.slots)
-        free(self.route_index.slots)
-        free(self.group_index.slots)
-        free(self.routes.items)
-        free(self.groups_store.items)
 
     # Topics and their numbers
 
@@ -127,7 +100,9 @@ cdef class TopicTable:
             at = (at + 1) & self.topic_index.mask
         return self._new_topic(key, size, kind, group, h)
 
-    cdef uint32_t _new_topic(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h) noexcept:
+    cdef uint32_t _new_topic(
+        self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h
+    ) noexcept:
         cdef uint32_t number, capacity
         cdef Topic* topic
         cdef void* block
@@ -165,7 +140,7 @@ cdef class TopicTable:
         topic.state = LIVE
         if group:
             self.pairs += 1
-            (<Group*>self.groups_store.items + group).refs += 1
+            self.group_table.hold(group)
         else:
             self.plain += 1
         hash_put(&self.topic_index, &self.meter, h, number)
@@ -176,7 +151,7 @@ cdef class TopicTable:
         cdef bytes key = encode_key(topic, kind)
         cdef uint32_t number = self.intern(key, len(key), ord(kind), 0)
         if not number:
-            raise RefusedError(f"no number left for topic {topic!r}: all {self.max_topics} are in use; raise max_topics")
+            raise RefusedError(f"topic {topic!r} gets no number: all {self.max_topics} are in use; raise max_topics")
         return number
 
     cdef int _check(self, uint32_t number) except -1:
@@ -201,19 +176,24 @@ cdef class TopicTable:
         cdef Topic* topic
         self._check(number)
         topic = self.topics + number
-        return chr(topic.kind), <bytes>(<char*>topic.name)[:topic.length], self._group_name(topic.group)
+        return chr(topic.kind), <bytes>(<char*>topic.name)[:topic.length], self.group_table.name(topic.group)
 
     def count(self) -> int:
         """How many topics and pairs are found by name."""
         return self.topic_index.used
 
-    def sweep(self) -> int:
-        """Quarantine every number without holders, so that its name gets a new number; returns how many."""
-        cdef uint32_t number
+    def sweep(self, uint32_t limit = 0) -> int:
+        """Quarantine numbers without holders, so that their names get new numbers; returns how many.
+
+        With a limit, look at that many numbers only and go on there next time.
+        """
         cdef uint32_t before = self.topic_index.used
-        for number in range(1, self.used):
-            if self.topics[number].state == LIVE and self.topics[number].refs == 0:
-                self._quarantine(number)
+        cdef uint32_t left = min(limit, self.used - 1) if limit else self.used - 1
+        while left:
+            left -= 1
+            self.swept = self.swept + 1 if self.swept + 1 < self.used else 1
+            if self.topics[self.swept].state == LIVE and self.topics[self.swept].refs == 0:
+                self._quarantine(self.swept)
         return before - self.topic_index.used
 
     cdef void _quarantine(self, uint32_t number) noexcept:
@@ -249,7 +229,7 @@ cdef class TopicTable:
                 give_bytes(&self.meter, topic.name, topic.length)
                 if topic.group:
                     self.pairs -= 1
-                    self._release_group(topic.group)
+                    self.group_table.release(topic.group)
                 else:
                     self.plain -= 1
                 memset(topic, 0, sizeof(Topic))
@@ -270,18 +250,19 @@ cdef class TopicTable:
         cdef Route* route
         cdef Route* old
         cdef size_t nwords
-        cdef int ngroups = 0
+        cdef int ngroups = 0, i
         if topic.group:
             route = self.empty
         else:
             if self.trie.match(topic.name, topic.length, topic.kind) < 0:
                 return self.empty
             nwords = self._layout(number, &ngroups)
-            if nwords == 0:
-                return self.empty
-            route = self._route(nwords, ngroups)
+            route = self.routes.find(nwords, ngroups) if nwords else NULL
             if route == NULL:
                 return self.empty
+            if route.refs == 0:
+                for i in range(ngroups):
+                    self.topics[route.groups[i].pair].refs += 1
         topic = self.topics + number
         old = topic.route
         route.refs += 1
@@ -297,16 +278,10 @@ cdef class TopicTable:
         cdef uint32_t nfound = self.trie.nfound
         cdef uint32_t i = 0, group, pair, n, nback, port
         cdef uint32_t* head
-        cdef size_t room = 2 + <size_t>nfound * 6
+        cdef Topic* topic
         cdef size_t at = 0, first
-        cdef void* block
-        if room > self.words_room:
-            room += room >> 1
-            block = resize_bytes(&self.meter, self.words, self.words_room * sizeof(uint32_t), room * sizeof(uint32_t))
-            if block == NULL:
-                return 0
-            self.words = <uint32_t*>block
-            self.words_room = room
+        if self.routes.reserve(2 + <size_t>nfound * 6) < 0:
+            return 0
         while True:
             group = <uint32_t>(found[i] >> 33) if i < nfound else 0
             if at == 0:
@@ -314,17 +289,18 @@ cdef class TopicTable:
             elif i == nfound:
                 return at
             else:
-                pair = self.intern(self.topics[number].name, self.topics[number].length, self.topics[number].kind, group)
+                topic = self.topics + number
+                pair = self.intern(topic.name, topic.length, topic.kind, group)
                 if not pair:
                     self.overflows += 1
                     while i < nfound and found[i] >> 33 == group:
                         i += 1
                     continue
-                self.words[at] = pair
-                self.words[at + 1] = group
+                self.routes.words[at] = pair
+                self.routes.words[at + 1] = group
                 at += 2
                 ngroups[0] += 1
-            head = self.words + at
+            head = self.routes.words + at
             first = i
             n = 0
             while i < nfound and found[i] >> 33 == group:
@@ -344,64 +320,6 @@ cdef class TopicTable:
             head[1] = nback
             at += 2 + n + nback
 
-    cdef Route* _route(self, size_t nwords, int ngroups) noexcept:
-        """The route whose content the scratch words are, made if there is none; NULL without memory."""
-        cdef size_t size = nwords * sizeof(uint32_t)
-        cdef uint32_t h = hash_bytes(self.seed, <unsigned char*>self.words, size)
-        cdef uint32_t at = h & self.route_index.mask
-        cdef Slot* slots = self.route_index.slots
-        cdef Route* route
-        cdef uint32_t number
-        while slots[at].value:
-            self.meter.steps += 1
-            if slots[at].hash == h:
-                route = (<Route**>self.routes.items)[slots[at].value]
-                if route.nwords == nwords and memcmp(route.words, self.words, size) == 0:
-                    return route
-            at = (at + 1) & self.route_index.mask
-        if hash_reserve(&self.route_index, &self.meter) < 0:
-            return NULL
-        number = store_take(&self.routes, &self.meter)
-        if not number:
-            return NULL
-        route = <Route*>take_bytes(&self.meter, sizeof(Route) + ngroups * sizeof(GroupRef) + size)
-        if route == NULL:
-            store_give(&self.routes, number)
-            return NULL
-        route.groups = <GroupRef*>(route + 1)
-        route.words = <uint32_t*>(route.groups + ngroups)
-        route.ngroups = ngroups
-        route.nwords = <uint32_t>nwords
-        route.refs = 0
-        route.hash = h
-        route.number = number
-        memcpy(route.words, self.words, size)
-        self._point(route)
-        (<Route**>self.routes.items)[number] = route
-        hash_put(&self.route_index, &self.meter, h, number)
-        return route
-
-    cdef void _point(self, Route* route) noexcept:
-        """Let the parts of a new route point into its words, and hold its pairs."""
-        cdef uint32_t* word = route.words
-        cdef GroupRef* group
-        cdef int i
-        route.n = word[0]
-        route.nback = word[1]
-        route.ports = word + 2
-        route.back = route.ports + route.n
-        word = route.back + route.nback
-        for i in range(route.ngroups):
-            group = route.groups + i
-            group.pair = word[0]
-            group.group = word[1]
-            group.n = word[2]
-            group.nback = word[3]
-            group.ports = word + 4
-            group.back = group.ports + group.n
-            word = group.back + group.nback
-            self.topics[group.pair].refs += 1
-
     cdef void _drop_route(self, Route* route, bint quarantine) noexcept:
         """Undo one hold of a route; its pairs that nobody else holds follow a topic into quarantine."""
         cdef int i
@@ -414,11 +332,7 @@ cdef class TopicTable:
             self.topics[pair].refs -= 1
             if quarantine and self.topics[pair].refs == 0 and self.topics[pair].state == LIVE:
                 self._quarantine(pair)
-        hash_drop(&self.route_index, &self.meter, route.hash, route.number)
-        store_give(&self.routes, route.number)
-        give_bytes(
-            &self.meter, route, sizeof(Route) + route.ngroups * sizeof(GroupRef) + route.nwords * sizeof(uint32_t)
-        )
+        self.routes.discard(route)
 
     def route(self, uint32_t number) -> tuple[int, list[int], list[int], dict[str, tuple[int, list[int], list[int]]]]:
         """(identity, ports, backpressure ports, {group: (pair, ports, backpressure ports)}), as the engine sees it."""
@@ -432,7 +346,7 @@ cdef class TopicTable:
             route = self.resolve(number)
         for i in range(route.ngroups):
             group = route.groups + i
-            groups[self._group_name(group.group)] = (
+            groups[self.group_table.name(group.group)] = (
                 group.pair, [group.ports[j] for j in range(group.n)], [group.back[j] for j in range(group.nback)]
             )
         return (
@@ -444,6 +358,7 @@ cdef class TopicTable:
         cdef bytes key = encode_key(topic, kind)
         cdef uint32_t i
         cdef uint64_t previous = 0
+        cdef str name
         cdef list ports = [], members
         cdef dict groups = {}
         if self.trie.match(key, len(key), ord(kind)) < 0:
@@ -452,7 +367,8 @@ cdef class TopicTable:
             if i and self.trie.found[i] >> 1 == previous >> 1:
                 continue
             previous = self.trie.found[i]
-            members = groups.setdefault(self._group_name(<uint32_t>(previous >> 33)), []) if previous >> 33 else ports
+            name = self.group_table.name(<uint32_t>(previous >> 33))
+            members = groups.setdefault(name, []) if name else ports
             members.append(<uint32_t>(previous >> 1))
         return ports, groups
 
@@ -467,18 +383,19 @@ cdef class TopicTable:
         cdef uint32_t number = 0
         cdef int result
         if name:
-            number = self._group(name, <uint32_t>len(name))
+            number = self.group_table.find(name, <uint32_t>len(name))
             if not number:
-                number = self._new_group(name, <uint32_t>len(name))
-                if not number:
-                    raise MemoryError(f"no memory for group {group!r}")
+                number = self.group_table.make(name, <uint32_t>len(name))
+                self.cursors = self.group_table.cursors
+            if not number:
+                raise MemoryError(f"no memory for group {group!r}")
+            self.group_table.hold(number)
         result = self.trie.add(port, key, len(key), ord(kind), number, backpressure)
         if number:
             if result == ADDED:
-                (<Group*>self.groups_store.items + number).refs += 1
-                (<Group*>self.groups_store.items + number).members += 1
-            elif (<Group*>self.groups_store.items + number).refs == 0:
-                self._free_group(number)
+                self.group_table.item(number).members += 1
+            else:
+                self.group_table.release(number)
         if result < 0:
             raise MemoryError(f"no memory for a subscription to {pattern!r}")
         if result != UNCHANGED:
@@ -491,7 +408,7 @@ cdef class TopicTable:
         cdef bytes name = encode_group(group)
         cdef uint32_t number = 0, sub
         if name:
-            number = self._group(name, <uint32_t>len(name))
+            number = self.group_table.find(name, <uint32_t>len(name))
             if not number:
                 return False
         sub = self.trie.find(port, key, len(key), ord(kind), number)
@@ -519,8 +436,8 @@ cdef class TopicTable:
         cdef uint32_t group = (<Sub*>self.trie.subs.items + sub).mark >> 1
         self.trie.remove(sub)
         if group:
-            (<Group*>self.groups_store.items + group).members -= 1
-            self._release_group(group)
+            self.group_table.item(group).members -= 1
+            self.group_table.release(group)
 
     def subscriptions(self, port: int | None = None) -> int:
         """How many subscriptions there are, of one port or of all."""
@@ -537,7 +454,7 @@ cdef class TopicTable:
         cdef list listed = []
         while sub:
             key, kind, group, back = self.trie.described(sub)
-            listed.append((decode_key(key, kind), kind, self._group_name(group), back))
+            listed.append((decode_key(key, kind), kind, self.group_table.name(group), back))
             sub = (<Sub*>self.trie.subs.items + sub).port_after
         return listed
 
@@ -545,78 +462,9 @@ cdef class TopicTable:
         """How many trie nodes subscriptions need now."""
         return self.trie.child_index.used
 
-    # Groups
-
-    cdef uint32_t _group(self, const unsigned char* name, uint32_t size) noexcept:
-        cdef uint32_t h = hash_bytes(self.seed, name, size)
-        cdef uint32_t at = h & self.group_index.mask
-        cdef Slot* slots = self.group_index.slots
-        cdef Group* group
-        while slots[at].value:
-            self.meter.steps += 1
-            if slots[at].hash == h:
-                group = <Group*>self.groups_store.items + slots[at].value
-                if group.size == size and memcmp(group.name, name, size) == 0:
-                    return slots[at].value
-            at = (at + 1) & self.group_index.mask
-        return 0
-
-    cdef uint32_t _new_group(self, const unsigned char* name, uint32_t size) noexcept:
-        cdef uint32_t number, room
-        cdef Group* group
-        cdef void* block
-        if hash_reserve(&self.group_index, &self.meter) < 0:
-            return 0
-        number = store_take(&self.groups_store, &self.meter)
-        if not number:
-            return 0
-        if number >= self.cursor_room:
-            room = self.groups_store.capacity
-            block = resize_bytes(&self.meter, self.cursors, self.cursor_room * 4, <size_t>room * 4)
-            if block == NULL:
-                store_give(&self.groups_store, number)
-                return 0
-            self.cursors = <uint32_t*>block
-            self.cursor_room = room
-        block = take_bytes(&self.meter, size)
-        if block == NULL:
-            store_give(&self.groups_store, number)
-            return 0
-        memcpy(block, name, size)
-        self.cursors[number] = 0
-        group = <Group*>self.groups_store.items + number
-        group.name = <unsigned char*>block
-        group.size = size
-        group.refs = 0
-        group.members = 0
-        hash_put(&self.group_index, &self.meter, hash_bytes(self.seed, name, size), number)
-        return number
-
-    cdef void _release_group(self, uint32_t number) noexcept:
-        cdef Group* group = <Group*>self.groups_store.items + number
-        group.refs -= 1
-        if group.refs == 0:
-            self._free_group(number)
-
-    cdef void _free_group(self, uint32_t number) noexcept:
-        cdef Group* group = <Group*>self.groups_store.items + number
-        hash_drop(&self.group_index, &self.meter, hash_bytes(self.seed, group.name, group.size), number)
-        give_bytes(&self.meter, group.name, group.size)
-        store_give(&self.groups_store, number)
-
-    cdef str _group_name(self, uint32_t number):
-        cdef Group* group = <Group*>self.groups_store.items + number
-        return (<bytes>(<char*>group.name)[:group.size]).decode() if number else ""
-
     def groups(self) -> dict[str, int]:
         """Number of subscriptions by group name."""
-        cdef uint32_t i, number
-        cdef dict counted = {}
-        for i in range(self.group_index.mask + 1):
-            number = self.group_index.slots[i].value
-            if number and (<Group*>self.groups_store.items + number).members:
-                counted[self._group_name(number)] = (<Group*>self.groups_store.items + number).members
-        return counted
+        return self.group_table.members()
 
     # Costs
 

@@ -196,3 +196,13 @@ cdef inline uint32_t store_take(Store* store, Meter* meter) noexcept nogil:
 cdef inline void store_give(Store* store, uint32_t number) noexcept nogil:
     (<uint32_t*>(store.items + <size_t>number * store.size))[0] = store.spare
     store.spare = number
+
+
+cdef inline void store_shrink(Store* store, Meter* meter, uint32_t used) noexcept nogil:
+    """Forget every item from number `used` on (8 at most) and give their memory back."""
+    cdef void* items = resize_bytes(meter, store.items, <size_t>store.capacity * store.size, 8 * <size_t>store.size)
+    if items != NULL:
+        store.items = <char*>items
+        store.capacity = 8
+    store.used = used
+    store.spare = 0

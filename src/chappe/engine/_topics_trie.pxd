@@ -59,9 +59,13 @@ cdef class Trie:
 
     cdef int open(self, Meter* meter, uint64_t seed) except -1
     # ADDED, UPDATED (backpressure changed) or UNCHANGED; -1 without memory, and then nothing changed.
-    cdef int add(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, bint back) noexcept
+    cdef int add(
+        self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, bint back
+    ) noexcept
     # Number of a subscription, 0 if there is none.
-    cdef uint32_t find(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept
+    cdef uint32_t find(
+        self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group
+    ) noexcept
     cdef void remove(self, uint32_t number) noexcept
     # Subscriptions of a port: number of the chain, 0 if it has none.
     cdef uint32_t chain(self, uint32_t port) noexcept

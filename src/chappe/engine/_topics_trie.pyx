@@ -18,18 +18,19 @@ from chappe.engine._topics_hash cimport (
     hash_pair,
     hash_put,
     hash_reserve,
-    resize_bytes,
     store_give,
     store_init,
+    store_shrink,
     store_take,
     take_bytes,
 )
-from chappe.engine._topics_names cimport INTEGER, LONG, MAX_BYTES, MAX_LEVELS, STRING
+from chappe.engine._topics_names cimport INTEGER, MAX_LEVELS, STRING
 
 cdef enum:
     PLUS = 1                     # the levels '+' and '#' are made first and never freed
     HASH = 2
     ROOTS = 3                    # nodes 1, 2 and 3: string, integer, long
+    MANY = 4096                  # stores above this many items give their memory back once the last one went
     FEW = 48                     # up to here insertion sort is quicker than eight histograms
 
 
@@ -89,7 +90,6 @@ cdef class Trie:
     """All subscriptions of one table; the table owns the meter and outlives its trie."""
 
     cdef int open(self, Meter* meter, uint64_t seed) except -1:
-        cdef uint32_t i
         cdef Node* root
         self.meter = meter
         self.seed = seed
@@ -100,7 +100,7 @@ cdef class Trie:
             or hash_init(&self.sub_index, meter) or hash_init(&self.port_index, meter)
         ):
             raise MemoryError("no memory for an empty topic table")
-        for i in range(ROOTS):
+        for _ in range(ROOTS):
             root = <Node*>self.nodes.items + store_take(&self.nodes, meter)
             memset(root, 0, sizeof(Node))
         if not self._new_level(b"+", 1) or not self._new_level(b"#", 1):
@@ -126,7 +126,9 @@ cdef class Trie:
         free(self.port_index.slots)
         free(self.found if self.found < self.spare else self.spare)
 
-    cdef int add(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, bint back) noexcept:
+    cdef int add(
+        self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, bint back
+    ) noexcept:
         cdef uint32_t node = self._walk(key, size, kind, True)
         cdef uint32_t mark = group * 2 + back
         cdef uint32_t number
@@ -145,7 +147,9 @@ cdef class Trie:
             return -1
         return ADDED
 
-    cdef uint32_t find(self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept:
+    cdef uint32_t find(
+        self, uint32_t port, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group
+    ) noexcept:
         cdef uint32_t node = self._walk(key, size, kind, False)
         return self._sub(node, port, group) if node else 0
 
@@ -153,6 +157,7 @@ cdef class Trie:
         cdef Sub* subs = <Sub*>self.subs.items
         cdef Sub sub = subs[number]
         cdef uint32_t at = self.chain(sub.port)
+        cdef uint32_t h
         cdef Chain* chain = <Chain*>self.chains.items + at
         if sub.before:
             subs[sub.before].after = sub.after
@@ -170,12 +175,16 @@ cdef class Trie:
         if chain.count == 0:
             hash_drop(&self.port_index, self.meter, hash_pair(self.seed, sub.port, 0), at)
             store_give(&self.chains, at)
-        hash_drop(
-            &self.sub_index, self.meter, hash_pair(self.seed, sub.port, hash_pair(self.seed, sub.node, sub.mark >> 1)), number
-        )
+        h = hash_pair(self.seed, sub.port, hash_pair(self.seed, sub.node, sub.mark >> 1))
+        hash_drop(&self.sub_index, self.meter, h, number)
         store_give(&self.subs, number)
         self.count -= 1
         self._prune(sub.node)
+        if self.count == 0 and self.subs.capacity > MANY:
+            store_shrink(&self.subs, self.meter, 1)
+            store_shrink(&self.chains, self.meter, 1)
+            store_shrink(&self.nodes, self.meter, ROOTS + 1)
+            store_shrink(&self.levels, self.meter, HASH + 1)
 
     cdef uint32_t chain(self, uint32_t port) noexcept:
         cdef uint32_t h = hash_pair(self.seed, port, 0)

@@ -1,0 +1,120 @@
+"""The queue groups of a topic table: a group lives as long as a subscription or a (topic, group) pair names it."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from chappe.engine._topics_hash cimport (
+    Slot,
+    charged,
+    give_bytes,
+    hash_bytes,
+    hash_drop,
+    hash_init,
+    hash_put,
+    hash_reserve,
+    resize_bytes,
+    store_give,
+    store_init,
+    store_take,
+    take_bytes,
+)
+
+
+cdef class Groups:
+    """Numbers of group names; the table owns the meter and outlives its groups."""
+
+    cdef int open(self, Meter* meter, uint64_t seed) except -1:
+        self.meter = meter
+        self.seed = seed
+        self.room = 8
+        self.cursors = <uint32_t*>calloc(self.room, sizeof(uint32_t))
+        meter.bytes += charged(self.room * sizeof(uint32_t))
+        if self.cursors == NULL or hash_init(&self.index, meter) or store_init(&self.store, meter, sizeof(Group)):
+            raise MemoryError("no memory for an empty topic table")
+        return 0
+
+    def __dealloc__(self):
+        cdef Slot* slots = self.index.slots
+        cdef uint32_t i
+        if slots != NULL:
+            for i in range(self.index.mask + 1):
+                if slots[i].value:
+                    free(self.item(slots[i].value).name)
+        free(slots)
+        free(self.store.items)
+        free(self.cursors)
+
+    cdef uint32_t find(self, const unsigned char* name, uint32_t size) noexcept:
+        cdef uint32_t h = hash_bytes(self.seed, name, size)
+        cdef uint32_t at = h & self.index.mask
+        cdef Slot* slots = self.index.slots
+        cdef Group* group
+        while slots[at].value:
+            self.meter.steps += 1
+            if slots[at].hash == h:
+                group = self.item(slots[at].value)
+                if group.size == size and memcmp(group.name, name, size) == 0:
+                    return slots[at].value
+            at = (at + 1) & self.index.mask
+        return 0
+
+    cdef uint32_t make(self, const unsigned char* name, uint32_t size) noexcept:
+        cdef uint32_t number, room
+        cdef Group* group
+        cdef void* block
+        if hash_reserve(&self.index, self.meter) < 0:
+            return 0
+        number = store_take(&self.store, self.meter)
+        if not number:
+            return 0
+        if number >= self.room:
+            room = self.store.capacity
+            block = resize_bytes(self.meter, self.cursors, <size_t>self.room * 4, <size_t>room * 4)
+            if block == NULL:
+                store_give(&self.store, number)
+                return 0
+            self.cursors = <uint32_t*>block
+            self.room = room
+        block = take_bytes(self.meter, size)
+        if block == NULL:
+            store_give(&self.store, number)
+            return 0
+        memcpy(block, name, size)
+        self.cursors[number] = 0
+        group = self.item(number)
+        group.name = <unsigned char*>block
+        group.size = size
+        group.refs = 0
+        group.members = 0
+        hash_put(&self.index, self.meter, hash_bytes(self.seed, name, size), number)
+        return number
+
+    cdef void hold(self, uint32_t number) noexcept:
+        self.item(number).refs += 1
+
+    cdef void release(self, uint32_t number) noexcept:
+        cdef Group* group = self.item(number)
+        group.refs -= 1
+        if group.refs == 0:
+            hash_drop(&self.index, self.meter, hash_bytes(self.seed, group.name, group.size), number)
+            give_bytes(self.meter, group.name, group.size)
+            store_give(&self.store, number)
+
+    cdef Group* item(self, uint32_t number) noexcept:
+        return <Group*>self.store.items + number
+
+    cdef str name(self, uint32_t number):
+        """Name of a group, "" of number 0."""
+        cdef Group* group = self.item(number)
+        return (<bytes>(<char*>group.name)[:group.size]).decode() if number else ""
+
+    cdef dict members(self):
+        """Number of subscriptions by group name."""
+        cdef uint32_t i, number
+        cdef dict counted = {}
+        for i in range(self.index.mask + 1):
+            number = self.index.slots[i].value
+            if number and self.item(number).members:
+                counted[self.name(number)] = self.item(number).members
+        return counted
