@@ -1,0 +1,35 @@
+"""Stream sockets and the flush that serves them all, one call each per buffer or tick."""
+
+from chappe.engine._stack cimport Stack
+
+cdef class Target:
+    cdef public bint blocked         # waits for its writer callback; flushes pass it over until then
+    cdef int drain(self) except -1   # 1 = nothing left, 0 = the socket is full
+
+cdef class StreamSocket(Target):
+    cdef readonly Stack stack
+    cdef readonly int port
+    cdef readonly int fd
+    cdef readonly Py_ssize_t budget
+    cdef readonly unsigned long long bytes_in
+    cdef readonly unsigned long long bytes_out
+    cdef readonly unsigned long long reads
+    cdef readonly unsigned long long writes
+    cdef Flusher flusher
+    cdef object ended
+    cdef Py_ssize_t receive(self) except -2
+
+cdef class Flusher:
+    cdef readonly Stack stack
+    cdef list targets
+    cdef list woken
+    cdef list early
+    cdef list failures
+    cdef object call_soon
+    cdef object run
+    cdef bint scheduled
+    cdef Py_ssize_t unflushed
+    cdef readonly unsigned long long flushes
+    cdef int flush_into(self, list blocked) except -1
+    cdef int write(self, int port, list blocked) except -1
+    cdef int fed(self, Py_ssize_t count) except -1

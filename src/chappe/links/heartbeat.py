@@ -1,0 +1,72 @@
+"""Failure detection of a link (GS-004): heartbeats both ways, the time the other side was last heard, a status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LinkStatus(Enum):
+    """What a link is good for at this moment."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    SUSPECT = "suspect"  # silent for longer than an interval and a half
+    FAILED = "failed"  # silent for `misses` intervals, or the connection was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do now, and when to ask again."""
+
+    status: LinkStatus
+    send: bool  # queue a heartbeat
+    dead: bool  # declare the link failed: True once
+    next_ns: int  # monotonic time of the next `check`
+
+
+class Heartbeat:
+    """Watches one link; all times are monotonic nanoseconds."""
+
+    def __init__(self, interval_ns: int = 1_000_000_000, misses: int = 3) -> None:
+        if interval_ns <= 0 or misses < 1:
+            raise ValueError(f"heartbeat needs a positive interval ({interval_ns} ns) and at least one miss ({misses})")
+        self.interval_ns = interval_ns
+        self.misses = misses
+        self.status = LinkStatus.CONNECTING
+        self.last_heard_ns = 0
+        self._last_sent_ns = 0
+
+    def connected(self, now_ns: int) -> None:
+        """The handshake is over: the silence of the other side is counted from here."""
+        self.status = LinkStatus.CONNECTED
+        self.last_heard_ns = now_ns
+        self._last_sent_ns = now_ns
+
+    def connecting(self) -> None:
+        """The link is being made again."""
+        self.status = LinkStatus.CONNECTING
+
+    def lost(self) -> None:
+        """The connection ended by itself."""
+        self.status = LinkStatus.FAILED
+
+    def check(self, now_ns: int, last_heard_ns: int) -> Verdict:
+        """Judge by the time of the last byte heard; any frame is a sign of life."""
+        if self.status in (LinkStatus.CONNECTING, LinkStatus.FAILED):
+            return Verdict(self.status, False, False, now_ns + self.interval_ns)
+        self.last_heard_ns = max(self.last_heard_ns, last_heard_ns)
+        silent_ns = now_ns - self.last_heard_ns
+        if silent_ns >= self.misses * self.interval_ns:
+            self.status = LinkStatus.FAILED
+            return Verdict(self.status, False, True, now_ns + self.interval_ns)
+        suspect = 2 * silent_ns > 3 * self.interval_ns
+        self.status = LinkStatus.SUSPECT if suspect else LinkStatus.CONNECTED
+        send = now_ns - self._last_sent_ns >= self.interval_ns
+        if send:
+            self._last_sent_ns = now_ns
+        return Verdict(self.status, send, False, self._next(now_ns))
+
+    def _next(self, now_ns: int) -> int:
+        dead_ns = self.last_heard_ns + self.misses * self.interval_ns
+        return max(now_ns + 1, min(self._last_sent_ns + self.interval_ns, dead_ns))
