@@ -1,0 +1,117 @@
+"""The audit log of administration: who did what, when, and how it ended; each line on disk before the answer leaves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chappe.errors import ConfigError
+from chappe.security.config import Audit
+from chappe.security.identity import Identity
+from chappe.security.redact import redacted
+
+_MODE = 0o600
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the log."""
+
+    time: str  # UTC, for people
+    time_ns: int
+    who: str  # name of the identity
+    role: str
+    how: str  # certificate, token, dev or local
+    serial: str = ""  # of the certificate or token
+    action: str
+    target: str
+    outcome: str  # "done", "denied" or "failed"
+    reason: str = ""
+    details: dict[str, Any] = {}
+
+
+class AuditLog:
+    """Appends JSON lines, synced before `record` returns; rotates by size. Safe to call from several threads.
+
+    `record` waits for the disk: on an event loop call it through `asyncio.to_thread`.
+    """
+
+    def __init__(self, config: Audit, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._path, self._max_bytes, self._keep = Path(config.path), config.max_bytes, config.keep
+        self._clock_ns = clock_ns
+        self._lock = threading.Lock()
+        self._descriptor, self._size = self._open()
+
+    def record(
+        self, who: Identity | None, action: str, target: str, outcome: str, reason: str = "", **details: Any
+    ) -> Entry:
+        """Write one line; `who` is None for somebody at this machine.
+
+        OSError if the disk refuses: then refuse the action, too.
+        """
+        now_ns = self._clock_ns()
+        entry = Entry(
+            time=datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+            time_ns=now_ns,
+            who=who.name if who else "local",
+            role=who.role if who else "admin",
+            how=who.how if who else "local",
+            serial=who.serial if who else "",
+            action=action,
+            target=str(redacted(target)),
+            outcome=outcome,
+            reason=str(redacted(reason)),
+            details=redacted(details),
+        )
+        line = msgspec.json.encode(entry, enc_hook=repr) + b"\n"
+        with self._lock:
+            if self._size and self._size + len(line) > self._max_bytes:
+                self._rotate()
+            self._append(line)
+        return entry
+
+    def close(self) -> None:
+        """Close the file; nothing is lost, each line is on disk already."""
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _append(self, line: bytes) -> None:
+        if self._descriptor < 0:
+            raise ConfigError(f"{self._path}: the audit log is closed")
+        written = os.write(self._descriptor, line)
+        while written < len(line):
+            written += os.write(self._descriptor, line[written:])
+        os.fsync(self._descriptor)
+        self._size += len(line)
+
+    def _open(self) -> tuple[int, int]:
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+            size = os.fstat(descriptor).st_size
+            # A crash in the middle of a write leaves half a line; the next one must not be glued to it.
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                size += os.write(descriptor, b"\n")
+        except OSError as error:
+            raise ConfigError(f"{self._path}: the audit log cannot be opened: {error.strerror}") from None
+        return descriptor, size
+
+    def _rotate(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+        for number in range(self._keep - 1, 0, -1):
+            with suppress(FileNotFoundError):
+                os.replace(self._numbered(number), self._numbered(number + 1))
+        os.replace(self._path, self._numbered(1))
+        self._descriptor, self._size = self._open()
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")

@@ -1,0 +1,133 @@
+"""Patterns of addresses as sets: does one contain another, do two meet.
+
+An address is a topic (`grid/west/volts`), a typed topic (`int:42`, `long:42`), a variable (`publisher/variable`) or a
+command (`node/command`). `+` is one level, `#` the rest and the parent. A string topic that looks like a typed one is
+written `str:int:42`. Both questions are answered exactly, so that neither too much nor too little is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+MAX_BYTES = 1024
+OWN_NAME = "{name}"
+
+Space = Literal["text", "int", "long", "any"]
+_BITS: dict[Space, int] = {"int": 32, "long": 64}
+
+
+class PatternError(ValueError):
+    """The text is no pattern; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A set of addresses of one space; the pattern `#` of a rule is the set of all addresses."""
+
+    space: Space
+    levels: tuple[str, ...]
+
+    @classmethod
+    def rule(cls, text: str) -> Pattern:
+        """The pattern of a rule: a lone `#` means every address, typed topics too."""
+        return cls("any", ("+", "#")) if text == "#" else cls.address(text)
+
+    @classmethod
+    def address(cls, text: str) -> Pattern:
+        """What is asked for: an address, or a pattern of string topics."""
+        for space in _BITS:
+            prefix, _, rest = text.partition(":")
+            if prefix == space:
+                return cls(space, (_number(rest, space),))
+        return cls("text", _levels(text.removeprefix("str:")))
+
+    @property
+    def exact(self) -> bool:
+        """Whether it names a single address."""
+        return not any(level in ("+", "#") for level in self.levels)
+
+    def bound(self, name: str) -> Pattern:
+        """The same with `{name}` replaced."""
+        if OWN_NAME not in self.levels:
+            return self
+        return replace(self, levels=tuple(name if level == OWN_NAME else level for level in self.levels))
+
+    def covers(self, other: Pattern) -> bool:
+        """Whether every address of `other` is one of these."""
+        if self.space == "any":
+            return True
+        return self.space == other.space and _covers(self.levels, other.levels)
+
+    def overlaps(self, other: Pattern) -> bool:
+        """Whether some address is in both."""
+        if "any" in (self.space, other.space):
+            return True
+        return self.space == other.space and _overlaps(self.levels, other.levels)
+
+
+def topic_address(kind: str, topic: str) -> str:
+    """The address of a topic of the wire: kind `s`, `i` or `l`, numbers as decimal text."""
+    if kind == "i":
+        return f"int:{topic}"
+    if kind == "l":
+        return f"long:{topic}"
+    return f"str:{topic}" if topic.startswith(("int:", "long:", "str:")) else topic
+
+
+def variable_address(publisher: str, variable: str) -> str:
+    """The address of a variable; a publisher holds no '/', so that two variables never share an address."""
+    if "/" in publisher:
+        raise PatternError(f"publisher {publisher[:80]!r} contains '/': a publisher is a single level")
+    return f"{'str:' if publisher.startswith(('int:', 'long:', 'str:')) else ''}{publisher}/{variable}"
+
+
+def _number(text: str, space: Space) -> str:
+    if text == "#":
+        return "+"
+    limit = 1 << (_BITS[space] - 1)
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) or not -limit <= int(text) < limit:
+        bits = _BITS[space]
+        raise PatternError(f"{space}:{text[:40]} is no {bits}-bit integer; write {space}:42, or {space}:# for all")
+    return text
+
+
+def _levels(text: str) -> tuple[str, ...]:
+    if not text:
+        raise PatternError("an address must not be empty")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise PatternError(f"an address has at most {MAX_BYTES} bytes")
+    levels = tuple(text.split("/"))
+    for place, level in enumerate(levels):
+        if not level:
+            raise PatternError(f"{text[:80]!r} has an empty level; levels are separated by a single '/'")
+        if level == "#" and place + 1 < len(levels):
+            raise PatternError(f"{text[:80]!r}: '#' may only be the last level")
+        if level not in ("+", "#") and ("+" in level or "#" in level):
+            raise PatternError(f"{text[:80]!r}: '+' and '#' stand for whole levels, not for parts like {level[:40]!r}")
+    # No address has zero levels, so at the root '#' and '+/#' are the same set; one form makes comparison exact.
+    return ("+", "#") if levels == ("#",) else levels
+
+
+def _covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    for place, level in enumerate(wide):
+        if level == "#":
+            return True
+        if place == len(narrow):
+            return False
+        asked = narrow[place]
+        if asked == "#" or (level != "+" and level != asked):
+            return False
+    return len(narrow) == len(wide)
+
+
+def _overlaps(one: Sequence[str], two: Sequence[str]) -> bool:
+    for left, right in zip(one, two, strict=False):
+        if "#" in (left, right):
+            return True
+        if left != right and "+" not in (left, right):
+            return False
+    longer, length = (one, len(two)) if len(one) > len(two) else (two, len(one))
+    return len(one) == len(two) or longer[length] == "#"

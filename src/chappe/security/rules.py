@@ -1,0 +1,165 @@
+"""Access rules: who may do what where, decided once per connection and address.
+
+Everything is refused unless a rule allows it, and a deny rule beats every allow rule. What is subscribed to must lie
+entirely within one allowing pattern and must not meet any denied pattern, so that no single message slips past.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import get_args
+
+from chappe.errors import ConfigError, DeniedError
+from chappe.security.config import Action, Role, Rule
+from chappe.security.identity import Identity
+from chappe.security.patterns import Pattern, PatternError
+
+ACTIONS: tuple[Action, ...] = get_args(Action)
+PATTERN_ACTIONS = frozenset({"subscribe", "watch"})  # these may ask for a pattern; all others name one address
+
+BUILT_IN = (
+    Rule(("publish", "subscribe", "register", "watch"), "#", roles=("node",)),
+    Rule(("subscribe", "watch", "control"), "#", roles=("broker",)),
+    Rule(ACTIONS, "#", roles=("admin",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """True if allowed; the reason is for the person who was refused."""
+
+    allowed: bool
+    reason: str = ""
+    rule: Rule | None = None  # that decided; None if none is there
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    def require(self) -> None:
+        """Nothing if allowed; DeniedError with the reason otherwise."""
+        if not self.allowed:
+            raise DeniedError(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One pattern of one rule, ready to compare."""
+
+    rule: Rule
+    pattern: Pattern
+    place: int  # of the rule in its list, from 1; 0 for a built-in rule
+
+    def concerns(self, identity: Identity, action: Action) -> bool:
+        rule = self.rule
+        return (
+            action in rule.actions
+            and (not rule.roles or identity.role in rule.roles)
+            and (not rule.names or any(fnmatchcase(identity.name, name) for name in rule.names))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """The rules of a node; build it with `RuleBook.of`."""
+
+    _allow: tuple[_Line, ...]
+    _deny: tuple[_Line, ...]
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule], built_in: Iterable[Rule] = BUILT_IN) -> RuleBook:
+        """A book of the rules of a configuration; ConfigError names the rule that is wrong and why."""
+        own = [line for place, rule in enumerate(rules, 1) for line in _lines(rule, place)]
+        given = [line for rule in built_in for line in _lines(rule, 0)]
+        return cls(*_parted(own + given))
+
+    @classmethod
+    def open(cls) -> RuleBook:
+        """A book that allows everything to everybody, for `--dev`."""
+        return cls.of((), (Rule(ACTIONS, "#"),))
+
+    def allows(self, identity: Identity, action: Action, address: str) -> Decision:
+        """Whether this identity may do this here; a refusal names action, address, identity and the missing rule."""
+        if action not in ACTIONS:
+            raise ValueError(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
+        asked = f"{identity} may not {action} {_quoted(address)}"
+        try:
+            wanted = Pattern.address(address)
+        except PatternError as error:
+            return Decision(False, f"{asked}: {error}")
+        if not wanted.exact and action not in PATTERN_ACTIONS:
+            return Decision(False, f"{asked}: to {action}, name one address without '+' and '#'")
+        allow, deny = self._lines_for(identity)
+        for line in deny:
+            if line.concerns(identity, action) and line.pattern.bound(identity.name).overlaps(wanted):
+                return Decision(False, f"{asked}: {_why_denied(line)}", line.rule)
+        for line in allow:
+            if line.concerns(identity, action) and line.pattern.bound(identity.name).covers(wanted):
+                return Decision(True, rule=line.rule)
+        return Decision(False, f"{asked}: {_what_is_missing(identity, action, address)}")
+
+    def _lines_for(self, identity: Identity) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
+        if identity.grants is None:
+            return self._allow, self._deny
+        granted = [line for place, rule in enumerate(identity.grants, 1) for line in _lines(rule, place)]
+        allow, deny = _parted(granted)
+        return allow, self._deny + deny
+
+
+def as_toml(rule: Rule) -> str:
+    """The rule as it would stand in a node's file."""
+    lines = ["[[rule]]", f"action = {_value(rule.action)}", f"pattern = {_value(rule.pattern)}"]
+    lines += [f"{key} = {_value(value)}" for key, value in (("names", rule.names), ("roles", rule.roles)) if value]
+    return "\n".join(lines + ["deny = true"] * rule.deny)
+
+
+def check_rule(rule: Rule, where: str = "[[rule]]") -> None:
+    """Nothing if the rule can be used; ConfigError says where it is wrong and why."""
+    if not rule.actions:
+        raise ConfigError(f"{where}: `action` is an empty list; actions are {', '.join(ACTIONS)}")
+    if not rule.patterns:
+        raise ConfigError(f"{where}: `pattern` is an empty list; '#' stands for every address")
+    for pattern in rule.patterns:
+        try:
+            Pattern.rule(pattern)
+        except PatternError as error:
+            raise ConfigError(f"{where}: `pattern`: {error}") from None
+    for name in rule.names:
+        if not name or not all(letter.isascii() and (letter.isalnum() or letter in "._-*") for letter in name):
+            raise ConfigError(f"{where}: `names`: {name!r} is neither a name nor a name with '*'")
+
+
+def _lines(rule: Rule, place: int) -> list[_Line]:
+    check_rule(rule, f"[[rule]] number {place}" if place else "built-in rule")
+    return [_Line(rule, Pattern.rule(pattern), place) for pattern in rule.patterns]
+
+
+def _parted(lines: list[_Line]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
+    allow = tuple(line for line in lines if not line.rule.deny)
+    return allow, tuple(line for line in lines if line.rule.deny)
+
+
+def _why_denied(line: _Line) -> str:
+    return (
+        f"[[rule]] number {line.place} denies it, and a deny rule beats every other rule. Remove or narrow it:\n"
+        + as_toml(line.rule)
+    )
+
+
+def _what_is_missing(identity: Identity, action: Action, address: str) -> str:
+    if identity.grants is not None:
+        place, missing = "its token carries its own rules; issue a token with this one", Rule(action, address)
+    else:
+        place, missing = "no rule allows it; this one would", Rule(action, address, names=(identity.name,))
+    return f"{place}:\n{as_toml(missing)}"
+
+
+def _value(value: str | tuple[str, ...] | tuple[Action, ...] | tuple[Role, ...]) -> str:
+    return _quoted(value) if isinstance(value, str) else "[" + ", ".join(map(_quoted, value)) + "]"
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string; JSON's escapes are TOML's, but for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
