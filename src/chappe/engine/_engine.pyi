@@ -57,14 +57,14 @@ class Engine(Stack):
         """Remove its table entries and subscriptions in slices; True when the number is free again. Call until True."""
     def park_port(self, port: int) -> None:
         """Its connection was lost but the port stays: what is retained waits; a half-received frame is forgotten."""
-    def resume_port(self, port: int, fresh: bool) -> None:
-        """A new connection carries the port: retained frames are sent again; `fresh`: the other side knows no definitions."""
+    def resume_port(self, port: int) -> None:
+        """A new connection carries the port: definitions and retained frames are sent again."""
     def ports(self) -> list[int]: ...
 
     # --- bytes
     def feed(self, port: int, data: bytes | bytearray | memoryview) -> None:
         """Every frame in the bytes, whole or cut anywhere. ProtocolError closes the port for input and touches no other."""
-    def feed_datagram(self, port: int, data: bytes | bytearray | memoryview) -> None:
+    def feed_datagram(self, port: int, data: bytes | bytearray | memoryview) -> bool:
         """One datagram's frame; a bad one is counted and dropped (False), never fatal."""
     def peek(self, port: int) -> memoryview:
         """The next contiguous bytes to write (empty if none); valid until `consumed` or the next feed."""

@@ -1,0 +1,169 @@
+"""Ports of an engine: what leaves it, in four classes, bounded, counted."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from chappe.engine._queue cimport CountSlot, CountTable, Pool, Queue
+from chappe.engine._stack cimport Stack, iovec
+from chappe.engine._topics cimport TopicTable
+
+cdef enum:
+    STATUS = 0x01
+    EVENT = 0x02
+    TOPIC = 0x12
+    ISSUER = 0x22
+    PARCEL = 0x03
+    PROBE = 0x04
+    ECHO = 0x14
+    CONTROL = 0x05
+    LOSS = 0x15
+    CREDIT = 0x25
+
+cdef enum:
+    FREE = 0
+    OPEN = 1
+    PARKED = 2
+    CLOSED = 3
+
+# Counter places; names are in _ports.pyx in the same order.
+cdef enum:
+    BYTES_IN = 0
+    FRAMES_IN
+    STATUS_IN
+    EVENTS_IN
+    PARCELS_IN
+    PROBES_IN
+    CONTROL_IN
+    BYTES_OUT
+    STATUS_OUT
+    EVENTS_OUT
+    CONTROL_OUT
+    FILTERED
+    CONFLATED
+    RESENT
+    UNROUTED
+    BAD_FRAMES
+    DROP_UNKNOWN
+    DROP_NOT_IN_MODE
+    DROP_NOT_PERMITTED
+    DROP_DUPLICATE
+    DROP_STALE
+    DROP_FUTURE
+    DROP_EXPIRED
+    DROP_NO_ROOM
+    DROP_QUEUE_FULL
+    DROP_CLOSED
+    COUNTERS
+
+cdef struct Pending:            # a conflating port's newest record of one variable
+    uint32_t variable
+    uint32_t size
+    uint32_t capacity
+    uint8_t* record
+
+cdef struct Port:
+    int state
+    bint peer
+    bint datagram
+    bint conflate
+    bint retain
+    bint loss
+    int data_port               # datagram port that carries this port's STATUS, or -1
+    int partner                 # of a datagram port: the port of its control connection, or -1
+    uint64_t limit              # bytes a class
+    uint32_t max_frame
+    uint32_t packing
+    Queue queues[4]
+    int sticky                  # class whose half-written segment must be finished first, or -1
+    uint64_t sticky_end
+    bint dirty
+    # input side
+    uint8_t* carry              # a frame that has not arrived completely
+    uint32_t carry_size
+    uint32_t carry_capacity
+    uint32_t* aliases           # topic number of the other side -> ours; 0 undefined, DENIED
+    uint32_t naliases
+    uint32_t max_topics
+    uint32_t* issuers_in        # issuer number of the other side -> ours
+    uint32_t nissuers_in
+    uint32_t issuer             # of a client port
+    bint failed                 # a bad frame arrived: nothing more is read
+    # output side definitions
+    uint64_t* topics_out
+    uint32_t topics_words
+    uint64_t* issuers_out
+    uint32_t issuers_words
+    # credits
+    uint64_t window
+    uint64_t granted
+    uint64_t event_bytes
+    int holds                   # backpressure subscribers that keep this client waiting
+    uint32_t* waiting           # publishers that wait for this subscriber
+    uint32_t nwaiting
+    uint32_t waiting_capacity
+    # rate limit
+    double rate
+    double burst
+    double tokens
+    int64_t tokens_at
+    # conflation
+    Pending* pending
+    uint32_t npending
+    uint32_t pending_capacity
+    uint32_t* pending_index     # open addressing over pending, +1
+    uint32_t index_capacity
+    int64_t last_heard
+    int64_t loss_sent_at
+    uint64_t lost_status
+    uint64_t lost_events
+    uint64_t lost_told
+    uint64_t counters[32]
+
+cdef enum:
+    DENIED = 0xFFFFFFFF
+
+cdef class Ports(Stack):
+    cdef Port** table
+    cdef int ntable
+    cdef int* dirty_ports
+    cdef int ndirty
+    cdef int dirty_capacity
+    cdef Pool pool
+    cdef CountTable address_counts
+    cdef CountSlot pair_counts[256]
+    cdef uint64_t own_allocations
+    cdef uint64_t past[32]
+    cdef uint64_t tokens_made
+    cdef readonly TopicTable topics
+    cdef list sessions          # issuer number -> (session, epoch)
+
+    cdef Port* port_at(self, int port) except NULL
+    cdef void mark_dirty(self, int port, Port* p) noexcept
+    cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
+    cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept
+    cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
+                         uint32_t issuer, bint unbounded) noexcept
+    cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
+                         uint32_t count) noexcept
+    cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept
+    cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept
+    cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept
+    cdef void released_echo(self, Port* p, uint64_t token) noexcept
+    cdef void grant_credit(self, int port, Port* p) noexcept
+    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
+    cdef void unhold(self, Port* p) noexcept
+    cdef void* take_memory(self, void* old, size_t size) noexcept
+    cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
+    cdef int new_port(self) except -1
+    cdef void _release(self, Port* p) noexcept
+    cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
+    cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept
+    cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept
+    cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept
+    cdef void _grow_pending(self, Port* p) noexcept
+    cdef void _flush_pending(self, Port* p) noexcept
+    cdef void _before_gather(self, int port, Port* p) noexcept
+    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
+    cdef void _stick(self, Port* p, int cls) noexcept
+    cdef int rebuild(self, int port, Port* p) except -1
+    cdef void forget_publisher(self, int port) noexcept
+    cdef void count_unsent(self, int port, Port* p) noexcept

@@ -1,0 +1,657 @@
+"""Ports of an engine: what leaves it, in four classes, bounded, counted.
+
+Everything per message here works on runs: the input side hands over whole runs of frames or records for one port.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from chappe.engine._queue cimport (
+    CountTable,
+    Queue,
+    Segment,
+    count_add,
+    count_clear,
+    pool_clear,
+    queue_advance,
+    queue_clear,
+    queue_front,
+    queue_put,
+    queue_put_status,
+    queue_release,
+    queue_reserve,
+)
+from chappe.engine._stack cimport iovec
+from chappe.engine._topics cimport Topic
+
+from chappe.errors import ChappeError
+
+NAMES = (
+    "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
+    "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted", "bad_frames",
+    "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
+    "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed",
+)  # fmt: skip
+
+cdef enum:
+    GATHER_BYTES = 262144          # most bytes of one write: what an alert may have to wait for
+    STREAM_FRAME = 16384           # largest STATUS frame a stream port packs
+    DATAGRAM_FRAME = 1400          # largest STATUS frame a datagram port packs, unless one record is larger
+    LOSS_PAUSE_NS = 100_000_000
+    PAIR_SLOTS = 256
+    STATUS_ADDRESS = 1
+    TOPIC_ADDRESS = 2
+
+
+cdef inline void put32(uint8_t* place, uint32_t value) noexcept nogil:
+    place[0] = <uint8_t> (value >> 24)
+    place[1] = <uint8_t> (value >> 16)
+    place[2] = <uint8_t> (value >> 8)
+    place[3] = <uint8_t> value
+
+
+cdef inline void put64(uint8_t* place, uint64_t value) noexcept nogil:
+    put32(place, <uint32_t> (value >> 32))
+    put32(place + 4, <uint32_t> value)
+
+
+cdef inline uint32_t get32(const uint8_t* place) noexcept nogil:
+    return (<uint32_t> place[0] << 24) | (<uint32_t> place[1] << 16) | (<uint32_t> place[2] << 8) | place[3]
+
+
+cdef inline uint32_t frame_size(const uint8_t* frame) noexcept nogil:
+    return 4 + ((<uint32_t> frame[1] << 16) | (<uint32_t> frame[2] << 8) | frame[3])
+
+
+cdef inline void put_header(uint8_t* frame, int kind, uint32_t length) noexcept nogil:
+    frame[0] = <uint8_t> kind
+    frame[1] = <uint8_t> (length >> 16)
+    frame[2] = <uint8_t> (length >> 8)
+    frame[3] = <uint8_t> length
+
+
+cdef class Ports(Stack):
+    def __cinit__(self):
+        self.pool.keep = 256
+        self.address_counts.limit = 1 << 21
+        self.sessions = [None]
+
+    def __dealloc__(self):
+        cdef int port
+        for port in range(self.ntable):
+            if self.table[port] != NULL:
+                self._release(self.table[port])
+                free(self.table[port])
+        free(self.table)
+        free(self.dirty_ports)
+        pool_clear(&self.pool)
+        count_clear(&self.address_counts)
+
+    cdef void* take_memory(self, void* old, size_t size) noexcept:
+        self.own_allocations += 1
+        return realloc(old, size)
+
+    cdef Port* port_at(self, int port) except NULL:
+        if port < 0 or port >= self.ntable or self.table[port] == NULL or self.table[port].state == FREE:
+            raise ChappeError(f"there is no port {port}")
+        return self.table[port]
+
+    cdef int new_port(self) except -1:
+        """A free number with a zeroed Port."""
+        cdef int port
+        cdef Port* p
+        for port in range(self.ntable):
+            if self.table[port] != NULL and self.table[port].state == FREE:
+                break
+        else:
+            port = self.ntable
+            self.table = <Port**> self.take_memory(self.table, (port + 1) * sizeof(Port*))
+            self.table[port] = <Port*> self.take_memory(NULL, sizeof(Port))
+            self.ntable = port + 1
+        p = self.table[port]
+        memset(p, 0, sizeof(Port))
+        p.data_port = p.partner = p.sticky = -1
+        p.last_heard = self.mono_ns
+        p.tokens_at = self.mono_ns
+        return port
+
+    cdef void _release(self, Port* p) noexcept:
+        """Give back everything a port holds."""
+        cdef int cls
+        cdef uint32_t i
+        for cls in range(4):
+            queue_clear(&self.pool, &p.queues[cls])
+        for i in range(p.pending_capacity):
+            free(p.pending[i].record)
+        free(p.pending)
+        free(p.pending_index)
+        free(p.carry)
+        free(p.aliases)
+        free(p.issuers_in)
+        free(p.topics_out)
+        free(p.issuers_out)
+        free(p.waiting)
+
+    cdef void mark_dirty(self, int port, Port* p) noexcept:
+        if p.dirty:
+            return
+        p.dirty = True
+        if self.ndirty == self.dirty_capacity:
+            self.dirty_capacity = self.dirty_capacity * 2 if self.dirty_capacity else 64
+            self.dirty_ports = <int*> self.take_memory(self.dirty_ports, self.dirty_capacity * sizeof(int))
+        self.dirty_ports[self.ndirty] = port
+        self.ndirty += 1
+
+    cdef int next_dirty(self) noexcept:
+        cdef int port
+        while self.ndirty:
+            self.ndirty -= 1
+            port = self.dirty_ports[self.ndirty]
+            self.table[port].dirty = False
+            if self.table[port].state == OPEN:
+                return port
+        return -1
+
+    # --- drops
+
+    cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept:
+        cdef uint64_t key = (<uint64_t> kind << 40) | (<uint64_t> reason << 32) | address
+        p.counters[reason] += amount
+        count_add(&self.address_counts, key, amount)
+        self._count_pair((<uint64_t> port << 44) | key, amount)
+
+    cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept:
+        """A top list in bounded memory: a rarer pair in the same slot wears a count down, then takes its place."""
+        cdef CountSlot* slot = &self.pair_counts[((key * <uint64_t> 0x9E3779B97F4A7C15) >> 40) % PAIR_SLOTS]
+        if slot.key == key:
+            slot.count += amount
+        elif slot.count <= amount:
+            slot.key = key
+            slot.count = amount
+        else:
+            slot.count -= amount
+
+    cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept:
+        """Count every EVENT frame of a run as dropped."""
+        cdef uint32_t position = 0
+        while position < size:
+            self._drop_event(port, p, reason, frames + position)
+            position += frame_size(frames + position)
+
+    cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept:
+        self.count_drop(port, p, reason, TOPIC_ADDRESS, get32(frame + 4), 1)
+        p.lost_events += 1
+
+    cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept:
+        self.count_drop(port, p, reason, STATUS_ADDRESS, get32(record + 8), 1)
+        p.lost_status += 1
+
+    # --- putting frames into queues
+
+    cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept:
+        return p.queues[cls].enqueued - p.queues[cls].released + size <= p.limit
+
+    cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept:
+        if p.state != OPEN and p.state != PARKED:
+            return -1
+        if bounded and not self.has_room(p, cls, size):
+            return -1
+        if queue_put(&self.pool, &p.queues[cls], frame, size) < 0:
+            return -1
+        self.mark_dirty(port, p)
+        return 0
+
+    cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
+                         uint32_t issuer, bint unbounded) noexcept:
+        """A run of EVENT frames of one issuer for one port; what does not fit is dropped for this port and counted."""
+        cdef uint32_t position, length
+        if p.state != OPEN and p.state != PARKED:
+            self._drop_run(port, p, DROP_CLOSED, run, size)
+            return
+        if issuer >= p.issuers_words * 64 or not (p.issuers_out[issuer >> 6] >> (issuer & 63)) & 1:
+            self.define_issuer(port, p, issuer)
+        if unbounded or self.has_room(p, cls, size):
+            if queue_put(&self.pool, &p.queues[cls], run, size) < 0:
+                self._drop_run(port, p, DROP_QUEUE_FULL, run, size)
+                return
+            p.counters[EVENTS_OUT] += count
+        else:
+            position = 0
+            while position < size:
+                length = frame_size(run + position)
+                if (self.has_room(p, cls, length)
+                        and queue_put(&self.pool, &p.queues[cls], run + position, length) == 0):
+                    p.counters[EVENTS_OUT] += 1
+                else:
+                    self._drop_event(port, p, DROP_QUEUE_FULL, run + position)
+                position += length
+        self.mark_dirty(port, p)
+
+    cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
+                         uint32_t count) noexcept:
+        """A run of records for one port; a datagram port beside it carries them if there is one."""
+        cdef uint32_t position = 0, length, frame_limit
+        cdef bint fits
+        if p.data_port >= 0 and self.table[p.data_port].state == OPEN:
+            port = p.data_port
+            p = self.table[port]
+        if p.state != OPEN:
+            while position < size:
+                self._drop_status(port, p, DROP_CLOSED, records + position)
+                position += 24 * (1 + <uint32_t> records[position + 12])
+            return
+        if p.conflate and cls != 0:
+            while position < size:
+                length = 24 * (1 + <uint32_t> records[position + 12])
+                self._conflate(port, p, records + position, length)
+                position += length
+            self.mark_dirty(port, p)
+            return
+        frame_limit = DATAGRAM_FRAME if p.datagram else STREAM_FRAME
+        fits = self.has_room(p, cls, size + 4 * <uint64_t> count)
+        if fits and queue_put_status(&self.pool, &p.queues[cls], records, size, count, p.packing, frame_limit) == 0:
+            p.counters[STATUS_OUT] += count
+        else:
+            while position < size:
+                length = 24 * (1 + <uint32_t> records[position + 12])
+                if (self.has_room(p, cls, length + 4)
+                        and queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
+                                             frame_limit) == 0):
+                    p.counters[STATUS_OUT] += 1
+                else:
+                    self._drop_status(port, p, DROP_QUEUE_FULL, records + position)
+                position += length
+        self.mark_dirty(port, p)
+
+    # --- conflation: newest value of a variable wins
+
+    cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept:
+        cdef uint32_t variable = get32(record + 8)
+        cdef uint32_t mask, place, i
+        cdef Pending* slot
+        if (p.npending + 1) * 2 > p.index_capacity:
+            self._grow_pending(p)
+        mask = p.index_capacity - 1
+        place = (variable * <uint32_t> 2654435769U) & mask
+        while p.pending_index[place] and p.pending[p.pending_index[place] - 1].variable != variable:
+            place = (place + 1) & mask
+        if p.pending_index[place]:
+            slot = &p.pending[p.pending_index[place] - 1]
+            p.counters[CONFLATED] += 1
+        else:
+            if (<uint64_t> p.npending + 1) * 28 > p.limit:
+                self._drop_status(port, p, DROP_QUEUE_FULL, record)
+                return
+            i = p.npending
+            p.npending += 1
+            p.pending_index[place] = i + 1
+            slot = &p.pending[i]
+            slot.variable = variable
+        if slot.capacity < size:
+            slot.record = <uint8_t*> self.take_memory(slot.record, size)
+            slot.capacity = size
+        memcpy(slot.record, record, size)
+        slot.size = size
+
+    cdef void _grow_pending(self, Port* p) noexcept:
+        cdef uint32_t capacity = p.index_capacity * 2 if p.index_capacity else 64
+        cdef uint32_t place, i
+        p.pending_index = <uint32_t*> self.take_memory(p.pending_index, capacity * sizeof(uint32_t))
+        memset(p.pending_index, 0, capacity * sizeof(uint32_t))
+        p.pending = <Pending*> self.take_memory(p.pending, (capacity // 2 + 1) * sizeof(Pending))
+        memset(&p.pending[p.pending_capacity], 0, (capacity // 2 + 1 - p.pending_capacity) * sizeof(Pending))
+        p.pending_capacity = capacity // 2 + 1
+        p.index_capacity = capacity
+        for i in range(p.npending):
+            place = (p.pending[i].variable * <uint32_t> 2654435769U) & (capacity - 1)
+            while p.pending_index[place]:
+                place = (place + 1) & (capacity - 1)
+            p.pending_index[place] = i + 1
+
+    cdef void _flush_pending(self, Port* p) noexcept:
+        """Move conflated records to the queue once everything before them was written."""
+        cdef uint32_t i
+        if p.queues[2].sent != p.queues[2].enqueued:
+            return
+        for i in range(p.npending):
+            queue_put_status(&self.pool, &p.queues[2], p.pending[i].record, p.pending[i].size, 1, p.packing,
+                             DATAGRAM_FRAME if p.datagram else STREAM_FRAME)
+            p.counters[STATUS_OUT] += 1
+        p.npending = 0
+        memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))
+
+    # --- definitions
+
+    cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept:
+        """Tell the other side what this number means, once; never bounded, because events that use it follow."""
+        cdef uint32_t words, size
+        cdef uint8_t* frame
+        cdef Topic* topic = &self.topics.topics[number]
+        cdef bytes group = b""
+        if number >= p.topics_words * 64:
+            words = max(p.topics_words * 2, (number >> 6) + 1)
+            p.topics_out = <uint64_t*> self.take_memory(p.topics_out, words * sizeof(uint64_t))
+            memset(p.topics_out + p.topics_words, 0, (words - p.topics_words) * sizeof(uint64_t))
+            p.topics_words = words
+        p.topics_out[number >> 6] |= <uint64_t> 1 << (number & 63)
+        if p.state != OPEN and p.state != PARKED:
+            return
+        if topic.group:
+            group = self.topics.name(number)[2].encode()
+        size = 4 + 6 + <uint32_t> len(group) + topic.length
+        frame = queue_reserve(&self.pool, &p.queues[0], size)
+        if frame == NULL:
+            return
+        put_header(frame, TOPIC, size - 4)
+        put32(frame + 4, number)
+        frame[8] = topic.kind
+        frame[9] = <uint8_t> len(group)
+        memcpy(frame + 10, <const char*> group, len(group))
+        memcpy(frame + 10 + len(group), topic.name, topic.length)
+        self.mark_dirty(port, p)
+
+    cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept:
+        cdef uint32_t words
+        cdef uint8_t frame[28]
+        cdef bytes session
+        if number >= p.issuers_words * 64:
+            words = max(p.issuers_words * 2, (number >> 6) + 1)
+            p.issuers_out = <uint64_t*> self.take_memory(p.issuers_out, words * sizeof(uint64_t))
+            memset(p.issuers_out + p.issuers_words, 0, (words - p.issuers_words) * sizeof(uint64_t))
+            p.issuers_words = words
+        p.issuers_out[number >> 6] |= <uint64_t> 1 << (number & 63)
+        session = self.sessions[number][0]
+        put_header(frame, ISSUER, 24)
+        put32(frame + 4, number)
+        put32(frame + 8, self.sessions[number][1])
+        memcpy(frame + 12, <const char*> session, 16)
+        self.put_frame(port, p, 0, frame, 28, False)
+
+    # --- writing out
+
+    cdef void _before_gather(self, int port, Port* p) noexcept:
+        """Frames that the port itself adds when it writes: losses, conflated records, acknowledgement probes."""
+        cdef uint8_t frame[20]
+        cdef Queue* queue
+        cdef int cls
+        if p.loss and p.lost_status + p.lost_events != p.lost_told and (
+                p.lost_told == 0 or self.mono_ns - p.loss_sent_at >= LOSS_PAUSE_NS):
+            put_header(frame, LOSS, 16)
+            put64(frame + 4, p.lost_status)
+            put64(frame + 12, p.lost_events)
+            queue_put(&self.pool, &p.queues[0], frame, 20)
+            p.lost_told = p.lost_status + p.lost_events
+            p.loss_sent_at = self.mono_ns
+        if p.npending:
+            self._flush_pending(p)
+        if p.retain:
+            for cls in range(4):
+                queue = &p.queues[cls]
+                if queue.probe_token == 0 and queue.enqueued > queue.released:
+                    self.tokens_made += 1
+                    queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
+                    put_header(frame, PROBE, 16)
+                    put64(frame + 4, queue.probe_token)
+                    put64(frame + 12, <uint64_t> self.mono_ns)
+                    queue_put(&self.pool, queue, frame, 20)
+                    queue.probe_position = queue.enqueued
+
+    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
+        """List the next bytes to write: what was half written, then the classes by urgency."""
+        cdef Port* p = self.table[port]
+        cdef int cls, n = 0, first
+        cdef uint64_t budget = GATHER_BYTES
+        cdef Queue* queue
+        cdef Segment* segment
+        if p.state != OPEN:
+            return 0
+        self._before_gather(port, p)
+        for cls in range(4):
+            p.queues[cls].plan_end = p.queues[cls].sent
+        if p.sticky >= 0:
+            queue = &p.queues[p.sticky]
+            segment = queue_front(queue)
+            vectors[0].iov_base = segment.bytes + queue.offset
+            vectors[0].iov_len = p.sticky_end - queue.sent
+            queue.plan_end = p.sticky_end
+            return 1
+        for cls in range(4):
+            first = n
+            n = self._list(&p.queues[cls], vectors, n, limit, budget)
+            for first in range(first, n):
+                if vectors[first].iov_len >= budget:
+                    return n
+                budget -= vectors[first].iov_len
+            if n == limit:
+                break
+        return n
+
+    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept:
+        """Add the unwritten parts of a queue's segments, whole segments only, until the budget is used up."""
+        cdef Segment* segment = queue_front(queue)
+        cdef uint32_t offset = queue.offset
+        cdef uint64_t length
+        while segment != NULL and n < limit and budget > 0:
+            length = segment.size - offset
+            if length:
+                segment.open_frame = -1
+                vectors[n].iov_base = segment.bytes + offset
+                vectors[n].iov_len = length
+                n += 1
+                queue.plan_end += length
+                budget = budget - length if budget > length else 0
+            segment = segment.next
+            offset = 0
+        return n
+
+    cdef void written(self, int port, Py_ssize_t count) noexcept:
+        """The socket took `count` of the gathered bytes, in the order they were listed."""
+        cdef Port* p = self.table[port]
+        cdef Queue* queue
+        cdef uint64_t part, left = <uint64_t> count
+        cdef int cls
+        p.counters[BYTES_OUT] += left
+        for cls in range(4):
+            queue = &p.queues[cls]
+            part = min(queue.plan_end - queue.sent, left)
+            if part:
+                queue_advance(&self.pool, queue, part, p.retain)
+                left -= part
+            if left == 0:
+                self._stick(p, cls)
+                break
+        if p.nwaiting and p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
+                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 4:
+            self.unhold(p)
+
+    cdef void _stick(self, Port* p, int cls) noexcept:
+        """After a write: if it ended inside a segment, that part must be finished before another class may write."""
+        cdef Queue* queue = &p.queues[cls]
+        cdef Segment* segment
+        p.sticky = -1
+        if queue.plan_end > queue.sent:
+            segment = queue_front(queue)
+            if queue.offset:
+                p.sticky_end = min(segment.start + segment.size, queue.plan_end)
+                p.sticky = cls
+
+    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
+        """One iovec a frame, most urgent first."""
+        cdef Port* p = self.table[port]
+        cdef int cls, n = 0
+        cdef Segment* segment
+        cdef uint32_t offset, length
+        if p.state != OPEN:
+            return 0
+        if p.npending:
+            self._flush_pending(p)
+        for cls in range(4):
+            p.queues[cls].plan_end = p.queues[cls].sent
+            segment = queue_front(&p.queues[cls])
+            offset = p.queues[cls].offset
+            while segment != NULL and n < limit:
+                segment.open_frame = -1
+                while offset < segment.size and n < limit:
+                    length = frame_size(segment.bytes + offset)
+                    frames[n].iov_base = segment.bytes + offset
+                    frames[n].iov_len = length
+                    p.queues[cls].plan_end += length
+                    offset += length
+                    n += 1
+                segment = segment.next
+                offset = 0
+        return n
+
+    cdef void datagrams_written(self, int port, int count) noexcept:
+        cdef Port* p = self.table[port]
+        cdef int cls
+        cdef Segment* segment
+        cdef uint32_t length
+        for cls in range(4):
+            while count > 0 and p.queues[cls].sent < p.queues[cls].plan_end:
+                segment = queue_front(&p.queues[cls])
+                length = frame_size(segment.bytes + p.queues[cls].offset)
+                queue_advance(&self.pool, &p.queues[cls], length, False)
+                p.counters[BYTES_OUT] += length
+                count -= 1
+
+    # --- acknowledgement, resending
+
+    cdef void released_echo(self, Port* p, uint64_t token) noexcept:
+        """The other engine has everything before that probe."""
+        cdef Queue* queue = &p.queues[(token >> 61) & 3]
+        if queue.probe_token == token and token:
+            queue.probe_token = 0
+            queue_release(&self.pool, queue, queue.probe_position)
+
+    cdef int rebuild(self, int port, Port* p) except -1:
+        """Queues for a new connection: definitions, then retained events, then what was never written."""
+        cdef Queue old
+        cdef Segment* segment
+        cdef uint8_t* frame
+        cdef uint32_t offset, length, word, bit
+        cdef uint64_t position
+        cdef int cls, kind
+        cdef Queue olds[4]
+        for cls in range(4):
+            olds[cls] = p.queues[cls]
+            memset(&p.queues[cls], 0, sizeof(Queue))
+        p.sticky = -1
+        for word in range(p.topics_words):
+            if p.topics_out[word]:
+                for bit in range(64):
+                    if (p.topics_out[word] >> bit) & 1:
+                        self.define_topic(port, p, word * 64 + bit)
+        for word in range(p.issuers_words):
+            if p.issuers_out[word]:
+                for bit in range(64):
+                    if (p.issuers_out[word] >> bit) & 1:
+                        self.define_issuer(port, p, word * 64 + bit)
+        for cls in range(4):
+            old = olds[cls]
+            segment = old.head
+            while segment != NULL:
+                offset = 0
+                while offset < segment.size:
+                    frame = segment.bytes + offset
+                    length = frame_size(frame)
+                    kind = frame[0]
+                    position = segment.start + offset
+                    offset += length
+                    if position + length <= old.released:
+                        continue
+                    if kind == EVENT or kind == PARCEL:
+                        if position < old.sent:
+                            p.counters[RESENT] += 1
+                            if kind == EVENT:
+                                frame[8] |= 0x20
+                        queue_put(&self.pool, &p.queues[cls], frame, length)
+                    elif kind == STATUS and position + length > old.sent:
+                        queue_put(&self.pool, &p.queues[cls], frame, length)
+                segment = segment.next
+            queue_clear(&self.pool, &old)
+        self.mark_dirty(port, p)
+        return 0
+
+    # --- credits
+
+    cdef void grant_credit(self, int port, Port* p) noexcept:
+        """A CREDIT frame once half the window is used and nobody holds this client back."""
+        cdef uint8_t frame[12]
+        if p.window == 0 or p.holds or p.event_bytes + p.window // 2 < p.granted:
+            return
+        p.granted = p.event_bytes + p.window
+        put_header(frame, CREDIT, 8)
+        put64(frame + 4, p.granted)
+        self.put_frame(port, p, 0, frame, 12, False)
+
+    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept:
+        """A backpressure subscriber is half full: its publisher gets no credit until it has drained."""
+        cdef uint32_t i
+        if from_port.window == 0 or p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
+                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 2:
+            return
+        for i in range(p.nwaiting):
+            if p.waiting[i] == <uint32_t> arrival:
+                return
+        if p.nwaiting == p.waiting_capacity:
+            p.waiting_capacity = p.waiting_capacity * 2 + 4
+            p.waiting = <uint32_t*> self.take_memory(p.waiting, p.waiting_capacity * sizeof(uint32_t))
+        p.waiting[p.nwaiting] = <uint32_t> arrival
+        p.nwaiting += 1
+        from_port.holds += 1
+
+    cdef void unhold(self, Port* p) noexcept:
+        cdef uint32_t i
+        cdef Port* publisher
+        for i in range(p.nwaiting):
+            publisher = self.table[p.waiting[i]]
+            publisher.holds -= 1
+            if publisher.state == OPEN:
+                self.grant_credit(<int> p.waiting[i], publisher)
+        p.nwaiting = 0
+
+    cdef void forget_publisher(self, int port) noexcept:
+        """A publisher is gone: nobody waits to give it credit."""
+        cdef int other
+        cdef uint32_t i
+        cdef Port* p
+        for other in range(self.ntable):
+            p = self.table[other]
+            i = 0
+            while i < p.nwaiting:
+                if p.waiting[i] == <uint32_t> port:
+                    p.nwaiting -= 1
+                    p.waiting[i] = p.waiting[p.nwaiting]
+                else:
+                    i += 1
+
+    cdef void count_unsent(self, int port, Port* p) noexcept:
+        """What a closing port still had to write is lost for it: count each event and record."""
+        cdef int cls
+        cdef Segment* segment
+        cdef uint8_t* frame
+        cdef uint32_t offset, length, inner
+        for cls in range(4):
+            segment = p.queues[cls].head
+            while segment != NULL:
+                offset = 0
+                while offset < segment.size:
+                    frame = segment.bytes + offset
+                    length = frame_size(frame)
+                    if segment.start + offset + length > p.queues[cls].sent:
+                        if frame[0] == EVENT:
+                            self._drop_event(port, p, DROP_CLOSED, frame)
+                        elif frame[0] == STATUS:
+                            inner = 4
+                            while inner < length:
+                                self._drop_status(port, p, DROP_CLOSED, frame + inner)
+                                inner += 24 * (1 + <uint32_t> frame[inner + 12])
+                    offset += length
+                segment = segment.next
+        for offset in range(p.npending):
+            self._drop_status(port, p, DROP_CLOSED, p.pending[offset].record)
+        p.npending = 0
+        if p.index_capacity:
+            memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))

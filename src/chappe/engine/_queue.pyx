@@ -1,0 +1,275 @@
+"""Bounded byte queues made of pooled segments.
+
+A segment holds whole frames only, so every segment boundary is a frame boundary: the writer may turn to a more urgent
+class there. Bytes that were written stay until released where a port retains them.
+"""
+
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+
+cdef Segment* _take(Pool* pool, uint32_t size) noexcept nogil:
+    cdef Segment* segment
+    cdef uint32_t capacity = SEGMENT_BYTES
+    if size <= SEGMENT_BYTES and pool.free != NULL:
+        segment = pool.free
+        pool.free = segment.next
+        pool.nfree -= 1
+    else:
+        if size > SEGMENT_BYTES:
+            capacity = size
+        segment = <Segment*> malloc(sizeof(Segment) + capacity)
+        pool.allocations += 1
+        if segment == NULL:
+            return NULL
+        pool.held += sizeof(Segment) + capacity
+        segment.capacity = capacity
+        segment.bytes = <uint8_t*> (segment + 1)
+    segment.next = NULL
+    segment.size = 0
+    segment.open_frame = -1
+    segment.open_records = 0
+    return segment
+
+
+cdef void _give(Pool* pool, Segment* segment) noexcept nogil:
+    if segment.capacity == SEGMENT_BYTES and pool.nfree < pool.keep:
+        segment.next = pool.free
+        pool.free = segment
+        pool.nfree += 1
+        return
+    pool.held -= sizeof(Segment) + segment.capacity
+    pool.allocations += 1
+    free(segment)
+
+
+cdef void pool_clear(Pool* pool) noexcept nogil:
+    cdef Segment* segment = pool.free
+    cdef Segment* following
+    while segment != NULL:
+        following = segment.next
+        free(segment)
+        segment = following
+    pool.free = NULL
+    pool.nfree = 0
+
+
+cdef uint8_t* queue_reserve(Pool* pool, Queue* queue, uint32_t size) noexcept nogil:
+    """Room for `size` bytes of whole frames at the end; NULL when out of memory."""
+    cdef Segment* tail = queue.tail
+    cdef uint8_t* place
+    if tail == NULL or tail.capacity - tail.size < size:
+        tail = _take(pool, size)
+        if tail == NULL:
+            return NULL
+        tail.start = queue.enqueued
+        if queue.tail == NULL:
+            queue.head = tail
+        else:
+            queue.tail.next = tail
+        if queue.cursor == NULL:
+            queue.cursor = tail
+            queue.offset = 0
+        queue.tail = tail
+    place = tail.bytes + tail.size
+    tail.size += size
+    tail.open_frame = -1
+    queue.enqueued += size
+    return place
+
+
+cdef int queue_put(Pool* pool, Queue* queue, const uint8_t* data, uint32_t size) noexcept nogil:
+    cdef uint8_t* place = queue_reserve(pool, queue, size)
+    if place == NULL:
+        return -1
+    memcpy(place, data, size)
+    return 0
+
+
+cdef inline void _put_length(uint8_t* frame, uint32_t length) noexcept nogil:
+    frame[1] = <uint8_t> (length >> 16)
+    frame[2] = <uint8_t> (length >> 8)
+    frame[3] = <uint8_t> length
+
+
+cdef int _put_records(Pool* pool, Queue* queue, const uint8_t* records, uint32_t size, uint32_t count,
+                      uint32_t packing, uint32_t frame_limit) noexcept nogil:
+    """Append one group of records to the open STATUS frame, or open a new one."""
+    cdef Segment* tail = queue.tail
+    cdef uint8_t* frame
+    cdef uint32_t length
+    if (tail != NULL and tail.open_frame >= 0 and tail.open_records + count <= packing
+            and tail.capacity - tail.size >= size and tail.size - tail.open_frame + size <= frame_limit):
+        frame = tail.bytes + tail.open_frame
+        memcpy(tail.bytes + tail.size, records, size)
+        tail.size += size
+        tail.open_records += count
+        queue.enqueued += size
+        length = tail.size - tail.open_frame - 4
+        _put_length(frame, length)
+        return 0
+    frame = queue_reserve(pool, queue, size + 4)
+    if frame == NULL:
+        return -1
+    frame[0] = 0x01
+    _put_length(frame, size)
+    memcpy(frame + 4, records, size)
+    tail = queue.tail
+    tail.open_frame = tail.size - size - 4
+    tail.open_records = count
+    return 0
+
+
+cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint32_t size, uint32_t count,
+                          uint32_t packing, uint32_t frame_limit) noexcept nogil:
+    """Append records, at most `packing` a frame (0 = as many as fit) and `frame_limit` bytes unless one record is larger."""
+    cdef uint32_t position = 0, start = 0, many = 0, length
+    cdef Segment* tail = queue.tail
+    if packing == 0:
+        packing = 0xFFFFFFFFU - count
+        if size + 4 <= frame_limit:
+            return _put_records(pool, queue, records, size, count, packing, frame_limit)
+    while position < size:
+        length = 24 * (1 + <uint32_t> records[position + 12])
+        tail = queue.tail
+        # close a group when the packing limit (of the open frame or of a new one) would be passed
+        if many > 0 and (many >= packing or position - start + length + 4 > frame_limit
+                         or (tail != NULL and tail.open_frame >= 0 and tail.open_records + many == packing)):
+            if _put_records(pool, queue, records + start, position - start, many, packing, frame_limit) < 0:
+                return -1
+            start = position
+            many = 0
+        position += length
+        many += 1
+    return _put_records(pool, queue, records + start, position - start, many, packing, frame_limit)
+
+
+cdef void queue_release(Pool* pool, Queue* queue, uint64_t position) noexcept nogil:
+    """Give back whole segments below `position`, never what is still to be written."""
+    cdef Segment* segment = queue.head
+    if position > queue.sent:
+        position = queue.sent
+    while segment != NULL and segment != queue.cursor and segment.start + segment.size <= position:
+        queue.head = segment.next
+        _give(pool, segment)
+        segment = queue.head
+    if position > queue.released:
+        queue.released = position
+    # an idle queue gives its last segment back, too: ten thousand quiet ports hold no memory
+    if queue.released == queue.enqueued and queue.head != NULL and queue.head == queue.tail:
+        _give(pool, queue.head)
+        queue.head = queue.cursor = queue.tail = NULL
+        queue.offset = 0
+
+
+cdef void queue_advance(Pool* pool, Queue* queue, uint64_t count, bint retain) noexcept nogil:
+    """`count` bytes were written; without `retain` they are given back at once."""
+    cdef uint32_t left
+    queue.sent += count
+    while count > 0 and queue.cursor != NULL:
+        left = queue.cursor.size - queue.offset
+        if count < left:
+            queue.offset += <uint32_t> count
+            count = 0
+        else:
+            count -= left
+            queue.offset = queue.cursor.size
+            if queue.cursor.next == NULL:
+                break
+            queue.cursor = queue.cursor.next
+            queue.offset = 0
+    if not retain:
+        queue_release(pool, queue, queue.sent)
+
+
+cdef Segment* queue_front(Queue* queue) noexcept nogil:
+    """The segment with the next byte to write, or NULL."""
+    if queue.sent == queue.enqueued:
+        return NULL
+    while queue.offset == queue.cursor.size and queue.cursor.next != NULL:
+        queue.cursor = queue.cursor.next
+        queue.offset = 0
+    return queue.cursor
+
+
+cdef void queue_clear(Pool* pool, Queue* queue) noexcept nogil:
+    cdef Segment* segment = queue.head
+    cdef Segment* following
+    while segment != NULL:
+        following = segment.next
+        _give(pool, segment)
+        segment = following
+    memset(queue, 0, sizeof(Queue))
+
+
+cdef void queue_rewind(Queue* queue) noexcept nogil:
+    """Write everything kept once more."""
+    queue.cursor = queue.head
+    queue.offset = 0
+    queue.sent = queue.head.start if queue.head != NULL else queue.enqueued
+    queue.plan_end = queue.sent
+    if queue.released > queue.sent:
+        queue.released = queue.sent
+
+
+cdef inline uint32_t _place(uint64_t key, uint32_t mask) noexcept nogil:
+    return <uint32_t> ((key * <uint64_t> 0x9E3779B97F4A7C15) >> 32) & mask
+
+
+cdef int count_add(CountTable* table, uint64_t key, uint64_t amount) noexcept nogil:
+    """Add to the exact count of a key (never 0); past the limit new keys are counted together under key 1."""
+    cdef uint32_t place, mask, capacity
+    cdef CountSlot* fresh
+    cdef CountSlot* old
+    cdef uint32_t i
+    if table.used * 4 >= table.capacity * 3:
+        capacity = table.capacity * 2 if table.capacity else 64
+        fresh = <CountSlot*> calloc(capacity, sizeof(CountSlot))
+        table.allocations += 1
+        if fresh == NULL:
+            return -1
+        old = table.slots
+        mask = capacity - 1
+        for i in range(table.capacity):
+            if old[i].key:
+                place = _place(old[i].key, mask)
+                while fresh[place].key:
+                    place = (place + 1) & mask
+                fresh[place] = old[i]
+        free(old)
+        table.slots = fresh
+        table.capacity = capacity
+    mask = table.capacity - 1
+    place = _place(key, mask)
+    while table.slots[place].key and table.slots[place].key != key:
+        place = (place + 1) & mask
+    if table.slots[place].key == 0:
+        if table.used >= table.limit and key != 1:
+            return count_add(table, 1, amount)
+        table.slots[place].key = key
+        table.slots[place].count = 0
+        table.used += 1
+    table.slots[place].count += amount
+    return 0
+
+
+cdef uint64_t count_take(CountTable* table, uint64_t key) noexcept nogil:
+    """The count of a key, set back to zero."""
+    cdef uint32_t place, mask
+    cdef uint64_t count
+    if table.capacity == 0:
+        return 0
+    mask = table.capacity - 1
+    place = _place(key, mask)
+    while table.slots[place].key:
+        if table.slots[place].key == key:
+            count = table.slots[place].count
+            table.slots[place].count = 0
+            return count
+        place = (place + 1) & mask
+    return 0
+
+
+cdef void count_clear(CountTable* table) noexcept nogil:
+    free(table.slots)
+    memset(table, 0, sizeof(CountTable))
