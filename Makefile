@@ -46,7 +46,7 @@ lint: $(STAMPS)/build ## ruff, mypy --strict, import-linter, cython-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
-	$(if $(COMPILED),$(BIN)/cython-lint src)
+	$(if $(COMPILED),PATH="$(BIN):$$PATH" cython-lint src)  # it runs pycodestyle by name
 
 .PHONY: bench
 bench: $(STAMPS)/build ## every benchmark beside its targets; ARGS=--quick for a look

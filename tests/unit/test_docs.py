@@ -1,0 +1,54 @@
+"""The documentation says what is so: keys of the configuration, and files of nodes that a node would read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from chappe.node.config import parse
+from chappe.node.sections import Config
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "reference" / "configuration.md"
+NODE_FILES = [
+    pytest.param(block, id=f"{page.relative_to(DOCS)}-{number}")
+    for page in sorted(DOCS.rglob("*.md"))
+    for number, block in enumerate(re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    if "[node]" in block
+]
+
+
+def keys_of_sections() -> dict[str, set[str]]:
+    """The keys of each table of the file, from the types that read it."""
+    found = {}
+    for section in msgspec.structs.fields(Config):
+        found[section.name] = {field.name for field in msgspec.structs.fields(_struct(section.type))}
+    return found
+
+
+def _struct(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation
+    return next(found for inner in get_args(annotation) if (found := _struct(inner)) is not None)
+
+
+def keys_of_page() -> dict[str, set[str]]:
+    """The keys of each table as the page lists them."""
+    found = {}
+    for heading, body in re.findall(r"^## `\[+(\w+)\]+`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        cells = re.findall(r"^\| (`[^|]*) \|", body, re.MULTILINE)
+        found[heading] = {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
+    return found
+
+
+def test_the_reference_names_every_key_of_the_configuration() -> None:
+    assert keys_of_page() == keys_of_sections()
+
+
+@pytest.mark.parametrize("text", NODE_FILES)
+def test_a_node_would_read_the_files_in_the_documentation(text: str) -> None:
+    assert parse(text).node.name != "node"
