@@ -1,0 +1,286 @@
+"""The sending half of the load generator: ready-made frames, copied, stamped and written in batches."""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from chappe.bench._channel cimport (
+    CLOCK_MONOTONIC, CLOCK_REALTIME, END, FAULT, IN_ROOM, LINE, PHASE, RUN, SENT, SLOTS, STOP, Channel, absorb, clock_ns,
+    close_channels, open_channels, pause_ns, preload, read_some, scanner, sharpen_timers,
+)
+from chappe.bench._meter cimport BUCKETS, PROBE_PUBLISHER, Scan, put32, put64
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t send(int fd, const void* buffer, size_t length, int flags)
+    enum: MSG_DONTWAIT
+    enum: MSG_NOSIGNAL
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd* fds, unsigned long count, int timeout_ms)
+    enum: POLLIN
+    enum: POLLOUT
+
+cdef extern from *:
+    """
+    /* another process writes it */
+    static inline unsigned long bench_peek(const void *at) { return *(const volatile unsigned long *)at; }
+    """
+    unsigned long peek_word "bench_peek"(const void* at) noexcept nogil
+
+cdef enum:
+    PAUSE_NS = 30000  # a waiting publisher sleeps: spinning would take the core the broker needs
+
+
+cdef class Publisher:
+    """Connections that publish in turn; never more than `window` messages ahead of the slowest subscriber.
+
+    `frames` are the wire bytes of one message a topic; `places` says where publisher, sequence, time and (for Chappe)
+    the sequence of the header go, -1 for none. `run_head`: frames are status records that share one frame header.
+    """
+
+    cdef Channel* channels
+    cdef Scan scan
+    cdef int count
+    cdef int subscribers
+    cdef int topics
+    cdef Py_ssize_t frame_size
+    cdef uint64_t batch
+    cdef uint64_t window
+    cdef uint64_t limit
+    cdef double rate
+    cdef char* frames
+    cdef char* outbox
+    cdef int publisher_at, sequence_at, time_at, header_at
+    cdef bint run_head
+    cdef bint chatty
+    cdef uint64_t* shared
+    cdef object keep
+    cdef uint64_t sent
+    cdef uint64_t histogram[BUCKETS]
+
+    def __cinit__(self, str protocol, list fds, list frames, tuple places, unsigned long[::1] shared, int subscribers,
+                  int size, Py_ssize_t batch_bytes=65536, uint64_t window=16384, double rate=0.0, uint64_t limit=0,
+                  bint run_head=False, bint chatty=False, list credits=None, list heads=None):
+        cdef int i
+        self.scan = scanner(protocol)
+        self.count = len(fds)
+        self.subscribers = subscribers
+        self.topics = len(frames)
+        self.frame_size = len(frames[0])
+        if any(len(frame) != self.frame_size for frame in frames):
+            raise ValueError("all frames of one run have the same size: give topics names of one length")
+        self.publisher_at, self.sequence_at, self.time_at, self.header_at = places
+        self.keep = shared
+        self.shared = <uint64_t*> &shared[0]
+        self.batch = max(1, batch_bytes // self.frame_size)
+        self.window = max(window, <uint64_t> 1)
+        if self.batch > self.window // 2:
+            self.batch = max(<uint64_t> 1, self.window // 2)
+        self.rate = rate
+        self.limit = limit
+        self.run_head = run_head
+        self.chatty = chatty
+        self.frames = <char*> malloc(self.frame_size * self.topics)
+        self.outbox = <char*> malloc(self.batch * self.frame_size + 4)
+        if self.frames == NULL or self.outbox == NULL:
+            raise MemoryError
+        for i in range(self.topics):
+            memcpy(self.frames + i * self.frame_size, <const char*> <bytes> frames[i], self.frame_size)
+        self.channels = open_channels(self.count, 0, size, self.histogram)
+        for i in range(self.count):
+            self.channels[i].fd = fds[i]
+            if credits:
+                self.channels[i].meter.credit = credits[i]
+            if heads:
+                preload(&self.channels[i], self.scan, heads[i])
+
+    def __dealloc__(self):
+        close_channels(self.channels, self.count)
+        free(self.frames)
+        free(self.outbox)
+
+    cdef uint64_t room(self) noexcept nogil:
+        """Messages that may be sent now: the window, less what the slowest subscriber has not yet received."""
+        cdef uint64_t slowest = self.sent, received
+        cdef int i
+        for i in range(self.subscribers):
+            received = peek_word(self.shared + SLOTS + LINE * i)
+            if received < slowest:
+                slowest = received
+        return self.window - (self.sent - slowest) if self.sent - slowest < self.window else 0
+
+    cdef Py_ssize_t fill(self, int publisher, uint64_t messages) noexcept nogil:
+        """Write that many messages of one publisher into the outbox; their bytes."""
+        cdef Channel* channel = &self.channels[publisher]
+        cdef char* at = self.outbox
+        cdef int64_t now = clock_ns(CLOCK_REALTIME)
+        cdef uint64_t i, sequence = channel.sent
+        cdef uint64_t topic = (sequence + <uint64_t> publisher) % <uint64_t> self.topics
+        if self.run_head:
+            put32(at, 0x01000000 | <uint32_t> (messages * self.frame_size))
+            at += 4
+        for i in range(messages):
+            memcpy(at, self.frames + topic * self.frame_size, self.frame_size)
+            if self.publisher_at >= 0:
+                put32(at + self.publisher_at, <uint32_t> publisher)
+                put32(at + self.publisher_at + 4, <uint32_t> topic)
+            put64(at + self.sequence_at, sequence)
+            put64(at + self.time_at, <uint64_t> now)
+            if self.header_at >= 0:
+                put32(at + self.header_at, <uint32_t> (sequence + 1))
+            at += self.frame_size
+            sequence += 1
+            topic += 1
+            if topic == <uint64_t> self.topics:
+                topic = 0
+        channel.sent = sequence
+        return at - self.outbox
+
+    cdef int drain(self, Channel* channel) noexcept nogil:
+        cdef int got = read_some(channel, self.scan)
+        while got > 65536:
+            got = read_some(channel, self.scan)
+        return got
+
+    cdef int write_all(self, Channel* channel, Py_ssize_t length) noexcept nogil:
+        """The outbox, whole, within the connection's credit; -1 if the connection ended or STOP came while it was stuck."""
+        cdef Py_ssize_t done = 0, allowed
+        cdef ssize_t wrote
+        cdef pollfd wait
+        cdef int stuck = 0
+        wait.fd = channel.fd
+        while done < length:
+            allowed = length - done
+            # Credit counts whole frames at the node, so a batch waits until all of it fits.
+            if channel.meter.credit and channel.sent_bytes + <uint64_t> length > channel.meter.credit + <uint64_t> done:
+                wrote = -1
+                wait.events = POLLIN
+            else:
+                wrote = send(channel.fd, self.outbox + done, allowed, MSG_DONTWAIT | MSG_NOSIGNAL)
+                wait.events = POLLIN | POLLOUT
+                if wrote < 0 and errno != EAGAIN and errno != EINTR:
+                    return -1
+            if wrote > 0:
+                done += wrote
+                channel.sent_bytes += wrote
+                stuck = 0
+                continue
+            wait.revents = 0
+            poll(&wait, 1, 100)
+            stuck += 1
+            if wait.revents & POLLIN and self.drain(channel) < 0:
+                return -1
+            if stuck > 100 and peek_word(self.shared + PHASE) >= STOP:
+                return -1
+        if self.chatty and self.drain(channel) < 0:
+            return -1
+        return 0
+
+    def run(self):
+        """Publish from RUN to STOP, or until the limit; False if a connection ended before."""
+        cdef int turn = 0, failed = 0, idle = 0
+        cdef uint64_t room, wanted, due
+        cdef int64_t start
+        sharpen_timers()
+        with nogil:
+            while peek_word(self.shared + PHASE) < RUN:
+                pause_ns(200000)
+            start = clock_ns(CLOCK_MONOTONIC)
+            while peek_word(self.shared + PHASE) < STOP and not failed:
+                room = self.room()
+                wanted = self.batch
+                if self.limit and self.limit - self.sent < wanted:
+                    wanted = self.limit - self.sent
+                    if wanted == 0:
+                        break
+                if self.rate > 0:
+                    due = <uint64_t> (self.rate * 1e-9 * <double> (clock_ns(CLOCK_MONOTONIC) - start))
+                    if due <= self.sent:
+                        pause_ns(PAUSE_NS)
+                        continue
+                    if due - self.sent < wanted:
+                        wanted = due - self.sent
+                if room < wanted:
+                    idle += 1
+                    # Publishers that only write still have to answer heartbeats.
+                    if idle & 1023 == 0:
+                        for turn in range(self.count):
+                            if self.drain(&self.channels[turn]) < 0:
+                                failed = 1
+                    pause_ns(PAUSE_NS)
+                    continue
+                if self.write_all(&self.channels[turn], self.fill(turn, wanted)) < 0:
+                    failed = 1
+                    break
+                self.sent += wanted
+                self.shared[SENT] = self.sent
+                turn += 1
+                if turn == self.count:
+                    turn = 0
+                    idle += 1
+                    if idle & 255 == 0 and self.drain(&self.channels[0]) < 0:
+                        failed = 1
+            if failed and peek_word(self.shared + PHASE) < STOP:
+                self.shared[FAULT] = 1
+        return not failed
+
+    def linger(self):
+        """Read what still comes back until END: a connection closed with unread answers would take sent messages with it."""
+        cdef int turn
+        with nogil:
+            while peek_word(self.shared + PHASE) != END:
+                for turn in range(self.count):
+                    self.drain(&self.channels[turn])
+                pause_ns(1000000)
+
+    def next_batch(self, int turn, uint64_t due):
+        """Bytes to send now on that connection by another transport (TLS): at most `due` messages in all so far.
+
+        Empty while the window, the credit or the rate says wait.
+        """
+        cdef uint64_t wanted = self.batch
+        cdef Py_ssize_t length
+        cdef Channel* channel = &self.channels[turn]
+        if due <= self.sent:
+            return b""
+        wanted = min(wanted, due - self.sent)
+        if self.room() < wanted:
+            return b""
+        if channel.meter.credit and channel.sent_bytes + wanted * self.frame_size + 4 > channel.meter.credit:
+            return b""
+        length = self.fill(turn, wanted)
+        channel.sent_bytes += length
+        self.sent += wanted
+        self.shared[SENT] = self.sent
+        return <bytes> self.outbox[:length]
+
+    def feed(self, int turn, const unsigned char[::1] chunk):
+        """Bytes that came back on that connection; returns what has to be answered."""
+        cdef Channel* channel = &self.channels[turn]
+        cdef Py_ssize_t at = 0, room
+        cdef bytes reply
+        while at < chunk.shape[0]:
+            room = min(IN_ROOM - channel.used, chunk.shape[0] - at)
+            memcpy(channel.inbox + channel.used, &chunk[at], room)
+            channel.used += room
+            at += room
+            if absorb(channel, self.scan) < 0:
+                raise ValueError("the stream breaks its protocol")
+        reply = channel.meter.reply[:channel.meter.replies]
+        channel.meter.replies = 0
+        return reply
+
+    def probe(self):
+        """One message on the last topic from no publisher, to see whether subscriptions have arrived."""
+        cdef bytearray frame = bytearray(self.frames[(self.topics - 1) * self.frame_size: self.topics * self.frame_size])
+        frame[self.publisher_at:self.publisher_at + 4] = (<uint32_t> PROBE_PUBLISHER).to_bytes(4, "big")
+        return bytes(frame)
+
+    def result(self):
+        """What was sent, by all connections together."""
+        return {"sent": self.sent, "bytes": sum(self.channels[i].sent_bytes for i in range(self.count))}

@@ -1,0 +1,50 @@
+"""Chappe's status records: one publisher, `topics` variables, 24 bytes a record."""
+
+from __future__ import annotations
+
+import ssl
+
+from chappe.bench.protocols import chappe
+from chappe.bench.protocols.common import Frames, Link
+from chappe.wire import control
+
+SCAN = "chappe"
+PUBLISHER = "bench"
+RATE_NUM, RATE_DEN = 30, 1_000_000_000
+
+
+def connect(address: tuple[str, int], tls: ssl.SSLContext | None) -> Link:
+    return chappe.connect(address, tls)
+
+
+def subscribe(link: Link, topics: int) -> None:
+    """Every event of every variable."""
+    watch(link, [0] * topics)
+
+
+def frames(link: Link, topics: int, size: int) -> Frames:
+    """Registers the variables; the value of a record is the publisher's sequence, `created` its send time."""
+    made = [bytes(8) + number.to_bytes(4, "big") + bytes(12) for number in register(link, topics)]
+    return Frames(made, (-1, 16, 0, -1), run_head=True)
+
+
+def register(link: Link, variables: int) -> list[int]:
+    """Identifiers of that many variables of 30 events a second."""
+    first = link.serial + 1
+    wanted: list[control.Request] = [
+        control.Register(
+            id=first + i, publisher=PUBLISHER, variable=f"v{i:06d}", type="int", rate_num=RATE_NUM, rate_den=RATE_DEN
+        )
+        for i in range(variables)
+    ]
+    return [answer.variable_id for answer in chappe.ask(link, wanted) if isinstance(answer, control.Registered)]
+
+
+def watch(link: Link, intervals_ns: list[int]) -> list[control.Watching]:
+    """Watch the variables from the first on, each at its interval."""
+    first = link.serial + 1
+    wanted: list[control.Request] = [
+        control.Watch(id=first + i, publisher=PUBLISHER, variable=f"v{i:06d}", interval_ns=interval)
+        for i, interval in enumerate(intervals_ns)
+    ]
+    return [answer for answer in chappe.ask(link, wanted) if isinstance(answer, control.Watching)]

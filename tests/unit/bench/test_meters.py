@@ -1,0 +1,138 @@
+"""The compiled scanners and meters, fed with bytes cut anywhere."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from chappe.bench._channel import quantile
+from chappe.bench._publish import Publisher
+from chappe.bench._subscribe import Subscriber
+from chappe.bench.protocols.common import body
+from chappe.bench.secured import histogram
+from chappe.bench.shared import Shared
+
+SIZE = 64
+
+
+def stamped(sequence: int, publisher: int = 0) -> bytes:
+    return publisher.to_bytes(4, "big") + bytes(4) + sequence.to_bytes(8, "big") + bytes(8) + body(SIZE)[24:]
+
+
+def as_delivered(protocol: str, message: bytes) -> bytes:
+    """One message as a broker of that protocol hands it to a subscriber."""
+    if protocol == "nats":
+        return b"MSG bench.t000000 1 %d\r\n%s\r\n" % (len(message), message)
+    if protocol == "mqtt":
+        return bytes([0x30, 2 + 13 + len(message)]) + (13).to_bytes(2, "big") + b"bench/t000000" + message
+    if protocol == "resp":
+        return b"*3\r\n$7\r\nmessage\r\n$13\r\nbench/t000000\r\n$%d\r\n%s\r\n" % (len(message), message)
+    if protocol == "zmtp":
+        return bytes([0, 14 + len(message)]) + b"bench/t000000\0" + message
+    return b"\x02" + (12 + len(message)).to_bytes(3, "big") + bytes(12) + message
+
+
+def beside(protocol: str) -> bytes:
+    """What a broker sends between messages."""
+    return {
+        "nats": b"PING\r\n+OK\r\n",
+        "mqtt": b"\xd0\x00",
+        "resp": b":3\r\n+OK\r\n",
+        "zmtp": b"\x04\x05\x04PING",
+        "chappe": b"\x04\x00\x00\x10" + bytes(range(16)) + b"\x12\x00\x00\x07" + bytes(4) + b"s\0a",
+    }[protocol]
+
+
+PROTOCOLS = ["nats", "mqtt", "resp", "zmtp", "chappe"]
+
+
+@pytest.fixture
+def shared() -> Iterator[Shared]:
+    yield Shared(2)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_cut_anywhere_are_counted_once(protocol: str, shared: Shared) -> None:
+    stream = b"".join(as_delivered(protocol, stamped(i)) + (beside(protocol) if i % 7 == 0 else b"") for i in range(500))
+    chance = random.Random(7)
+    receiver = Subscriber(protocol, [-1], 1, SIZE, shared.words)
+    at = 0
+    while at < len(stream):
+        step = chance.choice((1, 2, 3, 50, 200, 5000))
+        receiver.feed(0, stream[at : at + step])
+        at += step
+    counts = receiver.result()["connections"][0]
+    assert counts == {"received": 500, "reordered": 0, "gaps": 0, "wrong": 0, "dropped": 0}
+    assert shared.received(0) == 500
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_losses_repeats_and_damage_are_told_apart(protocol: str, shared: Shared) -> None:
+    receiver = Subscriber(protocol, [-1], 2, SIZE, shared.words)
+    for sequence in (0, 1, 4, 3, 4):
+        receiver.feed(0, as_delivered(protocol, stamped(sequence)))
+    receiver.feed(0, as_delivered(protocol, stamped(0, publisher=1)))
+    receiver.feed(0, as_delivered(protocol, stamped(0, publisher=9)))
+    counts = receiver.result()["connections"][0]
+    assert counts == {"received": 6, "reordered": 2, "gaps": 2, "wrong": 1, "dropped": 0}
+
+
+@pytest.mark.parametrize("protocol", ["nats", "chappe"])
+def test_heartbeats_are_answered(protocol: str, shared: Shared) -> None:
+    receiver = Subscriber(protocol, [-1], 1, SIZE, shared.words)
+    receiver.feed(0, beside(protocol))
+    expected = {"nats": b"PONG\r\n", "chappe": b"\x14\x00\x00\x10" + bytes(range(16))}
+    assert receiver.take_reply(0) == expected[protocol]
+    assert receiver.take_reply(0) == b""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "damage"),
+    [("nats", b"MSG x y\r\n"), ("mqtt", b"\x30\xff\xff\xff\xff\x01"), ("resp", b"*3\r\n!"), ("zmtp", b"\xff\x00")],
+)
+def test_bytes_that_break_a_protocol_are_refused(protocol: str, damage: bytes, shared: Shared) -> None:
+    with pytest.raises(ValueError, match="breaks its protocol"):
+        Subscriber(protocol, [-1], 1, SIZE, shared.words).feed(0, damage)
+
+
+def test_a_loss_frame_of_the_node_is_reported(shared: Shared) -> None:
+    receiver = Subscriber("chappe", [-1], 1, SIZE, shared.words)
+    receiver.feed(0, b"\x15\x00\x00\x10" + (3).to_bytes(8, "big") + (4).to_bytes(8, "big"))
+    assert receiver.result()["connections"][0]["dropped"] == 7
+
+
+def test_status_records_are_noted_and_captured(shared: Shared) -> None:
+    records = b"".join(bytes(8) + (i + 1).to_bytes(4, "big") + bytes(4) + i.to_bytes(8, "big") for i in range(10))
+    frame = b"\x01" + len(records).to_bytes(3, "big") + records
+    receiver = Subscriber("status", [-1], 1, 24, shared.words)
+    receiver.feed(0, frame)
+    assert receiver.result()["connections"][0]["received"] == 10
+    keeper = Subscriber("status", [-1], 1, 24, shared.words, 1, None, 4096)
+    keeper.feed(0, frame)
+    assert keeper.captured(0) == records
+
+
+def test_a_publisher_stays_within_its_window_and_credit(shared: Shared) -> None:
+    frame = as_delivered("chappe", body(SIZE))
+    sender = Publisher(
+        "chappe", [-1], [frame], (16, 24, 32, 12), shared.words, 1, SIZE, batch_bytes=800, window=40, credits=[20 * 80 + 4]
+    )
+    batches = [sender.next_batch(0, 1000) for _ in range(4)]
+    assert [len(batch) // 80 for batch in batches] == [10, 10, 0, 0]
+    assert sender.feed(0, b"\x25\x00\x00\x08" + (10_000).to_bytes(8, "big")) == b""
+    assert len(sender.next_batch(0, 25)) // 80 == 5  # the rate allows 25 in all
+    sequences = [int.from_bytes(batches[1][i * 80 + 24 : i * 80 + 32], "big") for i in range(10)]
+    assert sequences == list(range(10, 20))
+    receiver = Subscriber("chappe", [-1], 1, SIZE, Shared(1).words)
+    receiver.feed(0, b"".join(batches))
+    assert receiver.result()["connections"][0] == {"received": 20, "reordered": 0, "gaps": 0, "wrong": 0, "dropped": 0}
+
+
+def test_quantiles_are_within_a_bucket() -> None:
+    values = [100, 1_000, 10_000, 1_000_000, 7_000_000_000]
+    counts = histogram(values)
+    for share, value in zip((0.2, 0.4, 0.6, 0.8, 1.0), values, strict=True):
+        assert value <= quantile(counts, share) <= value * 1.04
+    assert quantile([0] * 2048, 0.5) == 0
