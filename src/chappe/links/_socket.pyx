@@ -9,7 +9,6 @@ from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from chappe.engine._stack cimport Stack, iovec
 
@@ -31,14 +30,6 @@ cdef enum:
 cdef unsigned char* scratch = <unsigned char*> malloc(SCRATCH)
 if scratch == NULL:
     raise MemoryError
-
-
-cdef inline void set_clocks(Stack stack) noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    stack.mono_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
-    clock_gettime(CLOCK_REALTIME, &now)
-    stack.wall_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
 
 
 def feed(Stack stack not None, int port, unsigned char[::1] buffer not None, Py_ssize_t count):

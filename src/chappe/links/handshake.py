@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from chappe.errors import LinkError, ProtocolError, RefusedError, TimeoutExpired, VersionError
 from chappe.links.link import Raw, control_frame
-from chappe.wire.control import MAJOR, MINOR, Hello, Message, Refused, Welcome, decode
+from chappe.wire.control import MINOR, Hello, Message, Refused, Welcome, decode
 from chappe.wire.frames import HEADER_SIZE, MAGIC, PREAMBLE, PREAMBLE_SIZE, Kind, check_preamble
 
 HELLO_TIMEOUT_S = 10.0
@@ -109,7 +109,8 @@ class Connector:
         if not isinstance(message, Welcome):
             return self._end(ProtocolError(f"expected Welcome, got {type(message).__name__}"))
         if len(message.session) != SESSION_SIZE:
-            return self._end(ProtocolError(f"the session in Welcome has {len(message.session)} bytes, not {SESSION_SIZE}"))
+            size = len(message.session)
+            return self._end(ProtocolError(f"the session in Welcome has {size} bytes, not {SESSION_SIZE}"))
         self.over = True
         message.minor = min(minor, message.minor, self._hello.minor)
         message.capabilities = shared(message.minor, self._hello.capabilities, message.capabilities)
