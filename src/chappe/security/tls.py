@@ -128,6 +128,7 @@ _CAUSES = {
     "peer did not return a certificate": "it showed no certificate, and one is required",
     "alert certificate required": "it requires a certificate, and we showed none; set `cert` and `key`",
     "alert bad certificate": "it refused our certificate",
+    "eof occurred": "it closed the connection during the handshake; its log says why",
     "wrong version number": "it does not speak TLS",
     "http request": "it speaks plain HTTP, not TLS",
     "unsupported protocol": "it speaks only an older TLS version than `minimum`",
