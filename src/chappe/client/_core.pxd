@@ -1,0 +1,69 @@
+"""The protocol of a client, without a socket: frames in, messages out; calls in, frames out."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from chappe.client._inbox cimport IssuerEntry, TopicEntry
+from chappe.client._outbox cimport Outbox
+from chappe.client._status cimport WatchTable
+from chappe.engine._stack cimport Stack
+
+cdef class Slot:
+    cdef TopicEntry entry
+    cdef list subscriptions
+    cdef Py_ssize_t generation
+    cdef Py_ssize_t turn
+
+cdef class ClientCore(Stack):
+    cdef readonly Outbox outbox
+    cdef readonly WatchTable watches
+    # what the owner is told: all may be None
+    cdef public object schedule      # () : there is something to write; once until `scheduled` is set back
+    cdef public object on_control    # (bytes): a CONTROL payload, in order with the frames around it
+    cdef public object on_progress   # (): an echo or a LOSS has changed `flushed`, `room` or `losses`
+    cdef public object on_full       # (queue): it has dropped for the first time, or wants the reading to stop
+    cdef public object on_failure    # (error): a callback of the user raised
+    cdef public bint scheduled
+    cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
+    # this connection
+    cdef bint opened
+    cdef bint greeted
+    cdef unsigned char* rest
+    cdef Py_ssize_t rest_size
+    cdef Py_ssize_t rest_room
+    cdef Py_ssize_t max_frame
+    cdef list slots
+    cdef list issuers
+    cdef int64_t lost_status
+    cdef int64_t lost_events
+    # subscriptions
+    cdef dict exact                  # (kind, text, group) -> [Subscription]
+    cdef list wild
+    cdef Py_ssize_t generation
+    cdef dict issuer_entries         # (session, epoch) -> IssuerEntry, over reconnections
+    cdef IssuerEntry nobody
+    cdef list touched
+    cdef list pushes
+    cdef bint progress
+    # counters
+    cdef readonly int64_t heard_ns
+    cdef int64_t in_bytes
+    cdef int64_t in_events
+    cdef int64_t in_status
+    cdef int64_t repeats
+    cdef int64_t unwanted
+    cdef int64_t lost_status_before
+    cdef int64_t lost_events_before
+
+    cdef int mark(self) except -1
+    cdef int64_t now(self) noexcept
+    cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1
+    cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1
+    cdef int parse(self, unsigned char* data, Py_ssize_t size) except -1
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1
+    cdef int event(self, const unsigned char* payload, Py_ssize_t size) except -1
+    cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1
+    cdef int define_topic(self, bytes payload) except -1
+    cdef int define_issuer(self, bytes payload) except -1
+    cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
+    cdef int match(self, Slot slot) except -1
+    cdef int finish(self) except -1

@@ -1,0 +1,533 @@
+"""The protocol of a client, without a socket: frames in, messages out; calls in, frames out.
+
+`publish` is a plain method that copies into the outbox; `feed_bytes` parses every frame of a buffer once and copies into the
+queues of the subscriptions and watches concerned. The owner is told by callbacks, never more than once a buffer except for CONTROL.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from chappe.client._inbox cimport Subscription, Window
+from chappe.client._outbox cimport get32, get64
+from chappe.client._status cimport StatusEvent, StatusStream, Watch
+from chappe.engine._stack cimport iovec
+
+from chappe.client.topics import is_wildcard, matches, topic_name
+from chappe.errors import ProtocolError
+from chappe.wire.events import Event, Issuer, Topic
+from chappe.wire.frames import PREAMBLE, check_preamble
+
+cdef enum:
+    STATUS = 0x01
+    EVENT = 0x02
+    PARCEL = 0x03
+    PROBE = 0x04
+    CONTROL = 0x05
+    TOPIC = 0x12
+    ECHO = 0x14
+    LOSS = 0x15
+    ISSUER = 0x22
+    CREDIT = 0x25
+    EXT = 0x08
+    RESENT = 0x20
+    MAX_TOPIC_NUMBER = 1 << 24
+    MAX_ISSUERS = 65536
+
+
+cdef class Slot:
+    """A topic number of the node, with the subscriptions that its topic matches."""
+
+
+cdef class ClientCore(Stack):
+    """One connection of a client, over all its reconnections; port 0 carries it."""
+
+    def __init__(self, *, queue_bytes=8 << 20, status_bytes=1 << 20, max_frame=0xFFFFFF):
+        if queue_bytes < 1024 or status_bytes < 1024:
+            raise ValueError(f"queues hold at least 1024 bytes, not {queue_bytes} and {status_bytes}")
+        self.outbox = Outbox(queue_bytes, status_bytes)
+        self.watches = WatchTable()
+        self.live_clock = True
+        self.max_frame = max_frame
+        self.slots = []
+        self.issuers = []
+        self.exact = {}
+        self.wild = []
+        self.generation = 1
+        self.issuer_entries = {}
+        self.nobody = IssuerEntry(b"", 0)
+        self.touched = []
+        self.pushes = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.rest)
+
+    # --- connection
+
+    def open(self, bytes hello not None):
+        """A new connection: preamble and this Hello go out first, nothing else before `welcome`."""
+        cdef bytes preamble = PREAMBLE
+        self.close()
+        memcpy(self.outbox.control.reserve(len(preamble)), PyBytes_AS_STRING(preamble), len(preamble))
+        self.outbox.control_frame(CONTROL, <const unsigned char*> PyBytes_AS_STRING(hello), PyBytes_GET_SIZE(hello))
+        self.opened = True
+        self.mark()
+
+    def welcome(self, *, max_payload=1 << 20, max_topics=65536, credit=0, resumed=False):
+        """The node agreed: definitions and events that are kept go out again."""
+        if not resumed:
+            self.slots = []
+            self.issuers = []
+        self.outbox.connected(max_payload, max_topics, credit)
+        self.mark()
+
+    def close(self):
+        """The connection is gone: events wait for the next one, the rest is forgotten."""
+        self.outbox.disconnected()
+        self.opened = self.greeted = False
+        self.rest_size = 0
+        self.lost_status_before += self.lost_status
+        self.lost_events_before += self.lost_events
+        self.lost_status = self.lost_events = 0
+
+    @property
+    def ready(self):
+        """True between `welcome` and `close`."""
+        return self.outbox.ready
+
+    # --- publishing
+
+    cdef int mark(self) except -1:
+        if not self.scheduled and self.schedule is not None:
+            self.scheduled = True
+            self.schedule()
+        return 0
+
+    cdef int64_t now(self) noexcept:
+        cdef timespec clock
+        if not self.live_clock:
+            return self.wall_ns
+        clock_gettime(CLOCK_REALTIME, &clock)
+        return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
+
+    def publish(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
+                content_type=None, properties=None):
+        """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
+        cdef int accepted
+        cdef Py_buffer view
+        cdef bytes extension = None
+        if priority < 0 or priority > 6:
+            raise ValueError(f"priority {priority} is not in 0 to 6")
+        if (created is not None or expires is not None or reply is not None or correlation is not None
+                or content_type is not None or properties is not None):
+            extension = Event(0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
+                              reply=None if reply is None else topic_name(reply), properties=properties or {}).encode()[12:]
+        if type(body) is bytes:
+            accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
+                                         priority, extension)
+        elif isinstance(body, str):
+            raise TypeError("a body is bytes, not str: encode it, body.encode()")
+        else:
+            PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+            try:
+                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, priority, extension)
+            finally:
+                PyBuffer_Release(&view)
+        if accepted and not self.scheduled:
+            self.mark()
+        return accepted == 1
+
+    def publish_many(self, topic, bodies, int priority=3):
+        """How many of the bodies, from the first on, are in the queue."""
+        cdef Py_ssize_t accepted = 0
+        for body in bodies:
+            if not self.publish(topic, body, priority):
+                break
+            accepted += 1
+        return accepted
+
+    def flush(self):
+        """Ask for an echo; the serial that `flushed` reaches when the node has all that was published until now."""
+        serial = self.outbox.request_flush()
+        self.mark()
+        return serial
+
+    def acknowledge_soon(self):
+        """Ask for an echo if sent events are still kept; called now and then, so that a quiet client keeps nothing."""
+        if self.outbox.ready and self.outbox.events.head > self.outbox.probed_offset:
+            self.flush()
+
+    @property
+    def flushed(self):
+        return self.outbox.flushed
+
+    @property
+    def queued(self):
+        """Bytes of events that the node has not confirmed."""
+        return self.outbox.events.head - self.outbox.events.tail
+
+    @property
+    def has_room(self):
+        """True when the queue is at most half full."""
+        return 2 * (self.outbox.events.head - self.outbox.events.tail) <= self.outbox.queue_bytes
+
+    def send_control(self, bytes payload not None):
+        """Queue a CONTROL frame."""
+        self.outbox.control_frame(CONTROL, <const unsigned char*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+        self.mark()
+
+    def heartbeat(self):
+        """Queue a PROBE with token 0; its echo is a sign of life."""
+        cdef bytes payload = bytes(16)
+        self.outbox.control_frame(PROBE, <const unsigned char*> PyBytes_AS_STRING(payload), 16)
+        self.mark()
+
+    # --- subscriptions
+
+    def add_subscription(self, Subscription subscription not None):
+        """Deliver what matches to this queue from now on."""
+        if subscription.kind == "s" and is_wildcard(subscription.pattern):
+            self.wild.append(subscription)
+        else:
+            key = subscription.kind, subscription.pattern, subscription.group
+            self.exact.setdefault(key, []).append(subscription)
+        self.generation += 1
+
+    def remove_subscription(self, Subscription subscription not None):
+        """Deliver nothing more to this queue; True if no other one here has the same pattern and group."""
+        key = subscription.kind, subscription.pattern, subscription.group
+        self.generation += 1
+        if subscription in self.wild:
+            self.wild.remove(subscription)
+            return not any([(s.kind, s.pattern, s.group) == key for s in self.wild])
+        if subscription in self.exact.get(key, ()):
+            self.exact[key].remove(subscription)
+            if self.exact[key]:
+                return False
+            del self.exact[key]
+        return True
+
+    cdef int match(self, Slot slot) except -1:
+        cdef TopicEntry entry = slot.entry
+        cdef list found = list(self.exact.get((entry.kind, entry.text, entry.group), ()))
+        cdef Subscription subscription
+        if entry.kind == "s":
+            for subscription in self.wild:
+                if subscription.group == entry.group and matches(subscription.pattern, entry.text):
+                    found.append(subscription)
+        slot.subscriptions = found
+        slot.generation = self.generation
+        return 0
+
+    # --- bytes in
+
+    def feed(self, const unsigned char[::1] data not None):
+        """Every frame in the bytes, whole or cut anywhere. ProtocolError: the connection must be closed."""
+        if data.shape[0]:
+            self.feed_bytes(0, <unsigned char*> &data[0], data.shape[0])
+
+    cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        self.heard_ns = self.mono_ns
+        self.in_bytes += size
+        try:
+            self.parse(data, size)
+        finally:
+            self.finish()
+        return 0
+
+    cdef int parse(self, unsigned char* data, Py_ssize_t size) except -1:
+        cdef Py_ssize_t need, part
+        while size > 0:
+            if not self.opened:
+                return 0  # closed by a callback: the rest of the buffer belongs to nobody
+            if self.rest_size:
+                need = self.wanted(self.rest, self.rest_size)
+                if self.rest_size < need:
+                    part = min(need - self.rest_size, size)
+                    self.keep(data, part)
+                    data += part
+                    size -= part
+                    if self.rest_size < need:
+                        return 0
+                    need = self.wanted(self.rest, self.rest_size)
+                    if self.rest_size < need:
+                        continue
+                self.rest_size = 0
+                self.unit(self.rest, need)
+                continue
+            need = self.wanted(data, size)
+            if size < need:
+                return self.keep(data, size)
+            self.unit(data, need)
+            data += need
+            size -= need
+        return 0
+
+    cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1:
+        """Bytes of the unit that begins here, as far as they can be known: the preamble, a frame or its header."""
+        cdef Py_ssize_t length
+        cdef int kind = data[0]
+        if not self.greeted:
+            return 8
+        if not (kind == STATUS or kind == EVENT or kind == CONTROL or kind == TOPIC or kind == ISSUER or kind == PROBE
+                or kind == ECHO or kind == LOSS or kind == CREDIT or kind == PARCEL):
+            raise ProtocolError(f"the node sent a frame of the unknown kind 0x{kind:02x}")
+        if size < 4:
+            return 4
+        length = (<Py_ssize_t> data[1] << 16) | (<Py_ssize_t> data[2] << 8) | data[3]
+        if length > self.max_frame:
+            raise ProtocolError(f"the node sent a frame of {length} bytes, the limit is {self.max_frame}")
+        return 4 + length
+
+    cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
+        cdef Py_ssize_t room = self.rest_size + size
+        cdef unsigned char* grown
+        if room > self.rest_room:
+            room = max(room, 2 * self.rest_room)
+            grown = <unsigned char*> PyMem_RawRealloc(self.rest, room)
+            if grown == NULL:
+                raise MemoryError
+            self.rest = grown
+            self.rest_room = room
+        memcpy(self.rest + self.rest_size, data, size)
+        self.rest_size += size
+        return 0
+
+    cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1:
+        cdef int kind = data[0]
+        if not self.greeted:
+            check_preamble(PyBytes_FromStringAndSize(<char*> data, 8))
+            self.greeted = True
+            return 0
+        if not self.outbox.ready and kind != CONTROL:
+            raise ProtocolError(f"the node sent a frame of kind 0x{kind:02x} before its Welcome")
+        if kind == EVENT:
+            return self.event(data + 4, size - 4)
+        if kind == STATUS:
+            return self.status(data + 4, size - 4)
+        return self.rare(kind, data + 4, size - 4)
+
+    cdef int event(self, const unsigned char* payload, Py_ssize_t size) except -1:
+        cdef uint32_t number, issuer_number, sequence
+        cdef uint8_t flags
+        cdef Py_ssize_t extension = 0, start = 12
+        cdef Slot slot
+        cdef IssuerEntry issuer
+        cdef Window window
+        cdef Subscription subscription
+        if size < 12:
+            raise ProtocolError(f"an EVENT has at least 12 bytes, this one {size}")
+        number = get32(payload)
+        flags = payload[4]
+        issuer_number = (<uint32_t> payload[5] << 16) | (<uint32_t> payload[6] << 8) | payload[7]
+        sequence = get32(payload + 8)
+        if flags & EXT:
+            extension = (<Py_ssize_t> payload[12] << 8) | payload[13] if size >= 14 else 65536
+            start = 14
+            if 14 + extension > size:
+                raise ProtocolError("the extension of an EVENT reaches past its end")
+        if number >= <uint32_t> len(self.slots) or self.slots[number] is None:
+            raise ProtocolError(f"an EVENT names topic number {number}, which was not defined")
+        slot = <Slot> self.slots[number]
+        issuer = self.nobody
+        if issuer_number < <uint32_t> len(self.issuers) and self.issuers[issuer_number] is not None:
+            issuer = <IssuerEntry> self.issuers[issuer_number]
+            if not slot.entry.group:
+                if issuer.window.seen(sequence, flags & RESENT):
+                    self.repeats += 1
+                    return 0
+            else:
+                window = issuer.groups.get(slot.entry.group)
+                if window is None:
+                    window = issuer.groups[slot.entry.group] = Window()
+                if window.seen(sequence, flags & RESENT) and flags & RESENT:
+                    self.repeats += 1
+                    return 0
+        self.in_events += 1
+        if slot.generation != self.generation:
+            self.match(slot)
+        if not slot.subscriptions:
+            self.unwanted += 1
+            return 0
+        if slot.entry.group:
+            slot.turn = (slot.turn + 1) % len(slot.subscriptions)
+            chosen = slot.subscriptions[slot.turn:slot.turn + 1]
+        else:
+            chosen = slot.subscriptions
+        for subscription in <list> chosen:
+            subscription.offer(slot.entry, issuer, sequence, flags, payload + start, extension,
+                               payload + start + extension, size - start - extension)
+            if not subscription.touched:
+                subscription.touched = True
+                self.touched.append(subscription)
+        return 0
+
+    cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1:
+        cdef const unsigned char* end = payload + size
+        cdef PyObject* found
+        cdef Watch watch
+        cdef Py_ssize_t options
+        cdef bytes blocks
+        cdef int64_t created
+        cdef uint64_t bits
+        while payload < end:
+            if end - payload < 24:
+                raise ProtocolError("a status record reaches past the end of its frame")
+            options = payload[12]
+            if end - payload < 24 + 24 * options:
+                raise ProtocolError("the option blocks of a status record reach past the end of its frame")
+            self.in_status += 1
+            found = self.watches.find(get32(payload + 8))
+            if found == NULL:
+                self.unwanted += 1
+            else:
+                blocks = PyBytes_FromStringAndSize(<char*> payload + 24, 24 * options) if options else None
+                created = <int64_t> get64(payload)
+                bits = get64(payload + 16)
+                watch = <Watch> found
+                while watch is not None:
+                    watch.accept(created, self.wall_ns, bits, blocks, self.pushes)
+                    if not watch.stream.touched:
+                        watch.stream.touched = True
+                        self.touched.append(watch.stream)
+                    watch = watch.sibling
+            payload += 24 + 24 * options
+        return 0
+
+    cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1:
+        cdef bytes content = PyBytes_FromStringAndSize(<char*> payload, size)
+        if kind == CONTROL:
+            if self.on_control is not None:
+                self.on_control(content)
+        elif kind == TOPIC:
+            self.define_topic(content)
+        elif kind == ISSUER:
+            self.define_issuer(content)
+        elif kind == PROBE:
+            self.outbox.control_frame(ECHO, payload, size)
+            self.mark()
+        elif kind == ECHO:
+            if size < 8:
+                raise ProtocolError(f"an ECHO has at least 8 bytes, this one {size}")
+            if self.outbox.echoed(get64(payload)):
+                self.progress = True
+                if self.outbox.has_work():
+                    self.mark()
+        elif kind == LOSS:
+            if size != 16:
+                raise ProtocolError(f"a LOSS has 16 bytes, this one {size}")
+            self.lost_status = get64(payload)
+            self.lost_events = get64(payload + 8)
+            self.progress = True
+        elif kind == CREDIT:
+            if size != 8:
+                raise ProtocolError(f"a CREDIT has 8 bytes, this one {size}")
+            self.outbox.has_credit = True
+            self.outbox.credit = get64(payload)
+            self.mark()
+        return 0
+
+    cdef int define_topic(self, bytes payload) except -1:
+        cdef Slot slot = Slot.__new__(Slot)
+        definition = Topic.decode(payload)
+        if definition.number >= MAX_TOPIC_NUMBER:
+            raise ProtocolError(f"topic number {definition.number} is above {MAX_TOPIC_NUMBER - 1}")
+        slot.entry = TopicEntry(definition.topic)
+        while len(self.slots) <= definition.number:
+            self.slots.append(None)
+        self.slots[definition.number] = slot
+        return 0
+
+    cdef int define_issuer(self, bytes payload) except -1:
+        definition = Issuer.decode(payload)
+        key = definition.session, definition.epoch
+        entry = self.issuer_entries.get(key)
+        if entry is None:
+            if len(self.issuer_entries) >= MAX_ISSUERS:
+                del self.issuer_entries[next(iter(self.issuer_entries))]
+            entry = self.issuer_entries[key] = IssuerEntry(definition.session, definition.epoch)
+        while len(self.issuers) <= definition.number:
+            self.issuers.append(None)
+        self.issuers[definition.number] = entry
+        return 0
+
+    cdef int finish(self) except -1:
+        """Wake who waits, once a buffer; then the callbacks of the user, which may call anything."""
+        cdef Subscription subscription
+        cdef StatusStream stream
+        cdef StatusEvent event
+        if self.touched:
+            touched, self.touched = self.touched, []
+            for queue in touched:
+                if isinstance(queue, Subscription):
+                    subscription = <Subscription> queue
+                    subscription.touched = False
+                    tell = subscription.holding or (subscription.dropped and not subscription.told)
+                    subscription.told = subscription.dropped > 0
+                    if subscription.count >= subscription.wake_at and subscription.waiters:
+                        subscription.wake()
+                else:
+                    stream = <StatusStream> queue
+                    stream.touched = False
+                    tell = stream.holding or (stream.dropped and not stream.told)
+                    stream.told = stream.dropped > 0
+                    if stream.count >= stream.wake_at and stream.waiters:
+                        stream.wake()
+                if tell and self.on_full is not None:
+                    self.on_full(queue)
+        if self.pushes:
+            pushes, self.pushes = self.pushes, []
+            for event in pushes:
+                try:
+                    event.watch.callback(event)
+                except Exception as error:
+                    if self.on_failure is None:
+                        raise
+                    self.on_failure(error)
+        if self.progress:
+            self.progress = False
+            if self.on_progress is not None:
+                self.on_progress()
+        return 0
+
+    # --- bytes out
+
+    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
+        return self.outbox.gather(vectors, limit)
+
+    cdef void written(self, int port, Py_ssize_t count) noexcept:
+        self.outbox.written(count)
+
+    cdef int next_dirty(self) noexcept:
+        if self.scheduled:
+            self.scheduled = False
+            return 0
+        return -1
+
+    # --- counters
+
+    @property
+    def losses(self):
+        """(status records, events) that nodes dropped for this client, over all connections."""
+        return self.lost_status_before + self.lost_status, self.lost_events_before + self.lost_events
+
+    @property
+    def allocations(self):
+        """Allocator calls of the outgoing side since the beginning (GS-037: none in steady state)."""
+        cdef Outbox outbox = self.outbox
+        return outbox.own_allocations + outbox.control.allocations + outbox.status.allocations + outbox.events.allocations
+
+    def counters(self):
+        """Everything that was counted, by name."""
+        cdef Outbox outbox = self.outbox
+        lost_status, lost_events = self.losses
+        return {
+            "in_bytes": self.in_bytes, "in_events": self.in_events, "in_status": self.in_status,
+            "repeats": self.repeats, "unwanted": self.unwanted, "lost_status": lost_status, "lost_events": lost_events,
+            "out_bytes": outbox.out_bytes, "published": outbox.published, "status_published": outbox.status_published,
+            "refused_full": outbox.refused_full, "refused_status": outbox.refused_status, "resent": outbox.resent,
+        }

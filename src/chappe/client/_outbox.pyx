@@ -1,0 +1,375 @@
+"""What a client has to send: control, status and events, each in order.
+
+Events stay in their segments until the ECHO of a later PROBE says that the node has them; after a reconnection they are
+sent again under the same sequence. Bytes are handed to the socket as a plan: control, status, events up to the
+credit, then a PROBE if one is due. A plan is written completely before the next is made, so frames never interleave.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.string cimport memcpy
+
+from chappe.client._segments cimport bytes_of
+from chappe.client.topics import Long, encode_topic
+
+cdef enum:
+    STATUS = 0x01
+    EVENT = 0x02
+    TOPIC = 0x12
+    PROBE = 0x04
+    EXT = 0x08
+    RESENT = 0x20
+    STATUS_FRAME = 61440     # payload of one STATUS frame: stays inside a segment
+
+
+cdef class Outbox:
+    """Accepts until its bound, hands out in order, forgets an event only when the node has it."""
+
+    def __cinit__(self, Py_ssize_t queue_bytes, Py_ssize_t status_bytes):
+        self.queue_bytes = queue_bytes
+        self.status_bytes = status_bytes
+        self.probe_after = min(65536, max(1, queue_bytes // 4))
+        self.control = SegmentQueue(16384, 16)
+        self.status = SegmentQueue(65536, max(4, status_bytes // 65536 + 1))
+        self.events = SegmentQueue(65536, max(4, queue_bytes // 65536 + 2))
+        self.max_payload = 1 << 20
+        self.max_topics = 65536
+        self.numbers = {}
+        self.topics = []
+        self.flushes = []
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.last_used)
+
+    # --- accepting
+
+    cdef int event(self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension) except -1:
+        """1 if the event is in the queue, 0 if the queue or the topic table has no room."""
+        cdef SegmentQueue events = self.events
+        cdef Py_ssize_t extra = 0 if extension is None else PyBytes_GET_SIZE(extension)
+        cdef Py_ssize_t total = 16 + extra + size
+        cdef unsigned char* place
+        cdef int64_t number
+        cdef uint32_t length = <uint32_t> (total - 4)
+        if total - 4 > self.max_payload:
+            raise ValueError(f"the message has {total - 4} bytes with its header, the node takes {self.max_payload}: send it in parts")
+        if events.head - events.tail + total > self.queue_bytes:
+            self.refused_full += 1
+            return 0
+        if topic is self.last_topic:
+            number = self.last_number
+        else:
+            number = self.number_of(topic)
+            if number < 0:
+                self.refused_full += 1
+                return 0
+        place = events.reserve(total)
+        self.sequence += 1
+        place[0] = EVENT
+        place[1] = (length >> 16) & 255
+        place[2] = (length >> 8) & 255
+        place[3] = length & 255
+        put32(place + 4, <uint32_t> number)
+        place[8] = priority | (EXT if extra else 0)
+        place[9] = place[10] = place[11] = 0
+        put32(place + 12, <uint32_t> self.sequence)
+        if extra:
+            memcpy(place + 16, PyBytes_AS_STRING(extension), extra)
+        memcpy(place + 16 + extra, body, size)
+        self.last_used[number] = events.head
+        self.published += 1
+        return 1
+
+    cdef int64_t number_of(self, object topic) except -2:
+        cdef int64_t number
+        if type(topic) is not str and type(topic) is not int and type(topic) is not Long:
+            encode_topic(topic)  # True and 1.0 would be found as 1
+        known = self.numbers.get(topic)
+        number = self.new_number(topic) if known is None else known
+        if number < 0:
+            return -1
+        self.last_topic = topic
+        self.last_number = <uint32_t> number
+        return number
+
+    cdef int64_t new_number(self, object topic) except -2:
+        """A free number, or the next one whose events are all at the node; -1 if there is none."""
+        cdef Py_ssize_t number = len(self.topics), tried, room
+        cdef int64_t* grown
+        encode_topic(topic)
+        if number < self.max_topics:
+            if number >= self.last_used_room:
+                room = max(256, self.last_used_room * 2)
+                grown = <int64_t*> PyMem_RawRealloc(self.last_used, room * sizeof(int64_t))
+                if grown == NULL:
+                    raise MemoryError
+                self.own_allocations += 1
+                self.last_used = grown
+                self.last_used_room = room
+            self.topics.append(topic)
+        else:
+            for tried in range(self.max_topics):
+                number = self.hand
+                self.hand = (self.hand + 1) % self.max_topics
+                if self.last_used[number] <= self.events.tail:
+                    break
+            else:
+                self.request_flush()
+                return -1
+            del self.numbers[self.topics[number]]
+            if self.topics[number] is self.last_topic:
+                self.last_topic = None
+            self.topics[number] = topic
+        self.numbers[topic] = number
+        self.last_used[number] = self.events.head
+        if self.ready:
+            self.define(<uint32_t> number, topic)
+        return number
+
+    cdef int define(self, uint32_t number, object topic) except -1:
+        cdef bytes payload = number.to_bytes(4, "big") + encode_topic(topic)
+        return self.control_frame(TOPIC, <const unsigned char*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+
+    cdef unsigned char* status_record(self, Py_ssize_t size) except? NULL:
+        """Room for one record with its option blocks in the open STATUS frame; NULL if there is none."""
+        cdef SegmentQueue status = self.status
+        cdef unsigned char* place
+        cdef uint32_t length
+        if not self.ready or status.head - status.tail + size + 4 > self.status_bytes:
+            self.refused_status += 1
+            return NULL
+        self.status_published += 1
+        place = self.open_frame
+        if place != NULL and status.last.capacity - status.last.used >= size:
+            length = (<uint32_t> place[1] << 16) | (<uint32_t> place[2] << 8) | place[3]
+            if length + size <= STATUS_FRAME and length + size <= self.max_payload:
+                length += <uint32_t> size
+                place[1] = (length >> 16) & 255
+                place[2] = (length >> 8) & 255
+                place[3] = length & 255
+                return status.reserve(size)
+        place = status.reserve(4 + size)
+        self.open_frame = place
+        place[0] = STATUS
+        place[1] = 0
+        place[2] = (size >> 8) & 255
+        place[3] = size & 255
+        return place + 4
+
+    cdef int control_frame(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1:
+        cdef unsigned char* place
+        if size > 0xFFFFFF:
+            raise ValueError(f"a frame holds at most 16777215 bytes, not {size}")
+        place = self.control.reserve(4 + size)
+        place[0] = kind
+        place[1] = (size >> 16) & 255
+        place[2] = (size >> 8) & 255
+        place[3] = size & 255
+        memcpy(place + 4, payload, size)
+        return 0
+
+    cdef int64_t request_flush(self) except -1:
+        """The serial that `flushed` reaches when everything queued until now is at the node."""
+        self.serial += 1
+        self.flushes.append((self.events.head, self.serial))
+        return self.serial
+
+    # --- connections
+
+    cdef int connected(self, Py_ssize_t max_payload, Py_ssize_t max_topics, int64_t credit) except -1:
+        """Define the topics of the events that are kept, under new numbers, and send those events again."""
+        cdef Segment* segment = self.events.first
+        cdef Py_ssize_t at
+        cdef unsigned char* frame
+        cdef list old = self.topics
+        cdef int64_t number, offset
+        self.numbers = {}
+        self.topics = []
+        self.last_topic = None
+        self.hand = 0
+        self.max_payload = max_payload
+        self.max_topics = max_topics
+        self.ready = False
+        while segment != NULL:
+            at = max(0, self.events.tail - segment.start)
+            while at < segment.used:
+                frame = bytes_of(segment) + at
+                topic = old[get32(frame + 4)]
+                known = self.numbers.get(topic)
+                number = self.new_number(topic) if known is None else known
+                if number < 0:
+                    raise ValueError(f"the node takes {max_topics} topics, more are queued: raise its max_topics")
+                put32(frame + 4, <uint32_t> number)
+                offset = segment.start + at
+                at += 4 + ((<Py_ssize_t> frame[1] << 16) | (<Py_ssize_t> frame[2] << 8) | frame[3])
+                self.last_used[number] = segment.start + at
+                if offset < self.ever_sent:
+                    frame[8] |= RESENT
+                    self.resent += 1
+            segment = segment.next
+        self.sent = self.events.tail
+        self.sent_segment = self.events.first
+        self.probed_offset = self.events.tail
+        self.probed_serial = self.flushed
+        self.has_credit = credit > 0
+        self.credit = credit
+        self.spent = 0
+        self.ready = True
+        for number, topic in enumerate(self.topics):
+            self.define(<uint32_t> number, topic)
+        return 0
+
+    cdef void disconnected(self) noexcept:
+        """Forget the connection: control and status are dropped, events and flushes wait for the next one."""
+        self.ready = False
+        self.control.clear()
+        self.status.clear()
+        self.open_frame = NULL
+        self.plan_count = self.plan_next = 0
+        self.probes_count = self.probes_first = 0
+        self.control_planned = self.control.head
+        self.status_planned = self.status.head
+
+    # --- writing
+
+    cdef bint has_work(self) noexcept:
+        return (self.plan_next < self.plan_count or self.control.head > self.control.tail
+                or self.status.head > self.status.tail or self.events.head > self.sent
+                or (self.ready and self.serial > self.probed_serial))
+
+    cdef int gather(self, iovec* vectors, int limit) noexcept:
+        cdef int count = 0, index
+        if self.plan_next >= self.plan_count:
+            self.compose()
+        for index in range(self.plan_next, min(self.plan_count, self.plan_next + limit)):
+            vectors[count] = self.plan[index]
+            count += 1
+        return count
+
+    cdef void written(self, Py_ssize_t count) noexcept:
+        cdef iovec* vector
+        self.out_bytes += count
+        while count > 0 and self.plan_next < self.plan_count:
+            vector = &self.plan[self.plan_next]
+            if <Py_ssize_t> vector.iov_len > count:
+                vector.iov_base = <unsigned char*> vector.iov_base + count
+                vector.iov_len -= count
+                return
+            count -= <Py_ssize_t> vector.iov_len
+            self.plan_next += 1
+        if self.plan_next >= self.plan_count:
+            self.control.release(self.control_planned)
+            self.status.release(self.status_planned)
+
+    cdef int compose(self) noexcept:
+        self.plan_count = self.plan_next = 0
+        self.control_planned = self.plan_queue(self.control)
+        if not self.ready:
+            return 0
+        self.open_frame = NULL
+        self.status_planned = self.plan_queue(self.status)
+        self.plan_events()
+        self.plan_probe()
+        return 0
+
+    cdef int64_t plan_queue(self, SegmentQueue queue) noexcept:
+        """Everything in the queue, as far as the plan has vectors; the offset that it reaches."""
+        cdef Segment* segment = queue.first
+        cdef Py_ssize_t skip
+        cdef int64_t reached = queue.tail
+        while segment != NULL and self.plan_count < PLAN_LIMIT // 3:
+            skip = max(0, queue.tail - segment.start)
+            if segment.used > skip:
+                self.plan[self.plan_count].iov_base = bytes_of(segment) + skip
+                self.plan[self.plan_count].iov_len = segment.used - skip
+                self.plan_count += 1
+                reached = segment.start + segment.used
+            segment = segment.next
+        return reached
+
+    cdef int64_t plan_events(self) noexcept:
+        """Events from `sent` on: whole frames, within the credit and the size of a plan."""
+        cdef Segment* segment = self.sent_segment
+        cdef Py_ssize_t at, size, length
+        cdef int64_t room = PLAN_BYTES
+        cdef unsigned char* frame
+        if self.control.head > self.control_planned:
+            return 0  # a definition that an event needs may be in what did not fit
+        if segment == NULL:
+            segment = self.events.first
+        while segment != NULL and self.plan_count < PLAN_LIMIT - 2:
+            at = self.sent - segment.start
+            size = segment.used - at
+            if self.has_credit and size > self.credit - self.spent:
+                size = 0
+                while at + size < segment.used:
+                    frame = bytes_of(segment) + at + size
+                    length = 4 + ((<Py_ssize_t> frame[1] << 16) | (<Py_ssize_t> frame[2] << 8) | frame[3])
+                    if self.spent + size + length > self.credit:
+                        break
+                    size += length
+            if size > 0:
+                self.plan[self.plan_count].iov_base = bytes_of(segment) + at
+                self.plan[self.plan_count].iov_len = size
+                self.plan_count += 1
+                self.sent += size
+                self.spent += size
+                room -= size
+            self.sent_segment = segment
+            if at + size < segment.used or room <= 0:
+                break
+            segment = segment.next
+        if self.sent > self.ever_sent:
+            self.ever_sent = self.sent
+        return room
+
+    cdef void plan_probe(self) noexcept:
+        """Ask for an echo when a flush wants one, or much is unacknowledged."""
+        cdef int64_t serial = self.probed_serial, target, wanted
+        cdef Sent* entry
+        if self.control.head > self.control_planned or self.status.head > self.status_planned:
+            return
+        for target, wanted in self.flushes:
+            if target > self.sent:
+                break
+            serial = wanted
+        if serial <= self.probed_serial and self.sent - self.probed_offset < self.probe_after:
+            return
+        if self.probes_count >= PROBES:
+            return
+        self.token += 1
+        entry = &self.probes[(self.probes_first + self.probes_count) % PROBES]
+        entry.token = self.token
+        entry.offset = self.sent
+        entry.serial = serial
+        self.probes_count += 1
+        self.probed_offset = self.sent
+        self.probed_serial = serial
+        self.probe[0] = PROBE
+        self.probe[1] = self.probe[2] = 0
+        self.probe[3] = 16
+        put64(self.probe + 4, self.token)
+        put64(self.probe + 12, 0)
+        self.plan[self.plan_count].iov_base = self.probe
+        self.plan[self.plan_count].iov_len = 20
+        self.plan_count += 1
+
+    cdef int echoed(self, uint64_t token) noexcept:
+        """The node has everything before that probe; 1 if that released events or finished a flush."""
+        cdef Sent* entry
+        cdef int index
+        for index in range(self.probes_count):
+            if self.probes[(self.probes_first + index) % PROBES].token == token:
+                break
+        else:
+            return 0
+        entry = &self.probes[(self.probes_first + index) % PROBES]
+        if self.sent_segment != NULL and self.sent_segment.start + self.sent_segment.used <= entry.offset:
+            self.sent_segment = self.sent_segment.next
+        self.events.release(entry.offset)
+        self.flushed = max(self.flushed, entry.serial)
+        while self.flushes and self.flushes[0][1] <= self.flushed:
+            del self.flushes[0]
+        self.probes_first = (self.probes_first + index + 1) % PROBES
+        self.probes_count -= index + 1
+        return 1

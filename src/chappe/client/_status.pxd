@@ -1,0 +1,82 @@
+"""Watched variables: the newest value of each, and streams of all values."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from chappe.client._waiting cimport Waitable
+
+cdef enum Type:
+    FLOAT = 0
+    INT = 1
+    BOOL = 2
+    BYTES = 3
+
+cdef class StatusEvent:
+    cdef readonly Watch watch
+    cdef readonly int64_t created
+    cdef readonly int64_t received
+    cdef uint64_t bits
+    cdef bytes options
+
+cdef class StatusStream(Waitable):
+    cdef readonly list watches
+    cdef public object owner
+    cdef readonly Py_ssize_t max_queue
+    cdef readonly bint blocking
+    cdef readonly int64_t dropped
+    cdef readonly int64_t unread      # values discarded, oldest first, before anybody iterated
+    cdef bint iterated
+    cdef bint told
+    cdef bint holding
+    cdef bint touched
+    cdef Py_ssize_t count
+    cdef Py_ssize_t first
+    cdef Py_ssize_t room              # a power of two
+    cdef int64_t* created
+    cdef int64_t* received
+    cdef uint64_t* bits
+    cdef uint32_t* place              # in `watches`
+    cdef PyObject** options           # NULL until a record with option blocks came
+    cdef object names
+    cdef str kind
+    cdef int add(self, Watch watch) except -1
+    cdef int offer(self, Watch watch, int64_t created, int64_t received, uint64_t bits, bytes options) except -1
+    cdef int enlarge(self) except -1
+    cdef StatusEvent pop(self)
+    cdef object pop_arrow(self, Py_ssize_t limit)
+    cdef bytes convert(self, bytes value, uint32_t* places, Py_ssize_t rows)
+    cdef void copy_column(self, void* out, void* column, Py_ssize_t width, Py_ssize_t rows) noexcept
+
+cdef class Watch:
+    cdef readonly str publisher
+    cdef readonly str variable
+    cdef readonly uint32_t variable_id
+    cdef readonly str type
+    cdef public object owner
+    cdef readonly object callback
+    cdef readonly StatusStream stream
+    cdef readonly object interval_ns
+    cdef readonly int64_t rate_num
+    cdef readonly int64_t rate_den
+    cdef readonly int64_t every
+    cdef readonly int64_t updates
+    cdef public bint active
+    cdef bint filtered                # another watch of this client wants the variable more often
+    cdef int code
+    cdef uint32_t position
+    cdef bint has_value
+    cdef int64_t newest_created
+    cdef int64_t newest_received
+    cdef uint64_t newest_bits
+    cdef bytes newest_options
+    cdef Watch sibling                # the next watch of the same variable
+    cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1
+    cdef object value_of(self, uint64_t bits, bytes options)
+
+cdef class WatchTable:
+    cdef PyObject** watches
+    cdef uint32_t* keys
+    cdef Py_ssize_t room
+    cdef dict by_id
+    cdef PyObject* find(self, uint32_t key) noexcept
+    cdef int rebuild(self) except -1

@@ -1,0 +1,495 @@
+"""Watched variables: the newest value of each (a holder), and streams of all values.
+
+A stream keeps its values as columns in a ring, so that a RecordBatch is a copy of ranges; objects are made only for
+those who ask for one event at a time.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.string cimport memcpy, memset
+
+from chappe.client._waiting cimport Steps
+
+from chappe.client.columns import VALUE_TYPES, names_array, status_batch
+
+cdef extern from *:
+    """
+    static long long chappe_round(long long created, long long num, long long den) {
+        __int128 scaled = (__int128) created * num + den / 2;
+        __int128 whole = scaled / den;
+        return (long long) (whole - (scaled % den < 0));
+    }
+    """
+    long long chappe_round(long long created, long long num, long long den) noexcept
+
+cdef enum:
+    UNREAD_LIMIT = 4096      # kept for a stream that nobody iterates yet
+
+
+cdef inline double as_double(uint64_t bits) noexcept:
+    cdef double number
+    memcpy(&number, &bits, 8)
+    return number
+
+
+@cython.freelist(1024)
+@cython.no_gc
+@cython.final
+cdef class StatusEvent:
+    """One value of a variable, with the time it was created and received."""
+
+    @property
+    def variable_id(self):
+        return self.watch.variable_id
+
+    @property
+    def publisher(self):
+        return self.watch.publisher
+
+    @property
+    def variable(self):
+        return self.watch.variable
+
+    @property
+    def value(self):
+        return self.watch.value_of(self.bits, self.options)
+
+    @property
+    def latency_ns(self):
+        return self.received - self.created
+
+    def __repr__(self):
+        return f"StatusEvent({self.publisher}/{self.variable}={self.value!r}, created={self.created})"
+
+
+cdef class StatusStream(Waitable):
+    """All values of one or more variables in order of arrival, bounded; `dropped` counts what found no room.
+
+    Before anybody iterates only the newest 4,096 are kept.
+    """
+
+    def __init__(self, *, max_queue=65536, on_full="drop"):
+        if max_queue < 1:
+            raise ValueError(f"a stream keeps at least one value, not {max_queue}")
+        if on_full not in ("drop", "block"):
+            raise ValueError(f"on_full is 'drop' or 'block', not {on_full!r}")
+        self.max_queue = max_queue
+        self.blocking = on_full == "block"
+        self.watches = []
+
+    def __dealloc__(self):
+        cdef Py_ssize_t index
+        if self.options != NULL:
+            for index in range(self.room):
+                Py_XDECREF(self.options[index])
+        PyMem_RawFree(self.options)
+        PyMem_RawFree(self.created)
+        PyMem_RawFree(self.received)
+        PyMem_RawFree(self.bits)
+        PyMem_RawFree(self.place)
+
+    cdef Py_ssize_t size(self) noexcept:
+        return self.count
+
+    cdef int add(self, Watch watch) except -1:
+        watch.position = <uint32_t> len(self.watches)
+        watch.stream = self
+        self.watches.append(watch)
+        self.names = None
+        self.kind = None
+        return 0
+
+    cdef int offer(self, Watch watch, int64_t created, int64_t received, uint64_t bits, bytes options) except -1:
+        cdef Py_ssize_t at, limit = self.max_queue
+        if self.closed:
+            return 0
+        if not self.iterated and limit > UNREAD_LIMIT:
+            limit = UNREAD_LIMIT
+        if self.count >= limit:
+            if not self.iterated:
+                self.first = (self.first + 1) & (self.room - 1)
+                self.count -= 1
+                self.unread += 1
+            elif not self.blocking:
+                self.dropped += 1
+                return 0
+            else:
+                self.holding = True
+        if self.count >= self.room:
+            self.enlarge()
+        at = (self.first + self.count) & (self.room - 1)
+        self.created[at] = created
+        self.received[at] = received
+        self.bits[at] = bits
+        self.place[at] = watch.position
+        if options is not None and self.options == NULL:
+            self.options = <PyObject**> PyMem_RawMalloc(self.room * sizeof(PyObject*))
+            if self.options == NULL:
+                raise MemoryError
+            memset(self.options, 0, self.room * sizeof(PyObject*))
+        if self.options != NULL:
+            Py_XDECREF(self.options[at])
+            self.options[at] = NULL
+            if options is not None:
+                Py_INCREF(options)
+                self.options[at] = <PyObject*> options
+        self.count += 1
+        return 1
+
+    cdef int enlarge(self) except -1:
+        cdef Py_ssize_t room = max(256, self.room * 2)
+        cdef void* grown[5]
+        cdef void* old[5]
+        cdef Py_ssize_t width[5]
+        cdef int column
+        old[:] = [self.created, self.received, self.bits, self.place, self.options]
+        width[:] = [8, 8, 8, 4, sizeof(PyObject*)]
+        for column in range(5):
+            grown[column] = NULL
+            if column == 4 and self.options == NULL:
+                continue
+            grown[column] = PyMem_RawMalloc(room * width[column])
+            if grown[column] == NULL:
+                raise MemoryError
+            memset(grown[column], 0, room * width[column])
+            self.copy_column(grown[column], old[column], width[column], self.count)
+            PyMem_RawFree(old[column])
+        self.created = <int64_t*> grown[0]
+        self.received = <int64_t*> grown[1]
+        self.bits = <uint64_t*> grown[2]
+        self.place = <uint32_t*> grown[3]
+        self.options = <PyObject**> grown[4]
+        self.room = room
+        self.first = 0
+        return 0
+
+    cdef void copy_column(self, void* out, void* column, Py_ssize_t width, Py_ssize_t rows) noexcept:
+        """The oldest `rows` entries of a column, in order."""
+        cdef Py_ssize_t until_end = min(rows, self.room - self.first)
+        if rows <= 0:
+            return
+        memcpy(out, <char*> column + self.first * width, until_end * width)
+        memcpy(<char*> out + until_end * width, column, (rows - until_end) * width)
+
+    cdef StatusEvent pop(self):
+        cdef StatusEvent event = StatusEvent.__new__(StatusEvent)
+        cdef Py_ssize_t at = self.first
+        event.watch = <Watch> self.watches[self.place[at]]
+        event.created = self.created[at]
+        event.received = self.received[at]
+        event.bits = self.bits[at]
+        if self.options != NULL and self.options[at] != NULL:
+            event.options = <bytes> <object> self.options[at]
+            Py_XDECREF(self.options[at])
+            self.options[at] = NULL
+        self.first = (at + 1) & (self.room - 1)
+        self.count -= 1
+        return event
+
+    cdef object pop_arrow(self, Py_ssize_t limit):
+        cdef Py_ssize_t rows = min(limit, self.count), row
+        cdef Watch watch
+        cdef list watches = self.watches
+        if self.names is None:
+            self.names = names_array([f"{watch.publisher}/{watch.variable}" for watch in watches])
+            kinds = {watch.type for watch in watches}
+            if len(kinds) > 1 and "bytes" in kinds:
+                raise TypeError("a stream of bytes and other variables has no common Arrow column: watch them apart")
+            self.kind = kinds.pop() if len(kinds) == 1 else "float"
+        cdef bytes created = PyBytes_FromStringAndSize(NULL, rows * 8)
+        cdef bytes received = PyBytes_FromStringAndSize(NULL, rows * 8)
+        cdef bytes name = PyBytes_FromStringAndSize(NULL, rows * 4)
+        cdef bytes variable = PyBytes_FromStringAndSize(NULL, rows * 4)
+        cdef bytes value = PyBytes_FromStringAndSize(NULL, rows * 8)
+        cdef uint32_t* name_out = <uint32_t*> PyBytes_AS_STRING(name)
+        cdef uint32_t* variable_out = <uint32_t*> PyBytes_AS_STRING(variable)
+        self.copy_column(PyBytes_AS_STRING(created), self.created, 8, rows)
+        self.copy_column(PyBytes_AS_STRING(received), self.received, 8, rows)
+        self.copy_column(PyBytes_AS_STRING(name), self.place, 4, rows)
+        self.copy_column(PyBytes_AS_STRING(value), self.bits, 8, rows)
+        if len(watches) == 1:
+            watch = <Watch> watches[0]
+            for row in range(rows):
+                variable_out[row] = watch.variable_id
+        else:
+            for row in range(rows):
+                variable_out[row] = (<Watch> watches[name_out[row]]).variable_id
+        value = self.convert(value, name_out, rows)
+        if self.options != NULL:
+            for row in range(rows):
+                Py_XDECREF(self.options[(self.first + row) & (self.room - 1)])
+                self.options[(self.first + row) & (self.room - 1)] = NULL
+        self.first = (self.first + rows) & (self.room - 1)
+        self.count -= rows
+        return status_batch(rows, self.kind, self.names, name, variable, created, received, value)
+
+    cdef bytes convert(self, bytes value, uint32_t* places, Py_ssize_t rows):
+        """The value column as its Arrow type wants it: bool as bits, mixed numbers as doubles."""
+        cdef uint64_t* bits = <uint64_t*> PyBytes_AS_STRING(value)
+        cdef unsigned char* packed
+        cdef bytes column
+        cdef Py_ssize_t row
+        cdef int code
+        cdef double number
+        if self.kind == "bool":
+            column = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)
+            packed = <unsigned char*> PyBytes_AS_STRING(column)
+            memset(packed, 0, (rows + 7) // 8)
+            for row in range(rows):
+                if bits[row] >> 56:
+                    packed[row >> 3] |= 1 << (row & 7)
+            return column
+        if self.kind == "bytes":
+            for row in range(rows):
+                bits[row] = swap(bits[row])
+        elif self.kind == "float" and len(self.watches) > 1:
+            for row in range(rows):
+                code = (<Watch> self.watches[places[row]]).code
+                if code != FLOAT:
+                    number = <double> <int64_t> bits[row] if code == INT else (1.0 if bits[row] >> 56 else 0.0)
+                    memcpy(&bits[row], &number, 8)
+        return value
+
+    cdef object take(self, int form, Py_ssize_t limit):
+        cdef list taken
+        cdef Py_ssize_t number
+        if form == 0:
+            result = self.pop()
+        elif form == 1:
+            taken = []
+            for number in range(min(limit, self.count)):
+                taken.append(self.pop())
+            result = taken
+        else:
+            result = self.pop_arrow(limit)
+        if self.holding and self.count <= self.max_queue // 2:
+            self.holding = False
+            if self.owner is not None:
+                self.owner.subscription_has_room(self)
+        return result
+
+    def take_nowait(self, Py_ssize_t limit=65536):
+        """What is queued now, as a list of at most `limit` events; never waits."""
+        self.iterated = True
+        return self.take(1, limit) if self.count else []
+
+    def __aiter__(self):
+        self.iterated = True
+        return Steps(self)
+
+    def __anext__(self):
+        self.iterated = True
+        return Steps(self)
+
+    def batches(self, Py_ssize_t max=65536):
+        """Iterate over lists of what has come, at most `max` events each."""
+        self.iterated = True
+        return Steps(self, 1, max)
+
+    def arrow(self, Py_ssize_t max_rows=65536, double max_wait=0.0):
+        """Iterate over RecordBatches; with `max_wait` seconds a batch waits that long for `max_rows`."""
+        self.iterated = True
+        return Steps(self, 2, max_rows, max_wait)
+
+    def unwatch(self):
+        """Stop: what is queued can still be read. Awaitable."""
+        return self.owner.unwatch(self)
+
+
+cdef extern from *:
+    """
+    #define chappe_swap64(x) __builtin_bswap64(x)
+    """
+    uint64_t swap "chappe_swap64"(uint64_t) noexcept
+
+
+cdef class Watch:
+    """The newest value of one variable (by its creation time, GS-043); iterate it for all values.
+
+    `callback(event)` is called for every value (GS-044).
+    """
+
+    def __init__(self, publisher, variable, *, interval_ns=0, callback=None, StatusStream stream=None, max_queue=65536,
+                 on_full="drop"):
+        self.publisher = publisher
+        self.variable = variable
+        self.interval_ns = interval_ns
+        self.callback = callback
+        self.type = "float"
+        if stream is None:
+            stream = StatusStream(max_queue=max_queue, on_full=on_full)
+        stream.add(self)
+
+    def granted(self, variable_id, type, rate_num, rate_den, every):
+        """The node watches it for us, under this number."""
+        if type not in VALUE_TYPES:
+            raise ValueError(f"variable {self.publisher}/{self.variable} has the unknown type {type!r}")
+        self.variable_id = variable_id
+        self.type = type
+        self.code = VALUE_TYPES.index(type)
+        self.rate_num = rate_num
+        self.rate_den = rate_den
+        self.every = every
+        self.active = True
+        self.stream.names = None
+
+    cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1:
+        cdef StatusEvent event
+        if self.filtered and self.every > 1 and self.rate_num > 0:
+            if chappe_round(created, self.rate_num, self.rate_den) % self.every != 0:
+                return 0
+        self.updates += 1
+        if not self.has_value or created > self.newest_created:
+            self.has_value = True
+            self.newest_created = created
+            self.newest_received = received
+            self.newest_bits = bits
+            self.newest_options = options
+        if self.callback is not None:
+            event = StatusEvent.__new__(StatusEvent)
+            event.watch = self
+            event.created = created
+            event.received = received
+            event.bits = bits
+            event.options = options
+            pushes.append(event)
+            if not self.stream.iterated:
+                return 0
+        return self.stream.offer(self, created, received, bits, options)
+
+    cdef object value_of(self, uint64_t bits, bytes options):
+        cdef unsigned char raw[8]
+        cdef int place
+        if self.code == FLOAT:
+            return as_double(bits)
+        if self.code == INT:
+            return <int64_t> bits
+        if self.code == BOOL:
+            return (bits >> 56) != 0
+        for place in range(8):
+            raw[place] = (bits >> (56 - 8 * place)) & 255
+        return PyBytes_FromStringAndSize(<char*> raw, 8) + (options or b"")
+
+    @property
+    def value(self):
+        """The newest value, or None before the first."""
+        return self.value_of(self.newest_bits, self.newest_options) if self.has_value else None
+
+    @property
+    def created(self):
+        return self.newest_created if self.has_value else None
+
+    @property
+    def received(self):
+        return self.newest_received if self.has_value else None
+
+    @property
+    def latency_ns(self):
+        return self.newest_received - self.newest_created if self.has_value else None
+
+    @property
+    def dropped(self):
+        return self.stream.dropped
+
+    def __aiter__(self):
+        return self.stream.__aiter__()
+
+    def __anext__(self):
+        return self.stream.__anext__()
+
+    def batches(self, max=65536):
+        """Iterate over lists of what has come, at most `max` events each."""
+        return self.stream.batches(max)
+
+    def arrow(self, max_rows=65536, max_wait=0.0):
+        """Iterate over RecordBatches; with `max_wait` seconds a batch waits that long for `max_rows`."""
+        return self.stream.arrow(max_rows, max_wait)
+
+    def take_nowait(self, limit=65536):
+        """What is queued now; never waits."""
+        return self.stream.take_nowait(limit)
+
+    def unwatch(self):
+        """Stop. Awaitable."""
+        return self.owner.unwatch(self)
+
+    def __repr__(self):
+        return f"Watch({self.publisher}/{self.variable}={self.value!r})"
+
+
+cdef class WatchTable:
+    """Variable number -> the watches of it, by open addressing: one probe an event, no objects."""
+
+    def __cinit__(self):
+        self.by_id = {}
+        self.rebuild()
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.watches)
+        PyMem_RawFree(self.keys)
+
+    cdef PyObject* find(self, uint32_t key) noexcept:
+        cdef Py_ssize_t mask = self.room - 1, at = (key * <uint32_t> 2654435769) & mask
+        while self.watches[at] != NULL:
+            if self.keys[at] == key:
+                return self.watches[at]
+            at = (at + 1) & mask
+        return NULL
+
+    cdef int rebuild(self) except -1:
+        cdef Py_ssize_t room = 64, at
+        cdef uint32_t key
+        cdef Watch watch, other
+        while room < 4 * len(self.by_id):
+            room *= 2
+        if room != self.room:
+            PyMem_RawFree(self.watches)
+            PyMem_RawFree(self.keys)
+            self.watches = <PyObject**> PyMem_RawMalloc(room * sizeof(PyObject*))
+            self.keys = <uint32_t*> PyMem_RawMalloc(room * sizeof(uint32_t))
+            if self.watches == NULL or self.keys == NULL:
+                raise MemoryError
+            self.room = room
+        memset(self.watches, 0, room * sizeof(PyObject*))
+        for key, group in self.by_id.items():
+            finest = min([(<Watch> watch).every for watch in group])
+            for index, watch in enumerate(group):
+                watch.filtered = watch.every > finest
+                other = group[index + 1] if index + 1 < len(group) else None
+                watch.sibling = other
+            at = (key * <uint32_t> 2654435769) & (room - 1)
+            while self.watches[at] != NULL:
+                at = (at + 1) & (room - 1)
+            self.keys[at] = key
+            self.watches[at] = <PyObject*> group[0]
+        return 0
+
+    def add(self, watches):
+        """Deliver to these watches, by the numbers granted to them."""
+        cdef Watch watch
+        for watch in watches:
+            self.by_id.setdefault(watch.variable_id, []).append(watch)
+        self.rebuild()
+
+    def remove(self, watches):
+        """Stop delivering; the numbers that nobody here watches any more."""
+        cdef Watch watch
+        free = []
+        for watch in watches:
+            group = self.by_id.get(watch.variable_id, [])
+            if watch in group:
+                group.remove(watch)
+                if not group:
+                    del self.by_id[watch.variable_id]
+                    free.append(watch.variable_id)
+        self.rebuild()
+        return free
+
+    def clear(self):
+        self.by_id = {}
+        self.rebuild()
+
+    def __len__(self):
+        return len(self.by_id)

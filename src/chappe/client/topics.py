@@ -1,0 +1,96 @@
+"""Topics as a client names them: text in levels, integers, longs; and which patterns they match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chappe.wire.events import TOPIC_LIMIT, TopicName, check_topic
+from chappe.errors import ProtocolError
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Long:
+    """A topic that is a number of 64 bits; a plain int is a topic of 32 bits."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise TypeError(f"a long topic is an int, not {type(self.value).__name__}")
+        if not -(1 << 63) <= self.value < 1 << 63:
+            raise ValueError(f"long topic {self.value} does not fit into 64 bits")
+
+
+Topic = str | int | Long
+
+
+def topic_name(topic: Topic) -> TopicName:
+    """The topic in wire terms; TypeError or ValueError says why nobody may publish to it."""
+    match topic:
+        case bool():
+            raise TypeError("a topic is a str, an int or a chappe.Long, not bool")
+        case str():
+            try:
+                check_topic(topic)
+            except ProtocolError as error:
+                raise ValueError(str(error)) from None
+            return TopicName(topic)
+        case int():
+            if not INT_MIN <= topic <= INT_MAX:
+                raise ValueError(f"integer topic {topic} does not fit into 32 bits: use chappe.Long({topic})")
+            return TopicName(topic, "i")
+        case Long():
+            return TopicName(topic.value, "l")
+    raise TypeError(f"a topic is a str, an int or a chappe.Long, not {type(topic).__name__}")
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """The topic as in a TOPIC frame, without its number."""
+    return topic_name(topic).encode()
+
+
+def public_topic(name: TopicName) -> Topic:
+    """A topic of the wire as a client sees it."""
+    if isinstance(name.name, str):
+        return name.name
+    return Long(name.name) if name.kind == "l" else name.name
+
+
+def pattern_text(pattern: Topic) -> tuple[str, str]:
+    """Kind and text of a subscription pattern; ValueError says what is wrong with it."""
+    if not isinstance(pattern, str):
+        name = topic_name(pattern)
+        return name.kind, str(name.name)
+    size = len(pattern.encode())
+    if not 1 <= size <= TOPIC_LIMIT:
+        raise ValueError(f"a topic pattern has 1 to {TOPIC_LIMIT} bytes, not {size}")
+    levels = pattern.split("/")
+    for place, level in enumerate(levels):
+        if not level:
+            raise ValueError(f"pattern {pattern!r} has an empty level: no '/' at the ends, none doubled")
+        if level not in ("+", "#") and ("+" in level or "#" in level):
+            raise ValueError(f"pattern {pattern!r}: '+' and '#' stand for whole levels")
+        if level == "#" and place != len(levels) - 1:
+            raise ValueError(f"pattern {pattern!r}: '#' is the last level or none")
+    return "s", pattern
+
+
+def is_wildcard(pattern: str) -> bool:
+    """True if a valid pattern can match more than one topic."""
+    return "+" in pattern or "#" in pattern
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """`+` stands for one level, `#` for the rest and the parent."""
+    wanted = pattern.split("/")
+    levels = topic.split("/")
+    if wanted[-1] == "#":
+        wanted.pop()
+        if len(levels) < len(wanted):
+            return False
+        levels = levels[: len(wanted)]
+    return len(wanted) == len(levels) and all(
+        want in ("+", level) for want, level in zip(wanted, levels, strict=True)
+    )
