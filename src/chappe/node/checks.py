@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chappe.errors import ConfigError
-from chappe.node.addresses import is_loopback, parse_endpoint, parse_url
+from chappe.links.address import SCHEMES
+from chappe.links.address import parse as parse_address
 from chappe.node.sections import Config
 from chappe.security.patterns import Pattern, PatternError
 from chappe.security.rules import check_rule
+
+STREAMS = ("tcp", "tls", "unix")
 
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
@@ -27,28 +30,26 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
     seen: dict[str, str] = {}
     for key, url, listening in places:
         try:
-            address = parse_url(url)
-        except ValueError as error:
+            address = parse_address(url, SCHEMES if listening else STREAMS)
+        except ConfigError as error:
             yield f"{key}: {error}"
             continue
-        if listening and address.port and seen.setdefault(f"{address.scheme}:{address.host}:{address.port}", key) != key:
-            yield f"{key}: the same address is used before"
-        if not listening and address.scheme == "udp":
-            yield f"{key}: a peer is reached by tcp, tls or unix; write data = \"udp\" for datagrams beside it"
-        if dev and not address.local:
+        if listening and (address.port or address.path) and seen.setdefault(str(address), key) != key:
+            yield f"{key}: {address} is listened on twice"
+        if dev and not address.is_loopback:
             yield f"{key}: --dev has no authentication and serves loopback only; {address.host} is not loopback"
-        elif address.scheme == "tcp" and not address.local:
+        elif address.scheme == "tcp" and not address.is_loopback:
             yield f"{key}: plain tcp is for loopback only; use tls:// for {address.host}"
         if address.scheme == "tls" and config.tls is None:
             yield f"{key}: tls:// needs a [tls] section with ca, cert and key"
     if config.metrics.address:
         try:
-            host, _ = parse_endpoint(config.metrics.address)
-        except ValueError as error:
-            yield f"metrics.address: {error}"
+            address = parse_address(f"tcp://{config.metrics.address}")
+        except ConfigError:
+            yield f"metrics.address: {config.metrics.address!r} is not host:port"
         else:
-            if dev and not is_loopback(host):
-                yield f"metrics.address: --dev serves loopback only; {host} is not loopback"
+            if dev and not address.is_loopback:
+                yield f"metrics.address: --dev serves loopback only; {address.host} is not loopback"
 
 
 def _peers(config: Config) -> Iterator[str]:

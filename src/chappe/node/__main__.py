@@ -1,0 +1,7 @@
+"""`python -m chappe.node FILE`."""
+
+import sys
+
+from chappe.node.process import main
+
+sys.exit(main())

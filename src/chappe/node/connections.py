@@ -1,0 +1,179 @@
+"""Connections of a node after their handshake: signs of life, limits of time, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.links.heartbeat import Heartbeat
+from chappe.links.link import Link, control_frame
+from chappe.node.sessions import Session
+from chappe.wire.control import Message, Refused
+
+log = structlog.get_logger(__name__)
+
+FREED_AT_ONCE = 2_000  # table entries and subscriptions of a closed port removed in one go
+OUTBOX_LIMIT = 65_536  # control messages a port may wait to be sent
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """What carries a port now."""
+
+    session: Session
+    link: Link
+    issuer: bytes  # 16 bytes, kept by the other side over reconnections
+    heartbeat: Heartbeat
+    opened_ns: int
+    dialled: bool = False
+    minor: int = 0
+    closing: str = ""  # why we end it
+    busy_ns: int = 0  # when it last did anything but show that it lives
+    busy_frames: int = 0
+    outbox: deque[bytes] = field(default_factory=deque)  # control frames for which the queue had no room
+    paused_until_ns: int = 0
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def port(self) -> int:
+        return self.session.port
+
+
+class Connections:
+    """All connections by port; `gone(connection, reason)` is told about each that ended, however it did."""
+
+    def __init__(self, engine: Engine, gone: Callable[[Connection, str], None]) -> None:
+        self.by_port: dict[int, Connection] = {}
+        self._engine = engine
+        self._gone = gone
+        self._due: list[tuple[int, int, Connection]] = []
+        self._order = 0
+        self._freeing: deque[int] = deque()
+        self._stuffed: dict[int, Connection] = {}  # with something in their outbox
+        self._clients: dict[bytes, Connection] = {}  # by session
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self.by_port.values()))
+
+    def __len__(self) -> int:
+        return len(self.by_port)
+
+    def add(self, connection: Connection, now_ns: int) -> None:
+        """Watch over it from now on."""
+        self.by_port[connection.port] = connection
+        if connection.session.role == "client":
+            self._clients[connection.issuer] = connection
+        connection.heartbeat.connected(now_ns)
+        connection.busy_ns = now_ns
+        self._schedule(connection, now_ns + connection.heartbeat.interval_ns)
+
+    def client(self, issuer: bytes) -> Connection | None:
+        """The connection of the client with that session."""
+        return self._clients.get(issuer)
+
+    def send(self, port: int, message: Message) -> None:
+        """Queue a control message; one that finds no room waits for it."""
+        connection = self.by_port.get(port)
+        if connection is None:
+            return
+        frame = control_frame(message)
+        if connection.outbox or not self._engine.send(port, frame, 0):
+            connection.outbox.append(frame)
+            self._stuffed[port] = connection
+            if len(connection.outbox) > OUTBOX_LIMIT:
+                self.close(connection, "it does not read its answers", "limit")
+
+    def close(self, connection: Connection, reason: str, code: str = "protocol", message: Message | None = None) -> None:
+        """End it after what is queued and a word why."""
+        connection.closing = reason
+        connection.link.close(control_frame(message or Refused(reason=reason, code=code)))
+        self._remove(connection, reason)
+
+    def abort(self, connection: Connection, reason: str) -> None:
+        """End it now."""
+        connection.closing = reason
+        connection.link.abort()
+        self._remove(connection, reason)
+
+    def ended(self, connection: Connection, error: Exception | None) -> None:
+        """Its link was lost; a late word about a connection that was removed already changes nothing."""
+        self._remove(connection, str(error) if error else "closed by the other side")
+
+    def free(self, port: int) -> None:
+        """Take a closed port out of the tables, bit by bit."""
+        self._engine.close_port(port)
+        self._freeing.append(port)
+
+    def tick(self, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Callable[[Connection], str | None]) -> None:
+        """Heartbeats, dead links, idle clients, identities that are no longer believed, ports to free."""
+        while self._due and self._due[0][0] <= now_ns:
+            _, _, connection = heapq.heappop(self._due)
+            if self.by_port.get(connection.port) is connection:
+                self._check(connection, now_ns, wall_ns, idle_ns, lapsed)
+        for port, connection in list(self._stuffed.items()):
+            self._unpack(port, connection)
+        if self._freeing and self._engine.free_port(self._freeing[0], FREED_AT_ONCE):
+            self._freeing.popleft()
+            while self._freeing and self._engine.free_port(self._freeing[0], 100):
+                self._freeing.popleft()
+
+    @property
+    def freeing(self) -> bool:
+        """Whether there are ports to free."""
+        return bool(self._freeing)
+
+    def _check(
+        self, connection: Connection, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Callable[[Connection], str | None]
+    ) -> None:
+        port, expires_ns = connection.port, connection.session.identity.expires_ns
+        if expires_ns is not None and wall_ns >= expires_ns:
+            why = lapsed(connection)
+            if why:
+                self.close(connection, why, "identity")
+                return
+        if connection.paused_until_ns:  # we do not read it: its silence is ours
+            connection.heartbeat.connected(now_ns)
+        verdict = connection.heartbeat.check(now_ns, self._engine.last_heard(port))
+        if verdict.dead:
+            silent_s = connection.heartbeat.interval_ns * connection.heartbeat.misses / 1e9
+            self.abort(connection, f"silent for {silent_s:g} s")
+            return
+        if verdict.send:
+            self._engine.heartbeat(port)
+        if idle_ns and connection.session.role == "client" and self._idle(connection, now_ns, idle_ns):
+            self.close(connection, f"idle for {idle_ns / 1e9:g} s (limits.idle_s)", "limit")
+            return
+        self._schedule(connection, verdict.next_ns)
+
+    def _idle(self, connection: Connection, now_ns: int, idle_ns: int) -> bool:
+        counters = self._engine.port_counters(connection.port)
+        frames = counters["frames_in"] - counters["probes_in"] + counters["status_out"] + counters["events_out"]
+        if frames != connection.busy_frames:
+            connection.busy_frames, connection.busy_ns = frames, now_ns
+        return now_ns - connection.busy_ns >= idle_ns
+
+    def _schedule(self, connection: Connection, at_ns: int) -> None:
+        self._order += 1
+        heapq.heappush(self._due, (at_ns, self._order, connection))
+
+    def _unpack(self, port: int, connection: Connection) -> None:
+        while connection.outbox and self._engine.send(port, connection.outbox[0], 0):
+            connection.outbox.popleft()
+        if not connection.outbox:
+            del self._stuffed[port]
+
+    def _remove(self, connection: Connection, reason: str) -> None:
+        if self.by_port.get(connection.port) is connection:
+            del self.by_port[connection.port]
+            self._stuffed.pop(connection.port, None)
+            if self._clients.get(connection.issuer) is connection:
+                del self._clients[connection.issuer]
+            connection.outbox.clear()
+            connection.lost.set()
+            self._gone(connection, reason)

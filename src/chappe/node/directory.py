@@ -1,0 +1,90 @@
+"""What a node knows about variables: by name and by id, who publishes them and where they come from."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chappe.wire.control import Variable
+
+COUNTERS = 1 << 22  # ids of one leaf
+
+
+@dataclass(slots=True)
+class Entry:
+    """A variable and everybody at this node who has to do with it; ports are numbers of the engine."""
+
+    variable: Variable
+    owner: int = -1  # port of the client that registered it
+    owner_name: str = ""
+    inputs: set[int] = field(default_factory=set)  # ports of peers that announced it
+    watchers: dict[int, int] = field(default_factory=dict)  # port -> path
+    routes: dict[tuple[int, int], int] = field(default_factory=dict)  # (static route, port) -> path
+    next_path: int = 1
+    away_since_ns: int = 0  # since when nobody publishes it; 0: somebody does
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.variable.publisher, self.variable.variable
+
+    @property
+    def published(self) -> bool:
+        """Whether there is anybody its events may come from."""
+        return self.owner >= 0 or bool(self.inputs)
+
+    def sources(self) -> list[int]:
+        """The permitted input ports."""
+        return [self.owner, *self.inputs] if self.owner >= 0 else list(self.inputs)
+
+    def path(self) -> int:
+        """A number that no path of this variable has had."""
+        number = self.next_path
+        self.next_path += 1
+        return number
+
+
+class Directory:
+    """Variables by (publisher, variable) and by id; issues ids of one leaf."""
+
+    def __init__(self, leaf: int) -> None:
+        self._leaf = leaf
+        self._by_name: dict[tuple[str, str], Entry] = {}
+        self._by_id: dict[int, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._by_id.values())
+
+    def named(self, publisher: str, variable: str) -> Entry | None:
+        return self._by_name.get((publisher, variable))
+
+    def numbered(self, variable_id: int) -> Entry | None:
+        return self._by_id.get(variable_id)
+
+    def add(self, entry: Entry) -> Entry:
+        """Remember it; its name and id must be free."""
+        assert entry.name not in self._by_name and entry.variable.variable_id not in self._by_id
+        self._by_name[entry.name] = entry
+        self._by_id[entry.variable.variable_id] = entry
+        return entry
+
+    def remove(self, entry: Entry) -> None:
+        del self._by_name[entry.name]
+        del self._by_id[entry.variable.variable_id]
+
+    def issue(self, publisher: str, variable: str) -> int | None:
+        """A free id of this leaf, None if there is none.
+
+        It depends on the name, so that a node that lost its memory gives the same variables the same ids in whatever
+        order their publishers come back.
+        """
+        start = zlib.crc32(f"{publisher}/{variable}".encode()) % COUNTERS
+        for step in range(COUNTERS):
+            counter = (start + step) % COUNTERS
+            number = self._leaf << 22 | counter
+            if number and number not in self._by_id:
+                return number
+        return None

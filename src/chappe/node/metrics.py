@@ -1,0 +1,126 @@
+"""Counters of a node in the form Prometheus scrapes (GS-170)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CLIENTS_BY_NAME = 1_000  # clients beyond are summed under OTHERS: one series a client must not drown the scraper
+OTHERS = "(others)"
+
+_COUNTED = {
+    "bytes": "Bytes through ports",
+    "status": "Status records through ports",
+    "events": "Events through ports",
+    "control": "Control messages through ports",
+}
+
+
+@dataclass(slots=True)
+class PortSample:
+    """The counters of all ports of one client name or link."""
+
+    role: str
+    name: str
+    connected: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    queued_bytes: int = 0
+    unacknowledged_bytes: int = 0
+    kernel_drops: int = 0
+    silent_s: float = 0.0  # since the last sign of life
+
+    def add(self, counters: dict[str, int]) -> None:
+        for name, value in counters.items():
+            self.counters[name] = self.counters.get(name, 0) + value
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything a node shows, taken at one time."""
+
+    node: str
+    ports: list[PortSample] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    listeners: dict[str, dict[str, int]] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)  # by code
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """The text that /metrics serves."""
+    registry = CollectorRegistry()
+    registry.register(_Families(snapshot))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    """Feeds prometheus-client from a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        yield from _ports(self._snapshot)
+        yield from _totals(self._snapshot)
+
+
+def _ports(snapshot: Snapshot) -> Iterator[Metric]:
+    labels = ["node", "role", "link"]
+    directed = {
+        name: CounterMetricFamily(f"chappe_port_{name}", text, labels=[*labels, "direction"])
+        for name, text in _COUNTED.items()
+    }
+    drops = CounterMetricFamily("chappe_port_drops", "What was dropped for or from a port", labels=[*labels, "reason"])
+    other = CounterMetricFamily("chappe_port_actions", "Filtered, conflated, resent …", labels=[*labels, "action"])
+    gauges = {
+        "queued_bytes": GaugeMetricFamily("chappe_port_queued_bytes", "Bytes not yet written", labels=labels),
+        "unacknowledged_bytes": GaugeMetricFamily(
+            "chappe_port_unacknowledged_bytes", "Bytes the other node has not confirmed", labels=labels
+        ),
+        "connected": GaugeMetricFamily("chappe_port_connected", "Connections of this name", labels=labels),
+        "silent_s": GaugeMetricFamily("chappe_port_silent_seconds", "Since the last sign of life", labels=labels),
+    }
+    kernel = CounterMetricFamily("chappe_port_kernel_drops", "Datagrams the kernel dropped", labels=labels)
+    for port in snapshot.ports:
+        where = [snapshot.node, port.role, port.name]
+        for name, value in port.counters.items():
+            kind, _, direction = name.rpartition("_")
+            if kind in directed and direction in ("in", "out"):
+                directed[kind].add_metric([*where, direction], value)
+            elif name.startswith("drop_"):
+                drops.add_metric([*where, name.removeprefix("drop_")], value)
+            else:
+                other.add_metric([*where, name], value)
+        for name, gauge in gauges.items():
+            gauge.add_metric(where, getattr(port, name))
+        kernel.add_metric(where, port.kernel_drops)
+    yield from directed.values()
+    yield from (drops, other, kernel, *gauges.values())
+
+
+def _totals(snapshot: Snapshot) -> Iterator[Metric]:
+    totals = CounterMetricFamily("chappe_engine", "Sums over all ports since the node started", labels=["node", "counter"])
+    for name, value in snapshot.totals.items():
+        totals.add_metric([snapshot.node, name], value)
+    yield totals
+    for name, gauge in snapshot.gauges.items():
+        yield _gauge(snapshot.node, name, gauge)
+    listeners = CounterMetricFamily("chappe_listener", "Connections by listener", labels=["node", "address", "counter"])
+    for address, counters in snapshot.listeners.items():
+        for name, value in counters.items():
+            listeners.add_metric([snapshot.node, address, name], value)
+    yield listeners
+    refused = CounterMetricFamily("chappe_refused", "Connections refused", labels=["node", "code"])
+    for code, value in snapshot.refused.items():
+        refused.add_metric([snapshot.node, code], value)
+    yield refused
+
+
+def _gauge(node: str, name: str, value: float) -> Metric:
+    family = GaugeMetricFamily(f"chappe_{name}", name.replace("_", " "), labels=["node"])
+    family.add_metric([node], value)
+    return family

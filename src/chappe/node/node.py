@@ -1,0 +1,325 @@
+"""A node: engine, links, control protocol and security put together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.errors import ConfigError
+from chappe.links._socket import Flusher, clocks
+from chappe.links.address import Address, parse
+from chappe.links.heartbeat import Heartbeat
+from chappe.links.link import Raw
+from chappe.links.listen import Listener, listen
+from chappe.links.options import LinkOptions
+from chappe.links.tick import FlushTick
+from chappe.node.checks import problems
+from chappe.node.commands import Commands
+from chappe.node.connections import Connection, Connections
+from chappe.node.datagrams import Datagrams
+from chappe.node.drain import drain as drained
+from chappe.node.facts import Facts
+from chappe.node.metrics import Snapshot
+from chappe.node.peers import PeerLink, Peers
+from chappe.node.reception import Reception
+from chappe.node.sections import Config, Listen
+from chappe.node.sessions import Control, Session
+from chappe.node.shell import Shell
+from chappe.node.snapshot import take
+from chappe.node.variables import Variables, static_routes
+from chappe.security.audit import AuditLog
+from chappe.security.credentials import Credentials
+from chappe.security.identity import Identity
+from chappe.security.rules import RuleBook
+from chappe.wire.control import Goodbye, Hello, Welcome
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.02
+
+
+class Node:
+    """One node of the mesh; several may run in one process. `dev`: no authentication, loopback only."""
+
+    def __init__(self, config: Config, *, dev: bool = False) -> None:
+        found = problems(config, dev=dev)
+        if found:
+            raise ConfigError("\n".join(f"configuration: {problem}" for problem in found))
+        self.config = config
+        self.dev = dev
+        self.issuer = secrets.token_bytes(16)
+        self.ready = False
+        self._credentials = None if dev else Credentials(config.tls, config.tokens)
+        self._audit = AuditLog(config.audit) if config.audit else None
+        self._book = RuleBook.open() if dev else RuleBook.of(config.rule)
+        self._assemble()
+        self._listeners: list[Listener] = []
+        self._ticker: asyncio.Task[None] | None = None
+
+    def _assemble(self) -> None:
+        config, name = self.config, self.config.node.name
+        self.engine = Engine(layout=config.node.layout, authorize=self._authorize)
+        clocks(self.engine)
+        self.engine.status.slot = config.node.mode
+        self.connections = Connections(self.engine, self._gone)
+        tls = self._credentials
+        client_tls = (lambda: tls.client) if tls is not None and config.tls is not None else None
+        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, client_tls)
+        self.variables = Variables(
+            self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
+        )
+        facts = Facts(name, self.engine, self.variables, self.connections, self.peers)
+        self.control = facts.control = Control(
+            name, self.engine, self.variables, Commands(self.engine, self.peers.port), self._book, config.limits, facts.rows
+        )
+        self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
+        self.shell = Shell(self.engine, self.control, self.connections, self._audit, self.datagrams)
+        self.reception = Reception(
+            node=name, issuer=self.issuer, connections=self.connections, peers=self.peers, credentials=tls,
+            limits=config.limits, mode=lambda: self.engine.status.slot, open_client=self._open_client,
+        )  # fmt: skip
+        for peer in self.peers.configure(config.peer, config.topic_route):
+            assert peer is None, "a new node has no peers"
+
+    @property
+    def name(self) -> str:
+        return self.config.node.name
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where it listens, with the real port numbers."""
+        return [listener.address for listener in self._listeners] + self.datagrams.addresses
+
+    @property
+    def url(self) -> str:
+        """The first address it listens on."""
+        return str(self.addresses[0])
+
+    async def start(self) -> None:
+        """Listen and dial; LinkError or ConfigError if an address cannot be had, and nothing is left open."""
+        loop = asyncio.get_running_loop()
+        self.tick = self.shell.tick = FlushTick(loop, Flusher(self.engine), self.shell.arrived)
+        self.shell.throttles = self.config.limits.rate > 0
+        try:
+            for entry in self.config.listen:
+                await self._listen(entry)
+        except BaseException:
+            await self._close_listeners()
+            raise
+        self.reception.datagrams = bool(self.datagrams.addresses)
+        self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
+        self.peers.start()
+        self.ready = True
+        log.info("listening", node=self.name, addresses=[str(address) for address in self.addresses], dev=self.dev)
+
+    async def stop(self, drain: bool = True) -> None:
+        """End it; `drain`: after everything it accepted was delivered, within node.drain_timeout_s."""
+        self.ready = False
+        self.reception.draining = True
+        await self._close_listeners()
+        if drain:
+            timeout_s = self.config.node.drain_timeout_s
+            await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
+        await self.peers.stop()
+        await self.shell.recorded()
+        links = [connection.link for connection in self.connections]
+        for connection in self.connections:
+            farewell = Goodbye(reason=f"{self.name} is going away")
+            self.connections.close(connection, "node stopped", message=farewell)
+        await asyncio.gather(*(link.wait_closed() for link in links))
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self.datagrams.close()
+        if self._audit is not None:
+            self._audit.close()
+        log.info("stopped", node=self.name)
+
+    async def reload(self, config: Config) -> None:
+        """Use another configuration: limits, rules, certificates, peers and paths. ConfigError leaves everything as it was."""
+        found = problems(config, dev=self.dev)
+        fixed = ("name", "leaf", "layout")
+        found += [f"node.{key}: cannot change while the node runs; restart it" for key in fixed
+                  if getattr(config.node, key) != getattr(self.config.node, key)]  # fmt: skip
+        if config.listen != self.config.listen:
+            found.append("listen: cannot change while the node runs; restart it")
+        if (config.tls, config.tokens) != (self.config.tls, self.config.tokens):
+            found.append("tls, tokens: names of files cannot change while the node runs; their content may")
+        if found:
+            raise ConfigError("\n".join(found))
+        book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
+        if self._credentials is not None:
+            await asyncio.to_thread(self._credentials.reload)
+        self.config, self.control.book = config, book
+        self.control.limits = self.reception.limits = config.limits
+        self.shell.throttles = config.limits.rate > 0
+        for peer in self.peers.configure(config.peer, config.topic_route):
+            self._remove_peer(peer, "no longer in the configuration")
+        self.peers.start()
+        self.variables.reroute(static_routes(config))
+        for connection in self.connections:
+            self._recheck(connection)
+        self.shell.perform(self.control.flush())
+        self.tick.soon()
+        log.info("configuration reloaded", node=self.name)
+
+    async def snapshot(self) -> Snapshot:
+        """The counters for /metrics, taken in slices so that forwarding does not wait."""
+        listeners = {str(listener.address): listener.counters() for listener in self._listeners}
+        return await take(
+            self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams, listeners
+        )
+
+    # --- connections
+
+    async def _listen(self, entry: Listen) -> None:
+        address = parse(entry.url)
+        options = LinkOptions(
+            send_buffer=entry.send_buffer, receive_buffer=entry.receive_buffer, backlog=entry.backlog,
+            handshake_timeout_s=self.config.limits.handshake_s,
+        )  # fmt: skip
+        if address.scheme == "udp":
+            await self.datagrams.listen(address, options, self.tick)
+            return
+        tls = None
+        if address.scheme == "tls":
+            assert self._credentials is not None or self.dev
+            tls = (self._credentials or Credentials(self.config.tls)).server
+
+        async def accepted(raw: Raw) -> None:
+            await self.reception.accept(raw, entry)
+
+        self._listeners.append(await listen(address, accepted, tls=tls, options=options))
+
+    async def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            await listener.close()
+
+    def _open_client(self, raw: Raw, hello: Hello, welcome: Welcome, identity: Identity) -> Connection:
+        limits = self.config.limits
+        before = self.connections.client(hello.session)
+        if before is not None and before.session.identity.name == identity.name:
+            self.connections.abort(before, "its client has connected again")
+        clocks(self.engine)
+        port = self.engine.open_port(
+            queue_bytes=limits.queue_bytes, max_frame=limits.payload, conflate=hello.conflate,
+            level=1 if hello.flooded else 0, credit=welcome.credit if "credit" in welcome.capabilities else 0,
+            loss="loss" in welcome.capabilities, max_topics=limits.topics, session=hello.session,
+            epoch=hello.epoch,
+        )  # fmt: skip
+        if limits.rate:
+            self.engine.limit_rate(port, limits.rate, limits.burst or max(1, round(limits.rate)))
+            self.shell.publishes(port)
+        session = Session(port, hello.name[:64], "client", identity)
+        return self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
+
+    def _carry_peer(
+        self, peer: PeerLink, raw: Raw, identity: Identity, issuer: bytes, minor: int, heartbeat_ns: int, dialled: bool
+    ) -> Connection:
+        if peer.connection is not None:
+            self.connections.abort(peer.connection, "connected anew")
+        fresh = issuer != peer.issuer
+        clocks(self.engine)
+        self.engine.resume_port(peer.port)
+        session = Session(peer.port, peer.name, "node", identity)
+        peer.issuer = issuer
+        connection = peer.connection = self._attach(raw, session, issuer, heartbeat_ns, minor, dialled)
+        if connection.lost.is_set():
+            return connection
+        self.variables.peer_up(peer.port, fresh, self.engine.mono_ns)
+        self.shell.perform(self.control.flush())
+        if dialled and peer.config.data == "udp":
+            self.datagrams.ask(peer.port)
+        self.tick.soon()
+        log.info("peer connected", node=self.name, peer=peer.name, address=str(raw.peer), fresh=fresh)
+        return connection
+
+    def _attach(
+        self, raw: Raw, session: Session, issuer: bytes, heartbeat_ns: int, minor: int, dialled: bool
+    ) -> Connection:
+        self.control.open(session)
+        early: list[Exception | None] = []
+        holder: list[Connection] = []
+
+        def lost(error: Exception | None) -> None:
+            if holder:
+                self.connections.ended(holder[0], error)
+            else:
+                early.append(error)
+
+        link = raw.attach(self.engine, session.port, self.tick, lost)
+        connection = Connection(
+            session, link, issuer, Heartbeat(heartbeat_ns), self.engine.mono_ns, dialled=dialled, minor=minor
+        )
+        holder.append(connection)
+        self.connections.add(connection, self.engine.mono_ns)
+        if early:
+            self.connections.ended(connection, early[0])
+        return connection
+
+    def _gone(self, connection: Connection, reason: str) -> None:
+        session = connection.session
+        log.info("connection ended", node=self.name, role=session.role, name=session.name, reason=reason)
+        self.shell.forget(session.port)
+        self.datagrams.gone(session.port)
+        if session.role == "client":
+            outputs = self.control.close(session.port, self.engine.mono_ns)
+            self.connections.free(session.port)
+            self.shell.perform(outputs)
+            return
+        self.control.close(session.port, self.engine.mono_ns)
+        self.variables.peer_down(session.port)
+        self.engine.park_port(session.port)
+        peer = self.peers.named(session.name)
+        if peer is not None and peer.connection is connection:
+            peer.connection = None
+            peer.parked_ns = self.engine.mono_ns
+
+    def _remove_peer(self, peer: PeerLink, reason: str) -> None:
+        if peer.connection is not None:
+            self.connections.close(peer.connection, reason, "address")
+        self.peers.remove(peer)
+        self.variables.peer_gone(peer.port, self.engine.mono_ns)
+        self.connections.free(peer.port)
+
+    def _recheck(self, connection: Connection) -> None:
+        """After a reload: rules were asked once per connection and address, so whoever has asked must ask again."""
+        why = self._lapsed(connection)
+        if why:
+            self.connections.close(connection, why, "identity")
+            return
+        problem = self.control.withdrawn_right(connection.session)
+        if problem:
+            self.connections.close(connection, f"rules have changed: {problem}", "identity")
+
+    def _lapsed(self, connection: Connection) -> str | None:
+        return None if self._credentials is None else self._credentials.lapsed(connection.session.identity)
+
+    def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
+        return self.control.authorize(port, kind, topic)
+
+    # --- time
+
+    async def _run_ticker(self) -> None:
+        while True:
+            await asyncio.sleep(0 if self.connections.freeing else TICK_S)
+            try:
+                self._on_tick()
+            except Exception:
+                log.exception("ticker", node=self.name)
+
+    def _on_tick(self) -> None:
+        clocks(self.engine)
+        now_ns = self.engine.mono_ns
+        self.connections.tick(now_ns, time.time_ns(), round(self.config.limits.idle_s * 1e9), self._lapsed)
+        self.datagrams.tick(now_ns)
+        self.shell.perform(self.control.tick(now_ns))
+        away_ns = round(self.config.node.away_s * 1e9)
+        for peer in self.peers:
+            if not peer.listed and peer.connection is None and now_ns - peer.parked_ns > away_ns:
+                self._remove_peer(peer, "away")
+        self.tick.soon()

@@ -1,0 +1,58 @@
+"""What the control protocol of a node asks its shell to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from chappe.security.identity import Identity
+from chappe.wire.control import DatagramOpened, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Queue this message on that port."""
+
+    port: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End that connection and tell the other side why."""
+
+    port: int
+    reason: str
+    code: str = "protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write this down in the audit log, then send the answer."""
+
+    identity: Identity
+    action: str
+    address: str
+    outcome: str
+    reason: str
+    details: dict[str, Any]
+    answer: Send
+
+
+@dataclass(frozen=True, slots=True)
+class OpenData:
+    """Open a UDP data link beside that port and answer the request with this id."""
+
+    port: int
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataOpened:
+    """The peer at that port agreed to a UDP data link."""
+
+    port: int
+    answer: DatagramOpened
+
+
+Output = Send | Close | Record | OpenData | DataOpened

@@ -1,0 +1,199 @@
+"""Links to other nodes: one port a peer, kept while its connection comes and goes (GS-035)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.errors import ChappeError, RefusedError
+from chappe.links.address import parse
+from chappe.links.backoff import Backoff
+from chappe.links.dial import dial
+from chappe.links.handshake import connect_handshake
+from chappe.links.link import Raw
+from chappe.links.options import LinkOptions
+from chappe.node.connections import Connection
+from chappe.node.sections import Peer, TopicRoute
+from chappe.security.certificates import identity_of
+from chappe.security.identity import Identity, dev_identity
+from chappe.security.tls import expect
+from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
+
+log = structlog.get_logger(__name__)
+
+MAX_FRAME = 0xFF_FFFF  # what a peer accepted from its clients fits, whatever limit it has
+
+
+@dataclass(slots=True, eq=False)
+class PeerLink:
+    """A peer and the port that its connections carry, one after the other."""
+
+    config: Peer
+    port: int
+    listed: bool  # in the configuration, else it came by itself
+    connection: Connection | None = None
+    issuer: bytes = b""  # session of the peer's process when it was last connected
+    parked_ns: int = 0
+    dialler: asyncio.Task[None] | None = None
+    problem: str = ""  # why the last attempt failed
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def url(self) -> str:
+        return self.config.url
+
+
+Carry = Callable[[PeerLink, Raw, Identity, bytes, int, int, bool], Connection]
+
+
+class Peers:
+    """All peers by name. `carry(peer, raw, identity, issuer, minor, heartbeat_ns, dialled)` attaches a connection."""
+
+    def __init__(self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext] | None):
+        self._node = node
+        self._issuer = issuer
+        self._engine = engine
+        self._carry = carry
+        self._client_tls = client_tls
+        self._by_name: dict[str, PeerLink] = {}
+
+    def __iter__(self) -> Iterator[PeerLink]:
+        return iter(list(self._by_name.values()))
+
+    def port(self, name: str) -> int | None:
+        """The port of a peer, connected or not."""
+        peer = self._by_name.get(name)
+        return None if peer is None else peer.port
+
+    def named(self, name: str) -> PeerLink | None:
+        return self._by_name.get(name)
+
+    def configure(self, peers: Sequence[Peer], routes: Sequence[TopicRoute]) -> list[PeerLink]:
+        """Follow the configuration, at the start and after a reload; the peers that are in it no more."""
+        wanted = {peer.name: peer for peer in peers}
+        removed = [peer for peer in self if peer.listed and peer.name not in wanted]
+        for config in wanted.values():
+            peer = self._by_name.get(config.name)
+            if peer is None:
+                self._open(config, listed=True)
+            else:
+                if config.url != peer.config.url and peer.dialler is not None:
+                    peer.dialler.cancel()
+                    peer.dialler = None
+                peer.config, peer.listed = config, True
+        for peer in self:
+            if peer not in removed:
+                self._subscribe(peer, [route.pattern for route in routes if peer.name in route.to])
+        return removed
+
+    def start(self) -> None:
+        """Dial every peer that has a url and is not being dialled."""
+        for peer in self:
+            if peer.config.url and peer.listed and peer.dialler is None:
+                peer.dialler = asyncio.get_running_loop().create_task(self._keep(peer), name=f"dial {peer.name}")
+
+    async def stop(self) -> None:
+        """Dial no more."""
+        tasks = [peer.dialler for peer in self if peer.dialler is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def objection(self, hello: Hello) -> Refused | None:
+        """Why a node that connects is not taken, or None.
+
+        Where both sides dial, the connection of the one whose name is first in the alphabet stays.
+        """
+        if hello.name == self._node:
+            return Refused(reason=f"this node has the name {hello.name!r} itself; give each node its own", code="address")
+        peer = self._by_name.get(hello.name)
+        if peer is None or peer.connection is None:
+            return None
+        if peer.connection.dialled and self._node < peer.name and peer.issuer == hello.session:
+            return Refused(reason=f"{self._node} has a connection to {peer.name} already", code="address")
+        return None
+
+    def accepted(self, raw: Raw, hello: Hello, identity: Identity, heartbeat_ns: int) -> Connection:
+        """A node has connected."""
+        peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
+        return self._carry(peer, raw, identity, hello.session, hello.minor, heartbeat_ns, False)
+
+    def remove(self, peer: PeerLink) -> None:
+        """Forget a peer; its port is freed by the caller."""
+        if peer.dialler is not None:
+            peer.dialler.cancel()
+        self._by_name.pop(peer.name, None)
+
+    def _open(self, config: Peer, listed: bool) -> PeerLink:
+        port = self._engine.open_port(
+            peer=True, retain=True, level=config.level, queue_bytes=config.queue_bytes, max_frame=MAX_FRAME,
+            packing=config.packing, loss=False, max_topics=1 << 24,
+        )  # fmt: skip
+        self._engine.park_port(port)
+        peer = self._by_name[config.name] = PeerLink(config, port, listed, parked_ns=self._engine.mono_ns)
+        return peer
+
+    def _subscribe(self, peer: PeerLink, patterns: Sequence[str]) -> None:
+        topics = self._engine.topics
+        for pattern, kind, group, _ in topics.patterns(peer.port):
+            if pattern not in patterns:
+                topics.unsubscribe(peer.port, pattern, kind, group)
+        for pattern in patterns:
+            topics.subscribe(peer.port, pattern)
+
+    async def _keep(self, peer: PeerLink) -> None:
+        """Keep a connection to a peer for ever."""
+        config = peer.config
+        backoff = Backoff(random.random, base_s=config.reconnect_min_s, cap_s=config.reconnect_max_s)
+        while True:
+            if peer.connection is not None and not (peer.connection.dialled or self._node < peer.name):
+                await peer.connection.lost.wait()
+                continue
+            await asyncio.sleep(backoff.next_s())
+            try:
+                connection = await self._dial(peer)
+            except (ChappeError, OSError) as error:
+                if str(error) != peer.problem:
+                    peer.problem = str(error)
+                    log.warning("peer not reached", peer=peer.name, url=config.url, reason=peer.problem)
+                continue
+            peer.problem = ""
+            backoff.reset()
+            await connection.lost.wait()
+
+    async def _dial(self, peer: PeerLink) -> Connection:
+        config = peer.config
+        address = parse(config.url)
+        options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
+        tls = self._client_tls() if address.scheme == "tls" and self._client_tls else None
+        raw = await dial(address, tls=tls, options=options)
+        hello = Hello(
+            role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
+            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=bool(peer.issuer),
+        )  # fmt: skip
+        welcome = await connect_handshake(raw, hello)
+        try:
+            identity = self._identify(peer, raw, welcome)
+            if peer.connection is not None and not peer.connection.dialled and self._node > peer.name:
+                raise RefusedError(f"{peer.name} has connected by itself meanwhile")
+        except BaseException:
+            raw.close()
+            raise
+        heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
+        return self._carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
+
+    def _identify(self, peer: PeerLink, raw: Raw, welcome: Welcome) -> Identity:
+        if welcome.name != peer.name:
+            raise RefusedError(f"{raw.peer} is node {welcome.name!r}, not {peer.name!r}; correct its name or its url")
+        if raw.certificate_der is None:
+            return dev_identity(welcome.name, "node")
+        return expect(identity_of(raw.certificate_der), "node", peer.name)

@@ -1,0 +1,158 @@
+"""A node as a process: its loop, its signals, its log and its web page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvloop
+
+from chappe.errors import ChappeError, ConfigError
+from chappe.node.config import load
+from chappe.node.metrics import render
+from chappe.node.node import Node
+from chappe.node.sections import Config, Listen, Log
+from chappe.node.web import Answer, Web
+from chappe.security.redact import redact
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_URL = "tcp://127.0.0.1:7400"
+ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
+
+
+def dev_config(urls: tuple[str, ...] = (), name: str = "dev") -> Config:
+    """The configuration of `chappe node --dev` without a file."""
+    listen = tuple(Listen(url=url) for url in urls or (DEFAULT_URL,))
+    return Config(listen=listen, node=Config().node.__class__(name=name))
+
+
+def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool = True) -> int:
+    """Run a node until SIGTERM or SIGINT; 0 after a drain. ConfigError and LinkError leave before it serves.
+
+    SIGHUP reads the file again (with a `Config` instead of a file: only the certificates); what is wrong is logged and
+    the old configuration stays. With `announce` each address is printed as a line `listening URL` once it is served.
+    """
+    config = source if isinstance(source, Config) else load(source)
+    path = None if isinstance(source, Config) else Path(source)
+    start_log(config.log)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, path, dev, announce))
+
+
+def start_log(config: Log) -> None:
+    """Log to stderr, without secrets."""
+    render_line: Any = (
+        structlog.processors.JSONRenderer()
+        if config.format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            redact,
+            render_line,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, config.level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -> int:
+    loop = asyncio.get_running_loop()
+    node = Node(config, dev=dev)
+    over = asyncio.Event()
+    again = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    loop.add_signal_handler(signal.SIGHUP, again.set)
+    await node.start()
+    web = None
+    try:
+        web = _web(node, loop)
+        if announce:
+            for address in node.addresses:
+                print(f"listening {address}", flush=True)
+            if web is not None:
+                print(f"metrics http://{config.metrics.address.rpartition(':')[0]}:{web.port}", flush=True)
+        reloading = loop.create_task(_reload_on(again, node, path))
+        await over.wait()
+        reloading.cancel()
+        log.info("draining", node=node.name, seconds=config.node.drain_timeout_s)
+        await node.stop(drain=True)
+    finally:
+        if web is not None:
+            await asyncio.to_thread(web.close)
+    return 0
+
+
+async def _reload_on(again: asyncio.Event, node: Node, path: Path | None) -> None:
+    while True:
+        await again.wait()
+        again.clear()
+        try:
+            await node.reload(load(path) if path else node.config)
+        except ChappeError as error:
+            log.error("configuration not reloaded, the old one stays", reason=str(error))
+
+
+def _web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
+    address = node.config.metrics.address
+    if not address:
+        return None
+
+    def metrics() -> bytes:
+        return render(asyncio.run_coroutine_threadsafe(node.snapshot(), loop).result(ANSWER_S))
+
+    async def state() -> bool:
+        return node.ready
+
+    def health() -> Answer:
+        asyncio.run_coroutine_threadsafe(state(), loop).result(ANSWER_S)
+        return 200, "alive"
+
+    def ready() -> Answer:
+        is_ready = asyncio.run_coroutine_threadsafe(state(), loop).result(ANSWER_S)
+        return (200, "ready") if is_ready else (503, "not listening")
+
+    return Web(address, metrics, health, ready)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m chappe.node FILE`, or `--dev --listen URL` without a file."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python -m chappe.node", description="Run a node of the mesh.")
+    parser.add_argument("file", nargs="?", help="TOML file with its configuration")
+    parser.add_argument("--dev", action="store_true", help="no authentication; loopback addresses only")
+    parser.add_argument("--listen", action="append", default=[], metavar="URL", help=f"with --dev; {DEFAULT_URL}")
+    parser.add_argument("--name", default="dev", help="with --dev and without a file: name of the node")
+    parser.add_argument("--check", action="store_true", help="say what is wrong with the file, and end")
+    chosen = parser.parse_args(arguments)
+    if chosen.file is None and not chosen.dev:
+        parser.error("give a FILE, or --dev for a node without one")
+    if chosen.file is not None and chosen.listen:
+        parser.error("--listen is for a node without a FILE; write [[listen]] there")
+    try:
+        if chosen.check:
+            from chappe.node.config import check
+
+            check(chosen.file or parser.error("--check needs a FILE"), dev=chosen.dev)
+            print(f"{chosen.file}: ok")
+            return 0
+        return run_node(chosen.file or dev_config(tuple(chosen.listen), chosen.name), dev=chosen.dev)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except ChappeError as error:
+        print(error, file=sys.stderr)
+        return 1

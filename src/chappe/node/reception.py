@@ -1,0 +1,128 @@
+"""Who may come in: draining, limits, roles and identity, decided once per connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from chappe.errors import RefusedError
+from chappe.links.handshake import accept_handshake
+from chappe.links.link import Raw, control_frame
+from chappe.node.connections import Connection, Connections
+from chappe.node.peers import Peers
+from chappe.node.sections import Limits, Listen
+from chappe.security.certificates import identity_of
+from chappe.security.credentials import Credentials
+from chappe.security.identity import Identity, dev_identity
+from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
+from chappe.wire.frames import PREAMBLE
+
+log = structlog.get_logger(__name__)
+
+OpenClient = Callable[[Raw, Hello, Welcome, Identity], Connection]
+
+
+@dataclass(slots=True)
+class _Guest:
+    """What the decision about one connection found out."""
+
+    raw: Raw
+    listen: Listen
+    identity: Identity | None = None
+
+
+@dataclass(slots=True)
+class Reception:
+    """Does the handshake of accepted connections and hands them over."""
+
+    node: str
+    issuer: bytes
+    connections: Connections
+    peers: Peers
+    credentials: Credentials | None  # None: everybody is believed (--dev)
+    limits: Limits
+    mode: Callable[[], int]
+    open_client: OpenClient
+    datagrams: bool = False
+    draining: bool = False
+    greeting: int = 0  # handshakes under way
+    refused: dict[str, int] = field(default_factory=dict)  # by code
+
+    async def accept(self, raw: Raw, listen: Listen) -> None:
+        """Welcome a connection, or refuse it and say why."""
+        full = self.draining or len(self.connections) + self.greeting >= self.limits.connections
+        if full:  # before a single byte is read: this is what a flood meets
+            answer = self._refuse("draining", f"{self.node} is going away") if self.draining else self._full()
+            raw.write(PREAMBLE + control_frame(answer))
+            raw.close()
+            return
+        guest = _Guest(raw, listen)
+        self.greeting += 1
+        try:
+            hello, welcome = await accept_handshake(raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s)
+        finally:
+            self.greeting -= 1
+        assert guest.identity is not None
+        if hello.role == "node":
+            self.peers.accepted(raw, hello, guest.identity, max(hello.heartbeat_ns, 50_000_000))
+        else:
+            self.open_client(raw, hello, welcome, guest.identity)
+
+    def _decide(self, guest: _Guest, hello: Hello) -> Welcome | Refused:
+        if hello.role not in guest.listen.roles:
+            return self._refuse("address", f"{guest.listen.url} is for {' and '.join(guest.listen.roles)} connections only")
+        try:
+            guest.identity = self._identify(guest.raw, hello)
+        except RefusedError as error:
+            return self._refuse("identity", str(error))
+        except ValueError as error:
+            return self._refuse("identity", str(error))
+        if len(self.connections) >= self.limits.connections:
+            return self._full()
+        if self._crowded(guest.identity, hello):
+            most = self.limits.per_identity
+            return self._refuse("limit", f"{guest.identity} has {most} connections, the most allowed (limits.per_identity)")
+        peer = None
+        if hello.role == "node":
+            objection = self.peers.objection(hello)
+            if objection is not None:
+                return objection
+            peer = self.peers.named(hello.name)
+        offered = CAPABILITIES if self.datagrams else tuple(word for word in CAPABILITIES if word != "datagram")
+        credited = hello.role == "client" and "credit" in hello.capabilities and hello.minor >= 1
+        return Welcome(
+            name=self.node, session=self.issuer, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),
+            max_payload=self.limits.payload, max_topics=self.limits.topics,
+            credit=self.limits.credit if credited else 0, mode=self.mode(),
+            resumed=peer is not None and peer.issuer == hello.session,
+        )  # fmt: skip
+
+    def _heartbeat_ns(self, hello: Hello) -> int:
+        least_ns = round(self.limits.heartbeat_s * 1e9) if hello.role == "client" else 50_000_000
+        return min(max(hello.heartbeat_ns, least_ns), 60_000_000_000)
+
+    def _identify(self, raw: Raw, hello: Hello) -> Identity:
+        if self.credentials is None:
+            return dev_identity(hello.name, "node" if hello.role == "node" else "client")
+        certificate = identity_of(raw.certificate_der) if raw.certificate_der else None
+        return self.credentials.identify(hello.role, hello.name, certificate, hello.token)
+
+    def _crowded(self, identity: Identity, hello: Hello) -> bool:
+        most = self.limits.per_identity
+        if not most or hello.role != "client":
+            return False
+        others = [
+            connection
+            for connection in self.connections
+            if connection.session.identity.name == identity.name and connection.issuer != hello.session
+        ]
+        return len(others) >= most
+
+    def _full(self) -> Refused:
+        return self._refuse("limit", f"{self.node} has {self.limits.connections} connections, the most allowed (limits.connections)")
+
+    def _refuse(self, code: str, reason: str) -> Refused:
+        self.refused[code] = self.refused.get(code, 0) + 1
+        return Refused(code=code, reason=reason)

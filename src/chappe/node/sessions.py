@@ -1,0 +1,395 @@
+"""The control protocol of a node: messages of clients and peers in, outputs for the shell out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.errors import DeniedError
+from chappe.node.commands import Commands
+from chappe.node.directory import Entry
+from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.requests import bad_register, bad_subscribe, bad_watch
+from chappe.node.sections import Limits
+from chappe.node.variables import Variables
+from chappe.security.config import Action
+from chappe.security.identity import Identity
+from chappe.security.patterns import topic_address, variable_address
+from chappe.security.rules import RuleBook
+from chappe.wire import control
+
+log = structlog.get_logger(__name__)
+
+MAX_WAIT_NS = 60_000_000_000
+MAX_PENDING = 10_000  # watches of one client that wait for their variable
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection after its handshake, or one peer whether it is connected or not."""
+
+    port: int
+    name: str
+    role: str
+    identity: Identity
+    variables: set[int] = field(default_factory=set)  # ids it registered
+    watched: set[int] = field(default_factory=set)  # ids
+    subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
+    published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
+    waiting: int = 0  # watches that wait for their variable
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    port: int
+    request: control.Watch
+    deadline_ns: int
+
+
+class Control:
+    """Answers the requests of every port; nothing else changes the tables of a node.
+
+    `facts(what)` gives the rows of listings that only the shell knows (links, clients, counters).
+    """
+
+    def __init__(
+        self,
+        node: str,
+        engine: Engine,
+        variables: Variables,
+        commands: Commands,
+        book: RuleBook,
+        limits: Limits,
+        facts: Callable[[control.List, Session], tuple[list[dict[str, Any]], int]],
+    ) -> None:
+        self.book = book
+        self.limits = limits
+        self.sessions: dict[int, Session] = {}
+        self.refused = 0  # actions that a rule or limit forbade
+        self._node = node
+        self._engine = engine
+        self._variables = variables
+        self._commands = commands
+        self._facts = facts
+        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+        self._working: tuple[Session, control.Command] | None = None  # who waits for a mode change
+        self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
+        self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
+            control.Register: self._register,
+            control.Withdraw: self._withdraw,
+            control.Watch: self._watch,
+            control.Unwatch: self._unwatch,
+            control.Subscribe: self._subscribe,
+            control.Unsubscribe: self._unsubscribe,
+            control.List: self._list,
+            control.OpenDatagram: self._open_datagram,
+            control.Goodbye: self._goodbye,
+        }
+        self._from_peers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
+            control.Announce: self._announce,
+            control.Retract: self._retract,
+            control.OpenDatagram: self._open_datagram,
+            control.Goodbye: self._goodbye,
+            control.DatagramOpened: self._datagram_opened,
+            control.Failed: self._goodbye,
+        }
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return self._commands.busy
+
+    def open(self, session: Session) -> None:
+        """A port has a connection whose identity is known."""
+        self.sessions[session.port] = session
+
+    def close(self, port: int, now_ns: int) -> list[Output]:
+        """The connection of a client is over; what it registered may come back."""
+        session = self.sessions.pop(port, None)
+        if session is not None and session.role == "client":
+            self._variables.client_gone(port, session.variables, session.watched, now_ns)
+            if session.waiting:
+                self._forget_waiting(port)
+        return self._variables.flush()
+
+    def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
+        """What to do about one message."""
+        session = self.sessions.get(port)
+        if session is None:
+            return []
+        if isinstance(message, control.Command):
+            return self._command(session, message)
+        known = self._requests if session.role == "client" else self._from_peers
+        answer = known.get(type(message))
+        if answer is not None:
+            return answer(session, message, now_ns)
+        kind = type(message).__name__
+        if isinstance(message, control.Request) and session.role == "node":
+            return [_failed(port, message, "unsupported", f"{kind} is a request of clients, {session.name} is a node")]
+        return [Close(port, f"{kind} is not expected from a {session.role}")]
+
+    def flush(self) -> list[Output]:
+        """What accumulated for peers and refused publishers; called once after a batch of messages."""
+        denied, self._denied = self._denied, []
+        return denied + self._variables.flush()
+
+    def tick(self, now_ns: int) -> list[Output]:
+        """Answer the watches whose time is over and forget what is away for too long."""
+        self._variables.tick(now_ns)
+        outputs: list[Output] = []
+        for name, waiting in list(self._waiting.items()):
+            late = [item for item in waiting if now_ns >= item.deadline_ns]
+            for item in late:
+                waiting.remove(item)
+                outputs.append(self._unknown(item.port, item.request))
+                session = self.sessions.get(item.port)
+                if session is not None:
+                    session.waiting -= 1
+            if not waiting:
+                del self._waiting[name]
+        return outputs + self._variables.flush()
+
+    def authorize(self, port: int, kind: str, topic: bytes) -> bool:
+        """Whether a port may publish to a topic; the engine asks once per definition."""
+        session = self.sessions.get(port)
+        if session is None:
+            return False
+        text = topic.decode(errors="replace") if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
+        address = topic_address(kind, text)
+        decision = self.book.allows(session.identity, "publish", address)
+        if decision:
+            session.published.add(address)
+        else:
+            self.refused += 1
+            self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=decision.reason)))
+        return bool(decision)
+
+    def withdrawn_right(self, session: Session) -> str | None:
+        """Why something that a connection was allowed once is not allowed any more, or None."""
+        asked: list[tuple[Action, str]] = [
+            ("subscribe", topic_address(kind, pattern)) for kind, pattern, _ in session.subscriptions
+        ]
+        directory = self._variables.directory
+        rights: tuple[tuple[Action, set[int]], ...] = (("register", session.variables), ("watch", session.watched))
+        for action, ids in rights:
+            entries = (directory.numbered(variable_id) for variable_id in ids)
+            asked += [(action, variable_address(*entry.name)) for entry in entries if entry is not None]
+        asked += [("publish", address) for address in session.published]
+        for action, address in asked:
+            decision = self.book.allows(session.identity, action, address)
+            if not decision:
+                return decision.reason
+        return None
+
+    # --- variables
+
+    def _register(self, session: Session, request: control.Register, now_ns: int) -> list[Output]:
+        problem = bad_register(request)
+        if problem:
+            return [_failed(session.port, request, "invalid", problem)]
+        refusal = self._refusal(session, request, "register", variable_address(request.publisher, request.variable))
+        if refusal:
+            return [refusal]
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None and entry.owner not in (-1, session.port):
+            return [_failed(session.port, request, "exists", f"{entry.owner_name} publishes {'/'.join(entry.name)} already")]
+        if len(session.variables) >= self.limits.variables and (entry is None or entry.owner != session.port):
+            return [self._limited(session, request, "variables", self.limits.variables)]
+        wanted = control.Variable(
+            0, request.publisher, request.variable, request.type, request.rate_num, request.rate_den, request.priority,
+            request.options,
+        )  # fmt: skip
+        try:
+            entry = self._variables.register(session.port, session.name, wanted)
+        except ValueError as error:
+            return [_failed(session.port, request, "invalid", str(error))]
+        if entry is None:
+            return [_failed(session.port, request, "limit", "the ids of this node are used up")]
+        session.variables.add(entry.variable.variable_id)
+        answer = Send(session.port, control.Registered(id=request.id, variable_id=entry.variable.variable_id))
+        return [answer, *self._appeared(entry)]
+
+    def _withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
+        entry = self._variables.directory.numbered(request.variable_id)
+        if entry is None or request.variable_id not in session.variables:
+            return [_failed(session.port, request, "unknown", f"no variable {request.variable_id:#x} is registered here by you")]
+        session.variables.discard(request.variable_id)
+        entry.owner_name = ""
+        self._variables.withdraw(entry, now_ns)
+        return [Send(session.port, control.Done(id=request.id))]
+
+    def _watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Output]:
+        problem = bad_watch(request)
+        if problem:
+            return [_failed(session.port, request, "invalid", problem)]
+        refusal = self._refusal(session, request, "watch", variable_address(request.publisher, request.variable))
+        if refusal:
+            return [refusal]
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        known = entry is not None and entry.variable.variable_id in session.watched
+        if not known and self._used(session) >= self.limits.subscriptions:
+            return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
+        if entry is not None:
+            return self._start_watch(session, request, entry)
+        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
+            return [self._unknown(session.port, request)]
+        session.waiting += 1
+        deadline_ns = now_ns + min(request.wait_ns, MAX_WAIT_NS)
+        name = (request.publisher, request.variable)
+        self._waiting.setdefault(name, []).append(_Waiting(session.port, request, deadline_ns))
+        return []
+
+    def _start_watch(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
+        variable = entry.variable
+        try:
+            every = self._variables.watch(entry, session.port, request.interval_ns, request.priority, request.modes)
+        except ValueError as error:
+            return [_failed(session.port, request, "invalid", str(error))]
+        session.watched.add(variable.variable_id)
+        answer = control.Watching(
+            id=request.id, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
+            rate_den=variable.rate_den, every=every, options=variable.options,
+        )  # fmt: skip
+        return [Send(session.port, answer)]
+
+    def _unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
+        entry = self._variables.directory.numbered(request.variable_id)
+        if entry is None or request.variable_id not in session.watched:
+            return [_failed(session.port, request, "unknown", f"variable {request.variable_id:#x} is not watched by you")]
+        session.watched.discard(request.variable_id)
+        self._variables.unwatch(entry, session.port)
+        return [Send(session.port, control.Done(id=request.id))]
+
+    # --- topics
+
+    def _subscribe(self, session: Session, request: control.Subscribe, now_ns: int) -> list[Output]:
+        problem = bad_subscribe(request)
+        if problem:
+            return [_failed(session.port, request, "invalid", problem)]
+        refusal = self._refusal(session, request, "subscribe", topic_address(request.kind, request.pattern))
+        if refusal:
+            return [refusal]
+        key = (request.kind, request.pattern, request.group)
+        if key not in session.subscriptions and self._used(session) >= self.limits.subscriptions:
+            return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
+        try:
+            self._engine.topics.subscribe(session.port, request.pattern, request.kind, request.group, request.backpressure)
+        except ValueError as error:
+            return [_failed(session.port, request, "invalid", str(error))]
+        session.subscriptions.add(key)
+        return [Send(session.port, control.Done(id=request.id))]
+
+    def _unsubscribe(self, session: Session, request: control.Unsubscribe, now_ns: int) -> list[Output]:
+        key = (request.kind, request.pattern, request.group)
+        if key not in session.subscriptions:
+            return [_failed(session.port, request, "unknown", f"{request.pattern!r} is not subscribed to by you")]
+        session.subscriptions.discard(key)
+        self._engine.topics.unsubscribe(session.port, request.pattern, request.kind, request.group)
+        return [Send(session.port, control.Done(id=request.id))]
+
+    # --- everything else
+
+    def _list(self, session: Session, request: control.List, now_ns: int) -> list[Output]:
+        try:
+            rows, total = self._facts(request, session)
+        except DeniedError as error:
+            self.refused += 1
+            return [_failed(session.port, request, "denied", str(error))]
+        except KeyError as error:
+            return [_failed(session.port, request, "invalid", str(error.args[0]))]
+        return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
+
+    def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
+        return [OpenData(session.port, request.id)]
+
+    def _datagram_opened(self, session: Session, answer: control.DatagramOpened, now_ns: int) -> list[Output]:
+        return [DataOpened(session.port, answer)]
+
+    def _goodbye(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
+        log.info("told by the other side", link=session.name, message=str(message)[:500])
+        return []
+
+    def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Output]:
+        refused = self._variables.announced(session.port, message.variables, now_ns)
+        for reason in refused[:10]:
+            log.error("announcement refused", link=session.name, reason=reason)
+        outputs: list[Output] = []
+        if self._waiting:
+            for variable in message.variables:
+                entry = self._variables.directory.named(variable.publisher, variable.variable)
+                if entry is not None:
+                    outputs += self._appeared(entry)
+        return outputs
+
+    def _retract(self, session: Session, message: control.Retract, now_ns: int) -> list[Output]:
+        self._variables.retracted(session.port, message.variable_ids, now_ns)
+        return []
+
+    def _command(self, session: Session, command: control.Command) -> list[Output]:
+        refusal = self._refusal(session, command, "control", f"{self._node}/{type(command).__name__}")
+        if refusal:
+            return [self._recorded(session, command, refusal.message)]
+        answer = self._commands.receive(command)
+        if answer is None:
+            self._working = (session, command)
+            return []
+        return [self._recorded(session, command, answer)]
+
+    def work(self) -> list[Output]:
+        """The next slice of a mode change; call it again while `busy`."""
+        answer = self._commands.work()
+        if answer is None or self._working is None:
+            return []
+        session, command = self._working
+        self._working = None
+        return [self._recorded(session, command, answer)] if session.port in self.sessions else []
+
+    def _recorded(self, session: Session, command: control.Command, answer: control.Message) -> Record:
+        failed = answer if isinstance(answer, control.Failed) else None
+        outcome = "done" if failed is None else "denied" if failed.code == "denied" else "failed"
+        details = msgspec.structs.asdict(command)
+        target = f"{self._node}/{type(command).__name__}"
+        reason = failed.reason if failed else ""
+        return Record(session.identity, "control", target, outcome, reason, details, Send(session.port, answer))
+
+    def _appeared(self, entry: Entry) -> list[Output]:
+        """Answer the watches that waited for a variable."""
+        outputs: list[Output] = []
+        for item in self._waiting.pop(entry.name, ()):
+            session = self.sessions.get(item.port)
+            if session is not None:
+                session.waiting -= 1
+                outputs += self._start_watch(session, item.request, entry)
+        return outputs
+
+    def _forget_waiting(self, port: int) -> None:
+        for name, waiting in list(self._waiting.items()):
+            waiting[:] = [item for item in waiting if item.port != port]
+            if not waiting:
+                del self._waiting[name]
+
+    def _used(self, session: Session) -> int:
+        return len(session.watched) + len(session.subscriptions) + session.waiting
+
+    def _refusal(self, session: Session, request: control.Request, action: Action, address: str) -> Send | None:
+        decision = self.book.allows(session.identity, action, address)
+        if decision:
+            return None
+        self.refused += 1
+        return _failed(session.port, request, "denied", decision.reason)
+
+    def _limited(self, session: Session, request: control.Request, key: str, limit: int) -> Send:
+        self.refused += 1
+        return _failed(session.port, request, "limit", f"{session.name} has {limit} {key}, the most allowed (limits.{key})")
+
+    def _unknown(self, port: int, request: control.Watch) -> Send:
+        return _failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")
+
+
+def _failed(port: int, request: control.Request, code: str, reason: str) -> Send:
+    return Send(port, control.Failed(id=request.id, code=code, reason=reason))

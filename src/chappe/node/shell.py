@@ -1,0 +1,191 @@
+"""Between the sockets and the control protocol: takes what arrived, carries out what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.errors import ProtocolError
+from chappe.links.tick import FlushTick
+from chappe.node.connections import Connection, Connections
+from chappe.node.datagrams import Datagrams
+from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.sessions import Control
+from chappe.security.audit import AuditLog
+from chappe.wire.control import KINDS, Failed, Message, decode
+
+log = structlog.get_logger(__name__)
+
+MESSAGES_AT_ONCE = 64  # control messages handled in one tick: forwarding waits for no more than that
+BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
+
+
+class Shell:
+    """Runs before each flush of a tick, so that answers leave with the data that asked for them."""
+
+    def __init__(
+        self, engine: Engine, control: Control, connections: Connections, audit: AuditLog | None,
+        datagrams: Datagrams,
+    ) -> None:  # fmt: skip
+        self.tick: FlushTick | None = None  # set once both exist
+        self.throttles = False  # whether clients have a rate limit
+        self._engine = engine
+        self._control = control
+        self._connections = connections
+        self._audit = audit
+        self._datagrams = datagrams
+        self._inbox: deque[tuple[int, bytes]] = deque()
+        self._backlog: dict[int, int] = {}  # messages in the inbox by port
+        self._publishers: set[int] = set()
+        self._recorded: set[asyncio.Task[None]] = set()
+        self._last_record: asyncio.Task[None] | None = None
+
+    def arrived(self) -> None:
+        """Handle what sockets delivered since the last flush."""
+        self._take()
+        for _ in range(min(MESSAGES_AT_ONCE, len(self._inbox))):
+            port, payload = self._inbox.popleft()
+            self._handled(port)
+            message = self._decode(port, payload)
+            if message is not None:
+                self.perform(self._control.receive(port, message, self._engine.mono_ns))
+        self.perform(self._control.flush())
+        if self._control.busy:
+            self.perform(self._control.work())
+        if self._inbox or self._control.busy:
+            assert self.tick is not None
+            self.tick.loop.call_soon(self.tick.soon)
+        if self.throttles:
+            self._throttle()
+
+    def perform(self, outputs: Iterable[Output]) -> None:
+        """Carry out what the control protocol asks for."""
+        for output in outputs:
+            match output:
+                case Send(port, message):
+                    self._connections.send(port, message)
+                case Close(port, reason, code):
+                    connection = self._connections.by_port.get(port)
+                    if connection is not None:
+                        self._connections.close(connection, reason, code)
+                case OpenData(port, request):
+                    self._datagrams.answer(port, request)
+                case DataOpened(port, answer):
+                    assert self.tick is not None
+                    self._datagrams.opened(port, answer, self.tick)
+                case Record():
+                    self._record(output)
+
+    def publishes(self, port: int) -> None:
+        """A client port has something that counts against its rate."""
+        self._publishers.add(port)
+
+    def forget(self, port: int) -> None:
+        """A port is closed: what it still had to say is not heard, its number may be used again."""
+        self._publishers.discard(port)
+        if self._backlog.pop(port, 0):
+            self._inbox = deque(item for item in self._inbox if item[0] != port)
+
+    async def recorded(self) -> None:
+        """Everything is in the audit log."""
+        if self._recorded:
+            await asyncio.gather(*self._recorded)
+
+    def _take(self) -> None:
+        for port, payload in self._engine.take_control():
+            self._inbox.append((port, payload))
+            waiting = self._backlog[port] = self._backlog.get(port, 0) + 1
+            if waiting == BACKLOG_LIMIT:
+                connection = self._connections.by_port.get(port)
+                if connection is not None and connection.session.role == "client":
+                    connection.link.pause_reading()
+                    connection.paused_until_ns = 1
+        self._engine.take_parcels()  # cells and rendezvous are not served yet; counted by the engine
+        self._engine.take_echoes()
+
+    def _handled(self, port: int) -> None:
+        waiting = self._backlog.get(port, 0) - 1
+        if waiting > 0:
+            self._backlog[port] = waiting
+        else:
+            self._backlog.pop(port, None)
+        if waiting == BACKLOG_LIMIT // 2:
+            connection = self._connections.by_port.get(port)
+            if connection is not None and connection.paused_until_ns == 1:
+                connection.paused_until_ns = 0
+                connection.link.resume_reading()
+
+    def _decode(self, port: int, payload: bytes) -> Message | None:
+        try:
+            return decode(payload)
+        except ProtocolError as error:
+            unknown = _unknown_kind(payload)
+            if unknown is not None:
+                self._connections.send(port, Failed(id=unknown, code="unsupported", reason=str(error)))
+            else:
+                self.perform([Close(port, str(error))])
+            return None
+
+    def _throttle(self) -> None:
+        for port in self._publishers:
+            pause_ns = self._engine.throttled_ns(port)
+            connection = self._connections.by_port.get(port)
+            if pause_ns > 0 and connection is not None and not connection.paused_until_ns:
+                assert self.tick is not None
+                connection.link.pause_reading()
+                connection.paused_until_ns = self._engine.mono_ns + pause_ns
+                self.tick.loop.call_later(pause_ns / 1e9, self._go_on, connection)
+
+    def _go_on(self, connection: Connection) -> None:
+        connection.paused_until_ns = 0
+        connection.link.resume_reading()
+
+    def _record(self, record: Record) -> None:
+        log.info(
+            "table command", who=str(record.identity), target=record.address, outcome=record.outcome, reason=record.reason
+        )
+        if self._audit is None:
+            self.perform([record.answer])
+            return
+        task = asyncio.get_running_loop().create_task(self._write_down(record, self._last_record))
+        self._last_record = task
+        self._recorded.add(task)
+        task.add_done_callback(self._recorded.discard)
+
+    async def _write_down(self, record: Record, before: asyncio.Task[None] | None) -> None:
+        """The answer leaves when the line is on disk, in the order of the requests."""
+        assert self._audit is not None
+        if before is not None:
+            await asyncio.wait([before])
+        answer = record.answer
+        try:
+            await asyncio.to_thread(
+                self._audit.record, record.identity, record.action, record.address, record.outcome, record.reason,
+                **record.details,
+            )  # fmt: skip
+        except OSError as error:
+            log.error("audit log not written", reason=str(error))
+            request = getattr(answer.message, "id", 0)
+            answer = Send(answer.port, Failed(id=request, reason=f"the audit log cannot be written: {error.strerror}"))
+        self.perform([answer])
+        assert self.tick is not None
+        self.tick.soon()
+
+
+class _Outline(msgspec.Struct):
+    k: str
+    id: int = 0
+
+
+def _unknown_kind(payload: bytes) -> int | None:
+    """The id of a request whose kind we do not know; None if the fault is another."""
+    try:
+        outline = msgspec.msgpack.decode(payload, type=_Outline)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return None if outline.k in KINDS else outline.id
