@@ -162,8 +162,10 @@ cdef class Engine(Ports):
             if kind != EVENT:
                 if run.count:
                     self.send_run(port, p, &run)
+                # counts must be exact when this frame turns out to be bad
+                p.counters[FRAMES_IN] += nframes
+                nframes = 0
                 if nevents:
-                    # keep counts exact for whatever this frame triggers
                     p.counters[EVENTS_IN] += nevents
                     p.event_bytes += event_bytes
                     self.limit_frames(p, nevents)
@@ -864,7 +866,7 @@ cdef class Engine(Ports):
             return ("variable", number, reason)
         try:
             kind, name, group = self.topics.name(number)
-        except ChappeError:
+        except IndexError:
             return ("topic", f"number {number}" if number else "", reason)
         return ("topic", name.decode() if kind == "s" else int.from_bytes(name, "big", signed=True), reason)
 
@@ -874,7 +876,7 @@ cdef class Engine(Ports):
         for i in range(self.address_counts.capacity):
             if self.address_counts.slots[i].count:
                 rows.append((*self._address(self.address_counts.slots[i].key), self.address_counts.slots[i].count))
-        rows.sort(key=lambda row: -row[-1])
+        rows.sort(key=lambda row: -row[3])
         return rows[:limit] if limit else rows
 
     def pair_drops(self, int limit=100):
@@ -884,7 +886,7 @@ cdef class Engine(Ports):
             if self.pair_counts[i].count:
                 key = self.pair_counts[i].key
                 rows.append((key >> 44, *self._address(key & ((1 << 44) - 1)), self.pair_counts[i].count))
-        rows.sort(key=lambda row: -row[-1])
+        rows.sort(key=lambda row: -row[4])
         return rows[:limit]
 
     def memory_bytes(self):
