@@ -122,26 +122,25 @@ cdef int _put_records(Pool* pool, Queue* queue, const uint8_t* records, uint32_t
 
 cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint32_t size, uint32_t count,
                           uint32_t packing, uint32_t frame_limit) noexcept nogil:
-    """Append records, at most `packing` a frame (0 = as many as fit) and `frame_limit` bytes unless one record is larger."""
-    cdef uint32_t position = 0, start = 0, many = 0, length
+    """Append records, at most `packing` a frame (0 = as many as fit) and `frame_limit` bytes unless one record is larger.
+
+    The result is the same as appending them one by one; a run that fits whole is copied whole.
+    """
     cdef Segment* tail = queue.tail
+    cdef uint32_t position = 0, length, opened = 0, frame = 4
     if packing == 0:
-        packing = 0xFFFFFFFFU - count
-        if size + 4 <= frame_limit:
-            return _put_records(pool, queue, records, size, count, packing, frame_limit)
+        packing = 0x7FFFFFFF
+    if tail != NULL and tail.open_frame >= 0:
+        opened = tail.open_records
+        frame = tail.size - tail.open_frame
+    if opened + count <= packing and frame + size <= frame_limit:
+        return _put_records(pool, queue, records, size, count, packing, frame_limit)
     while position < size:
         length = 24 * (1 + <uint32_t> records[position + 12])
-        tail = queue.tail
-        # close a group when the packing limit (of the open frame or of a new one) would be passed
-        if many > 0 and (many >= packing or position - start + length + 4 > frame_limit
-                         or (tail != NULL and tail.open_frame >= 0 and tail.open_records + many == packing)):
-            if _put_records(pool, queue, records + start, position - start, many, packing, frame_limit) < 0:
-                return -1
-            start = position
-            many = 0
+        if _put_records(pool, queue, records + position, length, 1, packing, frame_limit) < 0:
+            return -1
         position += length
-        many += 1
-    return _put_records(pool, queue, records + start, position - start, many, packing, frame_limit)
+    return 0
 
 
 cdef void queue_release(Pool* pool, Queue* queue, uint64_t position) noexcept nogil:

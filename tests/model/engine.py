@@ -1,0 +1,488 @@
+"""The engine once more, slow and obvious: one message at a time, Python lists, no runs, no caches.
+
+`docs/reference/engine.md` says what both must do. Segments are left out: keep what waits in a class below 32 KiB.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.property.status_model import Model as StatusModel
+
+STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT = (
+    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25,
+)  # fmt: skip
+KINDS = {STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT}
+CLASS = [0, 1, 1, 2, 2, 3, 3]
+WINDOW = 4096
+
+
+class Bad(Exception):
+    """A bad frame."""
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return bytes([kind]) + len(payload).to_bytes(3, "big") + payload
+
+
+def records(payload: bytes) -> list[bytes]:
+    """The records of a STATUS payload; Bad if it is not a whole number of them, or none."""
+    found = []
+    while payload:
+        if len(payload) < 24 or len(payload) < 24 * (1 + payload[12]):
+            raise Bad
+        size = 24 * (1 + payload[12])
+        found.append(payload[:size])
+        payload = payload[size:]
+    if not found:
+        raise Bad
+    return found
+
+
+@dataclass
+class Waiting:
+    """A frame in a queue; a STATUS frame may grow until it is gathered."""
+
+    data: bytes
+    grows: bool = False
+
+
+@dataclass
+class Queue:
+    frames: list[Waiting] = field(default_factory=list)
+    written: int = 0  # bytes of the first frame already written
+    planned: int = 0  # bytes listed by the last peek
+
+    def size(self) -> int:
+        return sum(len(item.data) for item in self.frames) - self.written
+
+
+@dataclass
+class Port:
+    peer: bool
+    limit: int
+    max_frame: int
+    packing: int
+    conflate: bool
+    credit: int
+    issuer: int
+    retain: bool = False
+    queues: list[Queue] = field(default_factory=lambda: [Queue() for _ in range(4)])
+    unread: bytes = b""
+    failed: bool = False
+    open: bool = True
+    sticky: tuple[int, int] | None = None  # class and bytes of it that must be written first
+    topics_in: dict[int, tuple[int, bytes] | None] = field(default_factory=dict)
+    issuers_in: dict[int, int] = field(default_factory=dict)
+    topics_out: set[tuple[int, bytes, str]] = field(default_factory=set)
+    issuers_out: set[int] = field(default_factory=set)
+    newest: dict[int, bytes] = field(default_factory=dict)
+    granted: int = 0
+    event_bytes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    lost: list[int] = field(default_factory=lambda: [0, 0])
+    told: int = 0
+    told_at: int = 0
+
+
+class EngineModel:
+    def __init__(self) -> None:
+        self.status = StatusModel()
+        self.ports: dict[int, Port] = {}
+        self.subscriptions: dict[tuple[int, str, str], None] = {}  # (port, pattern, group)
+        self.cursors: Counter[str] = Counter()
+        self.issuers: list[tuple[bytes, int]] = [(b"", 0)]
+        self.seen: dict[int, set[int]] = {}
+        self.last: dict[int, int] = {}
+        self.through_peer: set[int] = set()
+        self.numbers: dict[tuple[int, bytes, str], int] = {}
+        self.control: list[tuple[int, bytes]] = []
+        self.echoes: list[tuple[int, int]] = []
+        self.address_drops: Counter[tuple[str, int | str, str]] = Counter()
+        self.denied: set[bytes] = set()
+        self.wall_ns = 0
+        self.mono_ns = 0
+
+    # --- ports
+
+    def open_port(
+        self,
+        port: int,
+        *,
+        peer: bool = False,
+        queue_bytes: int = 4 << 20,
+        max_frame: int = 1 << 20,
+        packing: int = 0,
+        conflate: bool = False,
+        credit: int = 0,
+        session: bytes = b"",
+    ) -> None:
+        issuer = 0 if peer else self._issuer(session, 1)
+        self.ports[port] = Port(peer, queue_bytes, max_frame, packing, conflate, credit, issuer, granted=credit)
+
+    def close_port(self, port: int) -> None:
+        p = self.ports[port]
+        for queue in p.queues:
+            for item in queue.frames:
+                if item.data[0] == EVENT:
+                    self._lose(p, 1, "topic", self._topic_name(item.data), "drop_closed")
+                elif item.data[0] == STATUS:
+                    for record in records(item.data[4:]):
+                        self._lose(p, 0, "variable", int.from_bytes(record[8:12], "big"), "drop_closed")
+        for variable in p.newest:
+            self._lose(p, 0, "variable", variable, "drop_closed")
+        p.newest.clear()
+        p.queues = [Queue() for _ in range(4)]
+        p.open = False
+        p.sticky = None
+        self.status.levels.pop(port, None)
+
+    def _issuer(self, session: bytes, epoch: int) -> int:
+        if (session, epoch) not in self.issuers:
+            self.issuers.append((session, epoch))
+        return self.issuers.index((session, epoch))
+
+    # --- input
+
+    def feed(self, port: int, data: bytes) -> None:
+        p = self.ports[port]
+        if p.failed or not p.open:
+            return
+        p.counts["bytes_in"] += len(data)
+        p.unread += data
+        try:
+            while p.unread:
+                if p.unread[0] not in KINDS:
+                    raise Bad
+                if len(p.unread) < 4:
+                    break
+                length = int.from_bytes(p.unread[1:4], "big")
+                if length > p.max_frame:
+                    raise Bad
+                if len(p.unread) < 4 + length:
+                    break
+                kind, payload = p.unread[0], p.unread[4 : 4 + length]
+                p.unread = p.unread[4 + length :]
+                p.counts["frames_in"] += 1
+                self._frame(port, p, kind, payload)
+        except Bad:
+            p.failed = True
+            p.counts["bad_frames"] += 1
+            return
+        used = p.granted - p.event_bytes  # credit left
+        if p.credit and used <= p.credit // 2:
+            p.granted = p.event_bytes + p.credit
+            self._put(p, 0, frame(CREDIT, struct.pack(">Q", p.granted)), bounded=False)
+
+    def _frame(self, port: int, p: Port, kind: int, payload: bytes) -> None:
+        if kind == EVENT:
+            self._event(port, p, payload)
+        elif kind == STATUS:
+            found = records(payload)
+            p.counts["status_in"] += len(found)
+            for record in found:
+                self._record(port, p, record)
+        elif kind == TOPIC:
+            self._topic(p, payload)
+        elif kind == ISSUER:
+            if not p.peer or len(payload) != 24 or int.from_bytes(payload[:4], "big") >= 1 << 20:
+                raise Bad
+            number, epoch = struct.unpack(">II", payload[:8])
+            p.issuers_in[number] = self._issuer(payload[8:], epoch)
+        elif kind == PROBE:
+            if not 16 <= len(payload) <= 1400:
+                raise Bad
+            p.counts["probes_in"] += 1
+            if not self._put(p, 0, frame(ECHO, payload)):
+                p.counts["drop_queue_full"] += 1
+        elif kind == ECHO:
+            if len(payload) < 16:
+                raise Bad
+            token = int.from_bytes(payload[:8], "big")
+            if token and not token >> 63:
+                self.echoes.append((port, token))
+        elif kind == CONTROL:
+            p.counts["control_in"] += 1
+            self.control.append((port, payload))
+        elif kind == PARCEL:
+            p.counts["parcels_in"] += 1
+        else:
+            raise Bad
+
+    def _topic(self, p: Port, payload: bytes) -> None:
+        if len(payload) < 7 or payload[5] or int.from_bytes(payload[:4], "big") >= 65536:
+            raise Bad
+        kind, name = payload[4], payload[6:]
+        if kind == ord("s"):
+            try:
+                text = name.decode()
+            except UnicodeDecodeError:
+                raise Bad from None
+            levels = text.split("/")
+            if len(name) > 1024 or "" in levels or len(levels) > 64 or any(c in text for c in "+#\0"):
+                raise Bad
+        elif not (kind == ord("i") and len(name) == 4) and not (kind == ord("l") and len(name) == 8):
+            raise Bad
+        allowed = p.peer or name not in self.denied
+        p.topics_in[int.from_bytes(payload[:4], "big")] = (kind, name) if allowed else None
+
+    def _event(self, port: int, p: Port, payload: bytes) -> None:
+        p.counts["events_in"] += 1
+        p.event_bytes += 4 + len(payload)
+        if len(payload) < 12:
+            raise Bad
+        number, flags, sequence = struct.unpack(">IB3xI", payload[:12])
+        if number not in p.topics_in:
+            raise Bad
+        topic = p.topics_in[number]
+        if flags & 0xC0 or flags & 7 == 7:
+            raise Bad
+        issuer = p.issuer
+        if p.peer:
+            said = int.from_bytes(payload[5:8], "big")
+            if said not in p.issuers_in:
+                raise Bad
+            issuer = p.issuers_in[said]
+        expired = self._expired(payload[12:]) if flags & 8 else False
+        name = topic[1].decode(errors="replace") if topic and topic[0] == ord("s") else ""
+        if topic and topic[0] != ord("s"):
+            name = int.from_bytes(topic[1], "big", signed=True)  # type: ignore[assignment]
+        if self._repeated(issuer, sequence, p.peer):
+            self._drop(p, "topic", name, "drop_duplicate")
+        elif topic is None:
+            self._drop(p, "topic", "", "drop_not_permitted")
+        elif expired:
+            self._drop(p, "topic", name, "drop_expired")
+        else:
+            self._deliver(port, p, topic, issuer, payload)
+
+    def _expired(self, body: bytes) -> bool:
+        if len(body) < 2 or len(body) < 2 + int.from_bytes(body[:2], "big"):
+            raise Bad
+        items, expired = body[2 : 2 + int.from_bytes(body[:2], "big")], False
+        while items:
+            if len(items) < 3 or len(items) < 3 + int.from_bytes(items[1:3], "big"):
+                raise Bad
+            value = items[3 : 3 + int.from_bytes(items[1:3], "big")]
+            if items[0] == 2:
+                if len(value) != 8:
+                    raise Bad
+                expired = expired or int.from_bytes(value, "big", signed=True) < self.wall_ns
+            items = items[3 + len(value) :]
+        return expired
+
+    def _repeated(self, issuer: int, sequence: int, peer: bool) -> bool:
+        last = self.last.get(issuer)
+        if not peer and issuer not in self.through_peer:
+            if last is not None and sequence <= last:
+                return True
+            self.last[issuer] = sequence
+            return False
+        if issuer not in self.through_peer:
+            self.through_peer.add(issuer)
+            self.seen[issuer] = set() if last is None else set(range(last - WINDOW + 1, last + 1))
+        seen = self.seen[issuer]
+        if last is not None and (sequence in seen or sequence <= last - WINDOW):
+            return True
+        seen.add(sequence)
+        self.last[issuer] = max(sequence, last if last is not None else sequence)
+        return False
+
+    def _matches(self, pattern: str, topic: tuple[int, bytes]) -> bool:
+        if topic[0] != ord("s"):
+            return pattern == f"{chr(topic[0])}:{int.from_bytes(topic[1], 'big', signed=True)}"
+        wanted, levels = pattern.split("/"), topic[1].decode().split("/")
+        for place, want in enumerate(wanted):
+            if want == "#":
+                return True
+            if place >= len(levels) or want not in ("+", levels[place]):
+                return False
+        return len(wanted) == len(levels) or (len(wanted) == len(levels) + 1 and wanted[-1] == "#")
+
+    def _deliver(self, port: int, p: Port, topic: tuple[int, bytes], issuer: int, payload: bytes) -> None:
+        cls = CLASS[payload[4] & 7]
+        plain = sorted({s[0] for s in self.subscriptions if not s[2] and self._matches(s[1], topic)})
+        groups: dict[str, set[int]] = {}
+        for number, pattern, group in self.subscriptions:
+            if group and self._matches(pattern, topic):
+                groups.setdefault(group, set()).add(number)
+        key = (*topic, "")
+        self.numbers.setdefault(key, 0)
+        for target in plain:
+            if target == port and p.peer:
+                continue
+            self._copy(target, cls, key, issuer, payload)
+        for group, members in groups.items():
+            order = sorted(members)
+            turn = self.cursors[group]
+            for step in range(len(order)):
+                target = order[(turn + step) % len(order)]
+                q = self.ports[target]
+                if q.open and not (target == port and p.peer) and self._room(q, cls, 4 + len(payload)):
+                    break
+            self.cursors[group] = turn + step + 1
+            self._copy(target, cls, (*topic, group), issuer, payload)
+        if not plain and not groups:
+            p.counts["unrouted"] += 1
+
+    def _copy(self, target: int, cls: int, key: tuple[int, bytes, str], issuer: int, payload: bytes) -> None:
+        q = self.ports[target]
+        if not q.open:
+            q.topics_out.add(key)
+            self._lose(q, 1, "topic", self._key_name(key), "drop_closed")
+            return
+        if key not in q.topics_out:
+            q.topics_out.add(key)
+            group = key[2].encode()
+            definition = b"????" + bytes([key[0], len(group)]) + group + key[1]
+            self._put(q, 0, frame(TOPIC, definition), bounded=False, key=key)
+        if issuer not in q.issuers_out:
+            q.issuers_out.add(issuer)
+            session, epoch = self.issuers[issuer]
+            self._put(q, 0, frame(ISSUER, struct.pack(">II", issuer, epoch) + session), bounded=False)
+        copy = b"????" + payload[4:5] + issuer.to_bytes(3, "big") + payload[8:]
+        if self._put(q, cls, frame(EVENT, copy), key=key):
+            q.counts["events_out"] += 1
+        else:
+            self._lose(q, 1, "topic", self._key_name(key), "drop_queue_full")
+
+    def _record(self, port: int, p: Port, record: bytes) -> None:
+        created, variable = struct.unpack(">qI", record[:12])
+        verdict, passed, failed = self.status.decide(port, variable, created, self.wall_ns, record)
+        if verdict not in ("FORWARD", "FLOODED"):
+            self._drop(p, "variable", variable, "drop_" + verdict.lower())
+            return
+        for target, cls in passed:
+            if target != port:
+                self._put_record(self.ports[target], cls, variable, record)
+        for target, _ in failed:
+            if target != port:
+                self.ports[target].counts["filtered"] += 1
+
+    def watch(self, port: int, variable: int) -> None:
+        last = self.status.variables[variable].last
+        if last is not None:
+            self._put_record(self.ports[port], 2, variable, last)
+
+    def _put_record(self, q: Port, cls: int, variable: int, record: bytes) -> None:
+        if not q.open:
+            self._lose(q, 0, "variable", variable, "drop_closed")
+        elif q.conflate and cls:
+            if variable in q.newest:
+                q.counts["conflated"] += 1
+            elif (len(q.newest) + 1) * 28 > q.limit:
+                self._lose(q, 0, "variable", variable, "drop_queue_full")
+                return
+            q.newest[variable] = record
+        elif self._room(q, cls, len(record) + 4):
+            self._append_record(q, cls, record)
+        else:
+            self._lose(q, 0, "variable", variable, "drop_queue_full")
+
+    def _append_record(self, q: Port, cls: int, record: bytes) -> None:
+        q.counts["status_out"] += 1
+        frames = q.queues[cls].frames
+        if frames and frames[-1].grows:
+            inside = frames[-1].data[4:]
+            fits = q.packing == 0 or len(records(inside)) < q.packing
+            if fits and 4 + len(inside) + len(record) <= 16384:
+                frames[-1].data = frame(STATUS, inside + record)
+                return
+        frames.append(Waiting(frame(STATUS, record), grows=True))
+
+    # --- queues
+
+    def _room(self, q: Port, cls: int, size: int) -> bool:
+        return q.queues[cls].size() + size <= q.limit
+
+    def _put(
+        self, q: Port, cls: int, data: bytes, bounded: bool = True, key: tuple[int, bytes, str] | None = None
+    ) -> bool:
+        if not q.open or (bounded and not self._room(q, cls, len(data))):
+            return False
+        if q.queues[cls].frames:
+            q.queues[cls].frames[-1].grows = False
+        item = Waiting(data)
+        item.key = key  # type: ignore[attr-defined]
+        q.queues[cls].frames.append(item)
+        return True
+
+    def _drop(self, p: Port, kind: str, address: int | str, reason: str) -> None:
+        p.counts[reason] += 1
+        self.address_drops[(kind, address, reason)] += 1
+
+    def _lose(self, p: Port, what: int, kind: str, address: int | str, reason: str) -> None:
+        self._drop(p, kind, address, reason)
+        p.lost[what] += 1
+
+    def _key_name(self, key: tuple[int, bytes, str]) -> int | str:
+        return key[1].decode() if key[0] == ord("s") else int.from_bytes(key[1], "big", signed=True)
+
+    def _topic_name(self, data: bytes) -> int | str:
+        key = {number: key for key, number in self.numbers.items()}[int.from_bytes(data[4:8], "big")]
+        return self._key_name(key)
+
+    # --- output
+
+    def peek(self, port: int, learn: bytes) -> bytes:
+        """The next contiguous bytes; `learn` is what the engine shows, from which the model takes topic numbers."""
+        p = self.ports[port]
+        if not p.open:
+            return b""
+        if sum(p.lost) != p.told and (p.told == 0 or self.mono_ns - p.told_at >= 100_000_000):
+            self._put(p, 0, frame(LOSS, struct.pack(">QQ", *p.lost)), bounded=False)
+            p.told, p.told_at = sum(p.lost), self.mono_ns
+        if p.newest and not p.queues[2].frames:
+            for record in p.newest.values():
+                self._append_record(p, 2, record)
+            p.newest.clear()
+        for queue in p.queues:
+            queue.planned = 0
+        if p.sticky:
+            cls, size = p.sticky
+        else:
+            waiting = [cls for cls in range(4) if p.queues[cls].frames]
+            if not waiting:
+                return b""
+            cls, size = waiting[0], p.queues[waiting[0]].size()
+        queue = p.queues[cls]
+        for item in queue.frames:
+            item.grows = False
+        self._number(queue, learn)
+        queue.planned = size
+        return b"".join(item.data for item in queue.frames)[queue.written :][:size]
+
+    def _number(self, queue: Queue, learn: bytes) -> None:
+        """Which number stands for a topic is the engine's choice: take it from its TOPIC frames, then insist on it."""
+        place = -queue.written
+        for item in queue.frames:
+            key = getattr(item, "key", None)
+            if key is not None and b"????" == item.data[4:8]:
+                if item.data[0] == TOPIC and place >= 0 and place + 8 <= len(learn):
+                    number = int.from_bytes(learn[place + 4 : place + 8], "big")
+                    assert number, "topic number 0"
+                    known = self.numbers.get(key, 0)
+                    assert known in (0, number), "one topic, two numbers"
+                    others = {n for k, n in self.numbers.items() if k != key and n}
+                    assert number not in others, "two topics, one number"
+                    self.numbers[key] = number
+                if self.numbers.get(key):
+                    item.data = item.data[:4] + self.numbers[key].to_bytes(4, "big") + item.data[8:]
+            place += len(item.data)
+
+    def consumed(self, port: int, count: int) -> None:
+        p = self.ports[port]
+        p.counts["bytes_out"] += count
+        cls = next((cls for cls in range(4) if p.queues[cls].planned), None)
+        if cls is None:
+            return
+        queue = p.queues[cls]
+        left = queue.planned - count
+        queue.written += count
+        while queue.frames and queue.written >= len(queue.frames[0].data):
+            queue.written -= len(queue.frames[0].data)
+            queue.frames.pop(0)
+        p.sticky = (cls, left) if left and (count or p.sticky) else None
+        queue.planned = 0
