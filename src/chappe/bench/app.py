@@ -1,0 +1,100 @@
+"""`chappe bench …`: each command measures, prints figures against targets, and can write them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from chappe.bench.report import CEILING_S, Options
+from chappe.errors import ChappeError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=f"Measure Chappe beside its peers. Each bench takes at most {CEILING_S // 60} minutes and has --quick.",
+)
+
+Quick = Annotated[bool, typer.Option("--quick", help="One short round: shows that it runs, not how fast.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write environment and results there.")]
+Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a target is missed.")]
+RoundCount = Annotated[int, typer.Option("--rounds", min=1, max=20, help="Interleaved rounds; medians count.")]
+Charts = Annotated[Path, typer.Option("--charts", metavar="FOLDER", help="Where PNG charts go.")]
+
+
+def _run(module: str, options: Options, **more: Any) -> None:
+    """Run a bench; what is wrong with its surroundings is one line and exit code 2."""
+    try:
+        report = importlib.import_module(f"chappe.bench.{module}").run(options, **more)
+        code = report.finish(options)
+    except ChappeError as error:
+        Console(stderr=True).print(f"[red]chappe bench:[/] {error}", highlight=False)
+        raise typer.Exit(2) from None
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("chappe"):
+            raise
+        Console(stderr=True).print(f"[red]chappe bench:[/] {error.name} is missing: pip install 'chappe\\[bench]'")
+        raise typer.Exit(2) from None
+    raise typer.Exit(code)
+
+
+@app.command()
+def peers(
+    clients: Annotated[str, typer.Option(help="`compiled`: one load generator for all; `python`: each one's Python client.")]
+    = "compiled",
+    peer: Annotated[list[str] | None, typer.Option(help="Compare with this peer only (repeatable).")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+) -> None:  # fmt: skip
+    """Chappe beside nats-server, Mosquitto, Redis and ZeroMQ: throughput, CPU a message, latency.
+
+    Examples:
+
+      chappe bench peers --quick --peer nats-server
+
+      chappe bench peers --clients python --json python.json --check
+    """
+    if clients not in ("compiled", "python"):
+        raise typer.BadParameter("choose `compiled` or `python`", param_hint="--clients")
+    module = "peers_bench" if clients == "compiled" else "peers_python"
+    _run(module, Options(quick, json, check, rounds, charts), only=tuple(peer or ()))
+
+
+@app.command()
+def status(
+    layout: Annotated[str, typer.Option(help="Table layout of the router: close or sparse.")] = "sparse",
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+) -> None:  # fmt: skip
+    """100,000 variables through one router: rate, the rule of every forwarded and dropped event, latency, allocations."""
+    if layout not in ("close", "sparse"):
+        raise typer.BadParameter("choose `close` or `sparse`", param_hint="--layout")
+    _run("status", Options(quick, json, check, rounds, charts), layout=layout)
+
+
+@app.command()
+def growth(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+) -> None:  # fmt: skip
+    """CPU a message as variables, topic subscriptions and subscribers grow, with fitted exponents."""
+    _run("growth", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def client(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+) -> None:  # fmt: skip
+    """What one Python process publishes and consumes a second: by message, by batch, by Arrow; beside nats-py."""
+    _run("client", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def slow(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+) -> None:  # fmt: skip
+    """A subscriber that stops reading: what it costs the others, the node's memory, and whose counters show it."""
+    _run("slow", Options(quick, json, check, rounds, charts))
+
+
+if __name__ == "__main__":
+    app()

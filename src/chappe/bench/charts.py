@@ -1,0 +1,76 @@
+"""Charts as PNG files; no display is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from chappe.errors import ChappeError
+
+COLOURS = ("#1b6ca8", "#c1440e", "#6a994e", "#8d5a97", "#b08900", "#5f6b6d", "#d1495b", "#2a9d8f")
+
+
+def bars(path: Path, title: str, unit: str, groups: Mapping[str, Mapping[str, tuple[float, float]]]) -> Path:
+    """One panel a group, one bar a system: (median, spread as a share of it)."""
+    plt = _pyplot()
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    columns = min(3, len(groups))
+    lines = math.ceil(len(groups) / columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(4.6 * columns, 3.2 * lines), squeeze=False)
+    for axis in axes.flat[len(groups) :]:
+        axis.set_visible(False)
+    for axis, (label, group) in zip(axes.flat, groups.items(), strict=False):
+        for at, name in enumerate(names):
+            if name in group:
+                value, share = group[name]
+                axis.bar(at, value, yerr=value * share, color=COLOURS[at % len(COLOURS)], capsize=3)
+        axis.set_title(label, fontsize=9)
+        axis.set_xticks(range(len(names)), names, rotation=35, ha="right", fontsize=7)
+        axis.set_ylabel(unit, fontsize=8)
+        axis.set_yscale("log")
+    figure.suptitle(title, fontsize=11)
+    return _save(plt, figure, path)
+
+
+def curves(path: Path, title: str, across: str, up: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Path:
+    """Log-log lines of points."""
+    plt = _pyplot()
+    figure, axis = plt.subplots(figsize=(6.4, 4.2))
+    for at, (label, points) in enumerate(lines.items()):
+        axis.plot(*zip(*points, strict=True), marker="o", label=label, color=COLOURS[at % len(COLOURS)])
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.grid(True, which="both", alpha=0.25)
+    axis.legend(fontsize=8)
+    axis.set_title(title, fontsize=11)
+    return _save(plt, figure, path)
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """Slope of the least-squares line through the points on logarithmic axes."""
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    mean_x = sum(x for x, _ in logs) / len(logs)
+    mean_y = sum(y for _, y in logs) / len(logs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+
+
+def _pyplot():  # type: ignore[no-untyped-def]
+    try:
+        import matplotlib
+    except ImportError:
+        raise ChappeError("charts need matplotlib: pip install 'chappe[bench]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def _save(plt, figure, path: Path) -> Path:  # type: ignore[no-untyped-def]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

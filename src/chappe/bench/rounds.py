@@ -1,0 +1,81 @@
+"""Interleaved rounds: every system takes its turn in each round, so that a slow minute hurts all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from chappe.bench.report import CEILING_S
+from chappe.errors import ChappeError
+
+Cell = TypeVar("Cell", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Ceiling:
+    """The time a benchmark may take; rounds stop before it is over."""
+
+    def __init__(self, seconds: float = CEILING_S * 0.95) -> None:
+        self.start = time.monotonic()
+        self.seconds = seconds
+
+    @property
+    def left_s(self) -> float:
+        return self.seconds - (time.monotonic() - self.start)
+
+
+class Rounds(Generic[Cell, Value]):
+    """Values of each cell over the rounds; a cell that fails is reported and does not end the others."""
+
+    def __init__(self, console: Console, ceiling: Ceiling) -> None:
+        self.console = console
+        self.ceiling = ceiling
+        self.values: dict[Cell, list[Value]] = {}
+        self.failures: dict[Cell, str] = {}
+        self.done = 0
+
+    def run(self, count: int, cells: Sequence[Cell], measure: Callable[[Cell], Value], title: str) -> None:
+        """`count` rounds over all cells, fewer if the ceiling is near."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(title, total=count * len(cells))
+            longest = 0.0
+            for turn in range(count):
+                if turn and longest > self.ceiling.left_s:
+                    break
+                began = time.monotonic()
+                # Every second round runs backwards: no system always follows the same one.
+                for cell in cells if turn % 2 == 0 else reversed(cells):
+                    progress.update(task, description=f"{title}: {cell}"[:60])
+                    self._measure(cell, measure)
+                    progress.advance(task)
+                longest = max(longest, time.monotonic() - began)
+                self.done += 1
+
+    def _measure(self, cell: Cell, measure: Callable[[Cell], Value]) -> None:
+        try:
+            self.values.setdefault(cell, []).append(measure(cell))
+        except ChappeError as error:
+            self.failures[cell] = str(error)
+            self.console.print(f"[red]{cell}: {error}[/]", highlight=False)
+
+
+def median(values: Sequence[float]) -> float:
+    """NaN where nothing was measured, so that a target on it is missed and not skipped."""
+    return statistics.median(values) if values else float("nan")
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the range, as a share of the median."""
+    if len(values) < 2 or not median(values):
+        return 0.0
+    return (max(values) - min(values)) / 2 / median(values)
+
+
+def ratio(above: float, below: float) -> float:
+    return above / below if below else float("nan")
