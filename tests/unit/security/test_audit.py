@@ -1,0 +1,124 @@
+"""The audit log: every line on disk, none glued, none lost in rotation, no secret in any."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from chappe.errors import ConfigError
+from chappe.security import Audit, AuditLog, Identity
+
+ADMIN = Identity(name="ada", role="admin", how="certificate", serial="1f")
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.spec("NS-072")
+def test_a_line_says_who_did_what_when_and_how_it_ended(tmp_path: Path) -> None:
+    log = AuditLog(Audit(path=str(tmp_path / "audit")), lambda: 1_800_000_000_123_000_000)
+    log.record(ADMIN, "reload", "west", "done")
+    log.record(None, "drain", "west", "failed", "busy", waited_s=5)
+    log.close()
+    first, second = lines(tmp_path / "audit")
+    assert first == {
+        "time": "2027-01-15T08:00:00.123+00:00", "time_ns": 1_800_000_000_123_000_000, "who": "ada", "role": "admin",
+        "how": "certificate", "serial": "1f", "action": "reload", "target": "west", "outcome": "done",
+    }  # fmt: skip
+    assert (second["who"], second["how"], second["reason"]) == ("local", "local", "busy")
+    assert second["details"] == {"waited_s": 5}
+    assert stat.S_IMODE((tmp_path / "audit").stat().st_mode) == 0o600
+
+
+def test_what_was_written_is_kept_when_opened_again_even_after_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    config = Audit(path=str(path))
+    AuditLog(config).record(ADMIN, "one", "west", "done")
+    with path.open("a") as file:
+        file.write('{"half')
+    log = AuditLog(config)
+    log.record(ADMIN, "two", "west", "done")
+    log.close()
+    first, half, second = path.read_text().splitlines()
+    assert (json.loads(first)["action"], half, json.loads(second)["action"]) == ("one", '{"half', "two")
+
+
+def test_a_line_survives_the_death_of_the_process(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from chappe.security import Audit, AuditLog\n"
+        "AuditLog(Audit(path=sys.argv[1])).record(None, 'last words', 'west', 'done')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "audit"],
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert lines(tmp_path / "audit")[0]["action"] == "last words"
+
+
+def test_rotation_by_size_loses_nothing_it_should_keep(tmp_path: Path) -> None:
+    log = AuditLog(Audit(path=str(tmp_path / "audit"), max_bytes=4096, keep=3))
+    for number in range(100):
+        log.record(ADMIN, "step", str(number), "done")
+    log.close()
+    files = [tmp_path / name for name in ("audit.3", "audit.2", "audit.1", "audit")]
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert all(path.stat().st_size <= 4096 for path in files)
+    kept = [int(str(line["target"])) for path in files for line in lines(path)]
+    assert kept == list(range(kept[0], 100))
+    assert len(kept) > 60
+
+
+def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
+    log = AuditLog(Audit(path=str(tmp_path / "audit"), max_bytes=4096, keep=100))
+    threads = [
+        threading.Thread(target=lambda place=place: [log.record(ADMIN, "x", f"{place}-{n}", "done") for n in range(20)])  # type: ignore[misc]
+        for place in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.close()
+    targets = {line["target"] for path in tmp_path.iterdir() for line in lines(path)}
+    assert targets == {f"{place}-{n}" for place in range(4) for n in range(20)}
+
+
+def test_no_secret_is_written(tmp_path: Path) -> None:
+    log = AuditLog(Audit(path=str(tmp_path / "audit")))
+    log.record(
+        ADMIN,
+        "x",
+        "y",
+        "failed",
+        "token=abc123 refused",
+        token="s3cret",
+        nested={"private_key": "s3cret"},
+        key=b"s3cret",
+    )
+    log.close()
+    text = (tmp_path / "audit").read_text()
+    assert "s3cret" not in text
+    assert "abc123" not in text
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gone/audit: the audit log cannot be opened: No such file"):
+        AuditLog(Audit(path=str(tmp_path / "gone" / "audit")))
+    log = AuditLog(Audit(path=str(tmp_path / "audit")))
+    log.close()
+    with pytest.raises(ConfigError, match="closed"):
+        log.record(ADMIN, "x", "y", "done")
