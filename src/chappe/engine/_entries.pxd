@@ -19,7 +19,7 @@ cdef struct Entry:
     uint32_t rate               # interned rate; 0 = no entry here
     uint32_t inputs             # 0 = none, a port + 1, or MANY | interned list
     uint32_t vector             # interned mode vector; 0 = no path and no flooding in any slot
-    uint32_t paths              # first of a linked list
+    uint32_t paths              # first of a list in order of ports
     uint32_t window             # 0 = copies cannot arrive on several ways
     uint32_t last
 
@@ -37,7 +37,7 @@ cdef struct Terms:
     uint16_t modes
     uint16_t n_intervals        # 1 = the same in every mode, else 16
     uint8_t priorities[MODES]
-    uint32_t spare
+    uint32_t changes            # bit m: mode m has other terms than mode m - 1
     int64_t intervals[MODES]    # only n_intervals of them are stored
 
 cdef struct Vector:
@@ -83,7 +83,7 @@ cdef class EntryTable:
     cdef int rebuild(self, Entry* entry, const uint8_t* levels) except -1
     cdef void keep(self, Entry* entry, const unsigned char* record, Py_ssize_t size) noexcept
     cdef uint32_t _set_of(self, Entry* entry, int mode, int also) except? 0
-    cdef bint _same_terms(self, Entry* entry, int one, int other) noexcept
+    cdef uint32_t _changes(self, Entry* entry) noexcept
     cdef void _release_vector(self, uint32_t index) noexcept
     cdef int _renew_window(self, Entry* entry) except -1
 

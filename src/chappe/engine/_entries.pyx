@@ -41,9 +41,9 @@ cdef class EntryTable:
         self.windows = Pool()
         self.lasts = Pool()
         self.paths.meter = self.windows.meter = self.lasts.meter = &self.meter
-        self.paths.item_size, self.paths.per_chunk = sizeof(Path), 256
-        self.windows.item_size, self.windows.per_chunk = sizeof(Window), 16
-        self.lasts.item_size, self.lasts.per_chunk = sizeof(Last), 256
+        self.paths.item_size, self.paths.shift = sizeof(Path), 8
+        self.windows.item_size, self.windows.shift = sizeof(Window), 4
+        self.lasts.item_size, self.lasts.shift = sizeof(Last), 8
 
     def __dealloc__(self):
         cdef int leaf, number
@@ -176,20 +176,27 @@ cdef class EntryTable:
     cdef int put_path(self, Entry* entry, uint32_t number, uint32_t port, Terms* terms) except -1:
         """Add a path or change it in place (GS-073); `rebuild` has to follow."""
         cdef Path* path = self.path_of(entry, number)
-        cdef uint32_t index, old = 0
-        cdef uint32_t interned = self.terms.intern(terms, TERMS_HEAD + terms.n_intervals * sizeof(int64_t))
-        if path == NULL:
-            index = self.paths.add()
-            path = <Path*> pool_at(self.paths, index)
-            path.next = entry.paths
-            path.number = number
-            entry.paths = index
-        else:
-            old = path.terms
+        cdef uint32_t* link = &entry.paths
+        cdef uint32_t index, interned
+        _mark_changes(terms)
+        interned = self.terms.intern(terms, TERMS_HEAD + terms.n_intervals * sizeof(int64_t))
+        if path != NULL and path.port == port:
+            if self.terms.release(path.terms):
+                self.terms.discard(path.terms)
+            path.terms = interned
+            return 0
+        index = self.paths.add()
+        if path != NULL:
+            self.remove_paths(entry, number, -1)
+        # In order of ports, so that the forwarding sets of a variable with many watchers need no sorting.
+        while link[0] and (<Path*> pool_at(self.paths, link[0])).port < port:
+            link = &(<Path*> pool_at(self.paths, link[0])).next
+        path = <Path*> pool_at(self.paths, index)
+        path.next = link[0]
+        path.number = number
         path.port = port
         path.terms = interned
-        if old and self.terms.release(old):
-            self.terms.discard(old)
+        link[0] = index
         return 0
 
     cdef bint remove_paths(self, Entry* entry, int64_t number, int64_t port) noexcept:
@@ -216,6 +223,7 @@ cdef class EntryTable:
         cdef Vector vector
         cdef Vector* old_vector = vector_of(self, entry)
         cdef uint32_t index = 0, old = entry.vector
+        cdef uint32_t changes = self._changes(entry)
         cdef int mode
         cdef bint empty = True
         memset(&vector, 0, sizeof(Vector))
@@ -224,7 +232,7 @@ cdef class EntryTable:
         if levels != NULL:
             memcpy(vector.levels, levels, MODES)
         for mode in range(MODES):
-            if mode and self._same_terms(entry, mode - 1, mode):
+            if mode and not changes >> mode & 1:
                 vector.sets[mode] = vector.sets[mode - 1]
                 if vector.sets[mode]:
                     self.forwarding.sets.retain(vector.sets[mode])
@@ -287,20 +295,14 @@ cdef class EntryTable:
             index = path.next
         return self.forwarding.intern(self.wants, n)
 
-    cdef bint _same_terms(self, Entry* entry, int one, int other) noexcept:
-        cdef uint32_t index = entry.paths
+    cdef uint32_t _changes(self, Entry* entry) noexcept:
+        cdef uint32_t index = entry.paths, changes = 0
         cdef Path* path
-        cdef Terms* terms
         while index:
             path = <Path*> pool_at(self.paths, index)
-            terms = terms_of(self, path)
-            if (terms.modes >> one & 1) != (terms.modes >> other & 1):
-                return False
-            if terms.modes >> one & 1 and (terms.priorities[one] != terms.priorities[other]
-                                           or interval_of(terms, one) != interval_of(terms, other)):
-                return False
+            changes |= terms_of(self, path).changes
             index = path.next
-        return True
+        return changes
 
     cdef void _release_vector(self, uint32_t index) noexcept:
         cdef Vector* vector
@@ -325,3 +327,15 @@ cdef class EntryTable:
             self.windows.remove(entry.window)
             entry.window = 0
         return 0
+
+
+cdef void _mark_changes(Terms* terms) noexcept:
+    """Most paths have the same terms in all modes: their sets are built once, not sixteen times."""
+    cdef int mode
+    terms.changes = 0
+    for mode in range(1, MODES):
+        if (terms.modes >> mode & 1) != (terms.modes >> (mode - 1) & 1):
+            terms.changes |= 1 << mode
+        elif terms.modes >> mode & 1 and (terms.priorities[mode] != terms.priorities[mode - 1]
+                                          or interval_of(terms, mode) != interval_of(terms, mode - 1)):
+            terms.changes |= 1 << mode

@@ -84,7 +84,10 @@ cdef class ForwardingSets:
                 raise MemoryError("no memory for the status table")
             self.build = <uint32_t*> moved
             self.build_room = 6 * n + 4
-        qsort(wants, n, sizeof(Want), _by_port)
+        for i in range(1, n):
+            if _by_port(&wants[i - 1], &wants[i]) > 0:
+                qsort(wants, n, sizeof(Want), _by_port)
+                break
         for i in range(n):
             ports += i == 0 or wants[i].port != wants[i - 1].port
         self.build[0] = ports
@@ -263,7 +266,6 @@ cdef class ForwardingSets:
         """The one list with the content of the scratch area: equal decisions have equal addresses."""
         cdef uint32_t index
         cdef PortList* found = self.last
-        cdef PortList* slot
         if nfail:
             memcpy(self.scratch + 2 + n, self.fails, nfail * sizeof(uint32_t))
         if (found != NULL and <uint32_t> found.n == n and <uint32_t> found.nfail == nfail

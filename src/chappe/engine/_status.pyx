@@ -108,7 +108,8 @@ cdef class StatusTable(EntryTable):
                 self.keep(entry, record, size)
             verdict[0] = NOT_IN_MODE
             return NULL
-        if level and created > wall_ns and <uint64_t> created - <uint64_t> wall_ns > <uint64_t> self.future_tolerance_ns:
+        if (level and created > wall_ns
+                and <uint64_t> created - <uint64_t> wall_ns > <uint64_t> self.future_tolerance_ns):
             verdict[0] = FUTURE
             return NULL
         if entry.window:
@@ -133,11 +134,13 @@ cdef class StatusTable(EntryTable):
         cdef int mode
         cdef Terms* terms
         if not 1 <= variable <= 0xffffffff:
-            raise TableError(f"variable {variable} is not between 1 and 2**32 - 1; use an id that a broker or node issued")
+            raise TableError(f"variable {variable} is not between 1 and 2**32 - 1; use an id that was issued for it")
         if den <= 0 or num < 0:
             raise TableError(f"rate {num}/{den} of variable {variable} is not a rate; give num >= 0 and den > 0")
         if num > den or den > INT64_MAX:
-            raise TableError(f"rate {num}/{den} of variable {variable} is out of range; give events per nanosecond, at most 1/1")
+            raise TableError(
+                f"rate {num}/{den} of variable {variable} is out of range; give events per nanosecond, at most 1/1"
+            )
         ports = None if inputs is None else sorted({_port(port) for port in inputs})
         shared = gcd(num, den)      # in lowest terms more rates have num == 1, which 64 bits can divide
         num, den = num // shared, den // shared
@@ -195,7 +198,7 @@ cdef class StatusTable(EntryTable):
         _check_modes(modes, where)
         for name, values in (("intervals", intervals), ("priorities", priorities)):
             if len(values) not in (1, MODES):
-                raise TableError(f"{where}: {len(values)} {name} given; give one for all modes or one for each of the 16")
+                raise TableError(f"{where}: {len(values)} {name} given; give one for all modes or one for each of 16")
         for value in intervals:
             if not 0 <= value <= INT64_MAX:
                 raise TableError(f"{where}: interval {value} ns is out of range; give 0 (every event) to 2**63 - 1")
@@ -236,7 +239,7 @@ cdef class StatusTable(EntryTable):
         cdef int mode
         _check_modes(modes, f"flooding of variable {variable}")
         if not 1 <= level <= 255:
-            raise TableError(f"flooding of variable {variable}: level {level} is out of range; give 1 (own cloud) to 255")
+            raise TableError(f"flooding of variable {variable}: level {level} is not known; give 1 (own cloud) to 255")
         self._levels_of(entry, levels)
         for mode in range(MODES):
             if modes >> mode & 1:
@@ -415,7 +418,9 @@ cdef class StatusTable(EntryTable):
     cdef Entry* _known(self, object variable) except NULL:
         cdef Entry* entry = find_entry(self, variable) if 0 <= variable <= 0xffffffff else NULL
         if entry == NULL:
-            raise UnknownVariableError(f"variable {variable} is not in the status table; enter it with set_variable first")
+            raise UnknownVariableError(
+                f"variable {variable} is not in the status table; enter it with set_variable first"
+            )
         return entry
 
     cdef int _levels_of(self, Entry* entry, uint8_t* levels) except -1:

@@ -13,13 +13,14 @@ cdef void give(Meter* meter, void* block, size_t size) noexcept
 cdef class Pool:
     cdef Meter* meter
     cdef size_t item_size
-    cdef uint32_t per_chunk, n_chunks, room_chunks, used, free_head
+    cdef uint32_t shift         # a chunk holds 2**shift items
+    cdef uint32_t n_chunks, room_chunks, used, free_head
     cdef char** chunks
     cdef uint32_t add(self) except 0
     cdef void remove(self, uint32_t index) noexcept
 
 cdef inline void* pool_at(Pool pool, uint32_t index) noexcept:
-    return pool.chunks[index // pool.per_chunk] + (index % pool.per_chunk) * pool.item_size
+    return pool.chunks[index >> pool.shift] + (index & ((<uint32_t> 1 << pool.shift) - 1)) * pool.item_size
 
 cdef struct Content:
     unsigned char* bytes

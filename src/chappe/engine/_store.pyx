@@ -60,7 +60,7 @@ cdef class Pool:
             memset(pool_at(self, index), 0, self.item_size)
             return index
         index = self.used
-        if index >= self.n_chunks * self.per_chunk:
+        if index >= self.n_chunks << self.shift:
             if self.n_chunks == self.room_chunks:
                 room = self.room_chunks * 2 if self.room_chunks else 8
                 moved = resize(self.meter, self.chunks, self.room_chunks * sizeof(char*), room * sizeof(char*))
@@ -68,7 +68,7 @@ cdef class Pool:
                     raise MemoryError("no memory for the status table")
                 self.chunks = <char**> moved
                 self.room_chunks = room
-            moved = take(self.meter, self.per_chunk * self.item_size)
+            moved = take(self.meter, self.item_size << self.shift)
             if moved == NULL:
                 raise MemoryError("no memory for the status table")
             self.chunks[self.n_chunks] = <char*> moved

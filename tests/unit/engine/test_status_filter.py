@@ -202,3 +202,22 @@ def test_priorities_map_onto_four_classes(table: StatusTable, priority: int, exp
     table.set_variable(1, 1, 10, [IN])
     table.setup_path(1, E1, 7, [0], [priority], ALL)
     assert table.decide_for_test(IN, record(1, 0), 0) == ("FORWARD", [(E1, expected)], [])
+
+
+def test_stamps_cannot_fill_the_memory_with_port_lists(table: StatusTable) -> None:
+    primes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37]
+    table.set_variable(1, 1, 1, [IN])
+    for port in range(1200):
+        table.setup_path(1, port, port, [primes[port % 12]], [3], ALL)
+    before = table.memory_bytes()
+    for pattern in range(4096):
+        created = 1
+        for bit, prime in enumerate(primes):
+            created *= prime if pattern >> bit & 1 else 1
+        _, ports, filtered = table.decide_for_test(IN, record(1, created), 0)
+        assert len(ports) == 100 * pattern.bit_count()
+        assert len(filtered) == 1200 - len(ports)
+    assert table.memory_bytes() - before < 10 * 2**20
+    table.set_variable(2, 1, 1, [IN])
+    assert table.memory_bytes() - before < 2**19
+    assert passed(table, 2 * 37) == [port for port in range(1200) if primes[port % 12] in (2, 37)]
