@@ -47,7 +47,7 @@ class Commands:
     def receive(self, command: control.Command) -> Answer | None:
         """Carry it out, or say why not; None: `work` will answer. The answer carries the id of this request."""
         if command.epoch < self.epoch:
-            return _failed(command, "stale", f"epoch {command.epoch} is over: a broker of epoch {self.epoch} drives this node")
+            return _failed(command, "stale", f"epoch {command.epoch} is over, this node is at {self.epoch}")
         if command.epoch > self.epoch:
             self._change = None  # its broker is over
             self.epoch = command.epoch
@@ -57,7 +57,7 @@ class Commands:
         if before is not None:
             return _repeated(before, command.id)
         if command.command <= self._forgotten:
-            return _failed(command, "stale", f"command {command.command} of epoch {self.epoch} is too old to be repeated")
+            return _failed(command, "stale", f"command {command.command} is too old to be repeated")
         if isinstance(command, control.PrepareMode):
             return self._prepare(command)
         answer = self._carry_out(command)

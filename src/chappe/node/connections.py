@@ -45,6 +45,9 @@ class Connection:
         return self.session.port
 
 
+Lapsed = Callable[[Connection], str | None]
+
+
 class Connections:
     """All connections by port; `gone(connection, reason)` is told about each that ended, however it did."""
 
@@ -89,7 +92,9 @@ class Connections:
             if len(connection.outbox) > OUTBOX_LIMIT:
                 self.close(connection, "it does not read its answers", "limit")
 
-    def close(self, connection: Connection, reason: str, code: str = "protocol", message: Message | None = None) -> None:
+    def close(
+        self, connection: Connection, reason: str, code: str = "protocol", message: Message | None = None
+    ) -> None:
         """End it after what is queued and a word why."""
         connection.closing = reason
         connection.link.close(control_frame(message or Refused(reason=reason, code=code)))
@@ -110,7 +115,7 @@ class Connections:
         self._engine.close_port(port)
         self._freeing.append(port)
 
-    def tick(self, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Callable[[Connection], str | None]) -> None:
+    def tick(self, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Lapsed) -> None:
         """Heartbeats, dead links, idle clients, identities that are no longer believed, ports to free."""
         while self._due and self._due[0][0] <= now_ns:
             _, _, connection = heapq.heappop(self._due)
@@ -128,9 +133,7 @@ class Connections:
         """Whether there are ports to free."""
         return bool(self._freeing)
 
-    def _check(
-        self, connection: Connection, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Callable[[Connection], str | None]
-    ) -> None:
+    def _check(self, connection: Connection, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Lapsed) -> None:
         port, expires_ns = connection.port, connection.session.identity.expires_ns
         if expires_ns is not None and wall_ns >= expires_ns:
             why = lapsed(connection)

@@ -66,7 +66,8 @@ class Directory:
 
     def add(self, entry: Entry) -> Entry:
         """Remember it; its name and id must be free."""
-        assert entry.name not in self._by_name and entry.variable.variable_id not in self._by_id
+        assert entry.name not in self._by_name
+        assert entry.variable.variable_id not in self._by_id
         self._by_name[entry.name] = entry
         self._by_id[entry.variable.variable_id] = entry
         return entry

@@ -15,6 +15,7 @@ from chappe.security.patterns import topic_address, variable_address
 from chappe.wire.control import List
 
 MAX_ROWS = 5_000  # a listing is one frame
+LISTS = ("variables", "publishers", "types", "topics", "links", "clients", "counters", "drops")
 Row = dict[str, Any]
 
 
@@ -54,8 +55,8 @@ class Facts:
                 return self._listed(self._counted(session, "type"), limit)
             case "topics":
                 return self._listed(self._topic_rows(session), limit)
-        if request.what not in ("links", "clients", "counters", "drops"):
-            raise KeyError(f"{request.what[:40]!r} cannot be listed; variables, publishers, types, topics, links, clients, counters or drops")
+        if request.what not in LISTS:
+            raise KeyError(f"{request.what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")
         assert self.control is not None
         self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what}").require()
         match request.what:
@@ -148,7 +149,8 @@ class Facts:
 
     def _drop_rows(self) -> Iterator[Row]:
         for kind, address, reason, count in self._engine.address_drops():
-            entry = self._variables.directory.numbered(address) if kind == "variable" and isinstance(address, int) else None
+            known = kind == "variable" and isinstance(address, int)
+            entry = self._variables.directory.numbered(int(address)) if known else None
             name = "/".join(entry.name) if entry else str(address)
             yield {"kind": kind, "address": name, "reason": reason, "count": count}
 

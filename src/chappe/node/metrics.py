@@ -103,7 +103,7 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
-    totals = CounterMetricFamily("chappe_engine", "Sums over all ports since the node started", labels=["node", "counter"])
+    totals = CounterMetricFamily("chappe_engine", "Sums over all ports, ever", labels=["node", "counter"])
     for name, value in snapshot.totals.items():
         totals.add_metric([snapshot.node, name], value)
     yield totals

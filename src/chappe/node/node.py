@@ -74,8 +74,9 @@ class Node:
         )
         facts = Facts(name, self.engine, self.variables, self.connections, self.peers)
         self.control = facts.control = Control(
-            name, self.engine, self.variables, Commands(self.engine, self.peers.port), self._book, config.limits, facts.rows
-        )
+            name, self.engine, self.variables, Commands(self.engine, self.peers.port), self._book, config.limits,
+            facts.rows,
+        )  # fmt: skip
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
         self.shell = Shell(self.engine, self.control, self.connections, self._audit, self.datagrams)
         self.reception = Reception(
@@ -140,7 +141,7 @@ class Node:
         log.info("stopped", node=self.name)
 
     async def reload(self, config: Config) -> None:
-        """Use another configuration: limits, rules, certificates, peers and paths. ConfigError leaves everything as it was."""
+        """Use other limits, rules, certificates, peers and paths. ConfigError leaves everything as it was."""
         found = problems(config, dev=self.dev)
         fixed = ("name", "leaf", "layout")
         found += [f"node.{key}: cannot change while the node runs; restart it" for key in fixed
@@ -171,8 +172,9 @@ class Node:
         """The counters for /metrics, taken in slices so that forwarding does not wait."""
         listeners = {str(listener.address): listener.counters() for listener in self._listeners}
         return await take(
-            self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams, listeners
-        )
+            self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams,
+            listeners,
+        )  # fmt: skip
 
     # --- connections
 

@@ -58,7 +58,9 @@ Carry = Callable[[PeerLink, Raw, Identity, bytes, int, int, bool], Connection]
 class Peers:
     """All peers by name. `carry(peer, raw, identity, issuer, minor, heartbeat_ns, dialled)` attaches a connection."""
 
-    def __init__(self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext] | None):
+    def __init__(
+        self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext] | None
+    ) -> None:
         self._node = node
         self._issuer = issuer
         self._engine = engine
@@ -114,7 +116,7 @@ class Peers:
         Where both sides dial, the connection of the one whose name is first in the alphabet stays.
         """
         if hello.name == self._node:
-            return Refused(reason=f"this node has the name {hello.name!r} itself; give each node its own", code="address")
+            return Refused(reason=f"{hello.name!r} is this node's name; give each node its own", code="address")
         peer = self._by_name.get(hello.name)
         if peer is None or peer.connection is None:
             return None

@@ -84,6 +84,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
                 print(f"listening {address}", flush=True)
             if web is not None:
                 print(f"metrics http://{config.metrics.address.rpartition(':')[0]}:{web.port}", flush=True)
+            print("serving", flush=True)
         reloading = loop.create_task(_reload_on(again, node, path))
         await over.wait()
         reloading.cancel()

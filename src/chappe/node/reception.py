@@ -61,7 +61,9 @@ class Reception:
         guest = _Guest(raw, listen)
         self.greeting += 1
         try:
-            hello, welcome = await accept_handshake(raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s)
+            hello, welcome = await accept_handshake(
+                raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s
+            )
         finally:
             self.greeting -= 1
         assert guest.identity is not None
@@ -72,7 +74,7 @@ class Reception:
 
     def _decide(self, guest: _Guest, hello: Hello) -> Welcome | Refused:
         if hello.role not in guest.listen.roles:
-            return self._refuse("address", f"{guest.listen.url} is for {' and '.join(guest.listen.roles)} connections only")
+            return self._refuse("address", f"{guest.listen.url} is for {' and '.join(guest.listen.roles)} only")
         try:
             guest.identity = self._identify(guest.raw, hello)
         except RefusedError as error:
@@ -82,8 +84,8 @@ class Reception:
         if len(self.connections) >= self.limits.connections:
             return self._full()
         if self._crowded(guest.identity, hello):
-            most = self.limits.per_identity
-            return self._refuse("limit", f"{guest.identity} has {most} connections, the most allowed (limits.per_identity)")
+            most = f"{self.limits.per_identity} connections, the most allowed (limits.per_identity)"
+            return self._refuse("limit", f"{guest.identity} has {most}")
         peer = None
         if hello.role == "node":
             objection = self.peers.objection(hello)
@@ -121,7 +123,8 @@ class Reception:
         return len(others) >= most
 
     def _full(self) -> Refused:
-        return self._refuse("limit", f"{self.node} has {self.limits.connections} connections, the most allowed (limits.connections)")
+        most = f"{self.limits.connections} connections, the most allowed (limits.connections)"
+        return self._refuse("limit", f"{self.node} has {most}")
 
     def _refuse(self, code: str, reason: str) -> Refused:
         self.refused[code] = self.refused.get(code, 0) + 1

@@ -197,7 +197,8 @@ class Control:
             return [refusal]
         entry = self._variables.directory.named(request.publisher, request.variable)
         if entry is not None and entry.owner not in (-1, session.port):
-            return [_failed(session.port, request, "exists", f"{entry.owner_name} publishes {'/'.join(entry.name)} already")]
+            reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
+            return [_failed(session.port, request, "exists", reason)]
         if len(session.variables) >= self.limits.variables and (entry is None or entry.owner != session.port):
             return [self._limited(session, request, "variables", self.limits.variables)]
         wanted = control.Variable(
@@ -217,7 +218,8 @@ class Control:
     def _withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
         entry = self._variables.directory.numbered(request.variable_id)
         if entry is None or request.variable_id not in session.variables:
-            return [_failed(session.port, request, "unknown", f"no variable {request.variable_id:#x} is registered here by you")]
+            reason = f"variable {request.variable_id:#x} is not registered by you"
+            return [_failed(session.port, request, "unknown", reason)]
         session.variables.discard(request.variable_id)
         entry.owner_name = ""
         self._variables.withdraw(entry, now_ns)
@@ -260,7 +262,8 @@ class Control:
     def _unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
         entry = self._variables.directory.numbered(request.variable_id)
         if entry is None or request.variable_id not in session.watched:
-            return [_failed(session.port, request, "unknown", f"variable {request.variable_id:#x} is not watched by you")]
+            reason = f"variable {request.variable_id:#x} is not watched by you"
+            return [_failed(session.port, request, "unknown", reason)]
         session.watched.discard(request.variable_id)
         self._variables.unwatch(entry, session.port)
         return [Send(session.port, control.Done(id=request.id))]
@@ -278,7 +281,9 @@ class Control:
         if key not in session.subscriptions and self._used(session) >= self.limits.subscriptions:
             return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
         try:
-            self._engine.topics.subscribe(session.port, request.pattern, request.kind, request.group, request.backpressure)
+            self._engine.topics.subscribe(
+                session.port, request.pattern, request.kind, request.group, request.backpressure
+            )
         except ValueError as error:
             return [_failed(session.port, request, "invalid", str(error))]
         session.subscriptions.add(key)
@@ -385,7 +390,8 @@ class Control:
 
     def _limited(self, session: Session, request: control.Request, key: str, limit: int) -> Send:
         self.refused += 1
-        return _failed(session.port, request, "limit", f"{session.name} has {limit} {key}, the most allowed (limits.{key})")
+        reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
+        return _failed(session.port, request, "limit", reason)
 
     def _unknown(self, port: int, request: control.Watch) -> Send:
         return _failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")

@@ -146,9 +146,8 @@ class Shell:
         connection.link.resume_reading()
 
     def _record(self, record: Record) -> None:
-        log.info(
-            "table command", who=str(record.identity), target=record.address, outcome=record.outcome, reason=record.reason
-        )
+        who, outcome = str(record.identity), record.outcome
+        log.info("table command", who=who, target=record.address, outcome=outcome, reason=record.reason)
         if self._audit is None:
             self.perform([record.answer])
             return

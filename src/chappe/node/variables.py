@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 ANNOUNCED_AT_ONCE = 500  # variables in one message: with the longest names it stays below a megabyte
 WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
 
+PeerPort = Callable[[str], int | None]
+
 
 @dataclass(frozen=True, slots=True)
 class StaticRoute:
@@ -60,7 +62,7 @@ class Variables:
     """
 
     def __init__(
-        self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: Callable[[str], int | None], away_ns: int
+        self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int
     ) -> None:
         self.directory = Directory(leaf)
         self._engine = engine
@@ -69,7 +71,7 @@ class Variables:
         self._away_ns = away_ns
         self._pending: dict[int, _Pending] = {}
         self._away: dict[int, None] = {}  # ids of variables that nobody publishes, oldest first
-        self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (deadline, ids its restarted peer must repeat)
+        self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
         self._evicted: list[Output] = []
 
     # --- clients
@@ -125,7 +127,7 @@ class Variables:
     # --- peers
 
     def peer_up(self, port: int, fresh: bool, now_ns: int) -> None:
-        """A link to a peer carries this port (again): tell it everything; `fresh`: it has restarted and will tell us."""
+        """A link carries this port (again): tell the peer everything; `fresh`: it has restarted and will tell us."""
         pending = self._pending[port] = _Pending()
         for entry in self.directory:
             if any(target == port for _, target in entry.routes):
