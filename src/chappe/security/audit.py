@@ -15,6 +15,7 @@ import msgspec
 
 from chappe.errors import ConfigError
 from chappe.security.config import Audit
+from chappe.security.files import sync_folder
 from chappe.security.identity import Identity
 from chappe.security.redact import redacted
 
@@ -47,6 +48,7 @@ class AuditLog:
         self._path, self._max_bytes, self._keep = Path(config.path), config.max_bytes, config.keep
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
+        self._torn = False  # a write failed half way: the next line must not be glued to its rest
         self._descriptor, self._size = self._open()
 
     def record(
@@ -87,11 +89,14 @@ class AuditLog:
     def _append(self, line: bytes) -> None:
         if self._descriptor < 0:
             raise ConfigError(f"{self._path}: the audit log is closed")
-        written = os.write(self._descriptor, line)
+        line = b"\n" + line if self._torn else line
+        self._torn, written = True, 0
         while written < len(line):
-            written += os.write(self._descriptor, line[written:])
+            done = os.write(self._descriptor, line[written:])
+            written += done
+            self._size += done
         os.fsync(self._descriptor)
-        self._size += len(line)
+        self._torn = False
 
     def _open(self) -> tuple[int, int]:
         try:
@@ -100,6 +105,7 @@ class AuditLog:
             # A crash in the middle of a write leaves half a line; the next one must not be glued to it.
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 size += os.write(descriptor, b"\n")
+            sync_folder(self._path.parent)
         except OSError as error:
             raise ConfigError(f"{self._path}: the audit log cannot be opened: {error.strerror}") from None
         return descriptor, size
@@ -107,11 +113,13 @@ class AuditLog:
     def _rotate(self) -> None:
         os.close(self._descriptor)
         self._descriptor = -1
-        for number in range(self._keep - 1, 0, -1):
-            with suppress(FileNotFoundError):
-                os.replace(self._numbered(number), self._numbered(number + 1))
-        os.replace(self._path, self._numbered(1))
-        self._descriptor, self._size = self._open()
+        try:
+            for number in range(self._keep - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    os.replace(self._numbered(number), self._numbered(number + 1))
+            os.replace(self._path, self._numbered(1))
+        finally:
+            self._descriptor, self._size = self._open()
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")

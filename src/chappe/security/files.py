@@ -43,7 +43,7 @@ def write(path: Path, content: bytes, mode: int = PUBLIC, *, replace: bool = Fal
                 os.replace(temporary, path)
             else:
                 _link(temporary, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -79,7 +79,8 @@ def _link(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put names that were made or changed in a folder on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

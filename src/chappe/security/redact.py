@@ -20,13 +20,14 @@ _SECRET_FIELD = re.compile(
 )
 _KNOWN_PUBLIC_FIELDS = frozenset({"public_key", "public_keys"})
 _BYTES_FIELD = re.compile(r"^keys?$", re.IGNORECASE)  # `key` is a word of configuration too, but never as bytes
+# Repetitions are bounded: these search texts that others wrote, and must stay linear.
 _IN_TEXT = (
     (re.compile(r"-----BEGIN [^-]{1,64}-----.*?(?:-----END [^-]{1,64}-----|\Z)", re.DOTALL), "[PEM removed]"),
-    (re.compile(r"eyJ[\w-]{4,}(?:\.[\w-]*){1,4}"), "[token removed]"),
+    (re.compile(r"eyJ[\w-]{4,512}(?:\.[\w-]*){1,4}"), "[token removed]"),
     (re.compile(r"(?i)\b(bearer\s+)\S+"), r"\1[removed]"),
     (
         re.compile(
-            r"(?i)\b((?:[\w-]*[_-])?(?:token|secret|password|passphrase)\s*[=:]\s*)(?!None\b|null\b)[^\s,;)}\]]+"
+            r"(?i)\b((?:[\w-]{0,64}[_-])?(?:token|secret|password|passphrase)\s{0,8}[=:]\s{0,8})(?!None\b|null\b)[^\s,;)}\]]+"
         ),
         r"\1[removed]",
     ),

@@ -31,6 +31,8 @@ class Handshaken(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext: ...
+    @property
+    def session_reused(self) -> bool | None: ...
     def getpeercert(self, binary_form: bool = False, /) -> object: ...
 
 
@@ -92,6 +94,8 @@ def peer_identity(connection: Handshaken) -> Identity | None:
     """Who the other side's verified certificate is for; None if it showed none, RefusedError if it is not ours."""
     if connection.context.verify_mode == ssl.CERT_NONE:
         raise RefusedError("this connection does not verify certificates, so the other side's proves nothing")
+    if connection.session_reused:  # TLS 1.2 still can, from OpenSSL's own cache that Python cannot turn off
+        raise RefusedError("the TLS session was resumed, so no certificate was verified; connect without a session")
     der = connection.getpeercert(True)
     return identity_of(der) if isinstance(der, bytes) and der else None
 

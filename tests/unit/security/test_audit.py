@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -113,6 +114,26 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
     text = (tmp_path / "audit").read_text()
     assert "s3cret" not in text
     assert "abc123" not in text
+
+
+def test_a_full_disk_is_an_error_and_the_next_line_is_whole_again(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    log = AuditLog(Audit(path=str(path)))
+    log.record(ADMIN, "one", "west", "done")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A limit on the size of files stands for a full disk: the line is cut, then refused.
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.record(ADMIN, "two", "west", "done")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, old)
+    log.record(ADMIN, "three", "west", "done")
+    log.close()
+    first, cut, last = path.read_text().splitlines()
+    assert (json.loads(first)["action"], len(cut), json.loads(last)["action"]) == ("one", 20, "three")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

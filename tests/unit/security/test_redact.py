@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,15 @@ def test_what_is_no_secret_stays() -> None:
         "public_key": "a", "list": ["a", 1, None, True], "rate_hz": 2.5, "raw": b"abc",
     }  # fmt: skip
     assert redact(None, "info", dict(event)) == event
+
+
+@pytest.mark.parametrize(
+    "text", ["eyJ" * 20_000, "a-" * 30_000, "token" + " " * 60_000, "-----BEGIN X-----" * 4_000]
+)
+def test_hostile_texts_take_linear_time(text: str) -> None:
+    start = time.process_time()
+    redacted(text)
+    assert time.process_time() - start < 5
 
 
 def test_deep_and_cyclic_values_end(token: str) -> None:

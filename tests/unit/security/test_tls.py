@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -106,6 +107,43 @@ def test_a_client_certificate_does_not_make_a_node(mesh: Mesh, connect: Connect)
 def test_a_client_certificate_cannot_serve(mesh: Mesh, connect: Connect) -> None:
     ends = connect(server_context(mesh.tls("pmu-1")), client_context(mesh.tls("east")))
     assert "its certificate is a client's, not a node's" in handshake_reason(ends.client_error)
+
+
+def test_a_resumed_session_proves_nothing(mesh: Mesh) -> None:
+    client = client_context(mesh.tls("pmu-1", minimum="1.2"))
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    server = server_context(mesh.tls("west", minimum="1.2"))
+    first, _ = in_memory(server, client, None)
+    second, accepted = in_memory(server, client, first.session)
+    assert second.session_reused
+    with pytest.raises(RefusedError, match="session was resumed"):
+        peer_identity(accepted)
+
+
+def test_tls_1_3_resumes_no_session(mesh: Mesh) -> None:
+    client, server = client_context(mesh.tls("pmu-1")), server_context(mesh.tls("west"))
+    first, _ = in_memory(server, client, None)
+    second, accepted = in_memory(server, client, first.session)
+    assert not second.session_reused
+    assert expect(peer_identity(accepted), "client", "pmu-1")
+
+
+def in_memory(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends of a handshake without sockets, the client first."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(back, there, server_hostname="west", session=session),
+        server.wrap_bio(there, back, server_side=True),
+    )
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    with suppress(ssl.SSLWantReadError):
+        ends[0].read(1)  # takes a session ticket, if one came
+    return ends
 
 
 def test_a_node_under_another_name_is_refused(mesh: Mesh, connect: Connect) -> None:
