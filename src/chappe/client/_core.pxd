@@ -25,8 +25,6 @@ cdef class ClientCore(Stack):
     cdef public bint scheduled
     cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
     # this connection
-    cdef bint opened
-    cdef bint greeted
     cdef unsigned char* rest
     cdef Py_ssize_t rest_size
     cdef Py_ssize_t rest_room

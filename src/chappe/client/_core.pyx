@@ -20,7 +20,6 @@ from chappe.engine._stack cimport iovec
 from chappe.client.topics import is_wildcard, matches, topic_name
 from chappe.errors import ProtocolError
 from chappe.wire.events import Event, Issuer, Topic
-from chappe.wire.frames import PREAMBLE, check_preamble
 
 cdef enum:
     STATUS = 0x01
@@ -68,27 +67,17 @@ cdef class ClientCore(Stack):
 
     # --- connection
 
-    def open(self, bytes hello not None):
-        """A new connection: preamble and this Hello go out first, nothing else before `welcome`."""
-        cdef bytes preamble = PREAMBLE
+    def connected(self, *, max_payload=1 << 20, max_topics=65536, credit=0):
+        """The handshake of a new connection is over: definitions and events that are kept go out (again)."""
         self.close()
-        memcpy(self.outbox.control.reserve(len(preamble)), PyBytes_AS_STRING(preamble), len(preamble))
-        self.outbox.control_frame(CONTROL, <const unsigned char*> PyBytes_AS_STRING(hello), PyBytes_GET_SIZE(hello))
-        self.opened = True
-        self.mark()
-
-    def welcome(self, *, max_payload=1 << 20, max_topics=65536, credit=0, resumed=False):
-        """The node agreed: definitions and events that are kept go out again."""
-        if not resumed:
-            self.slots = []
-            self.issuers = []
+        self.slots = []
+        self.issuers = []
         self.outbox.connected(max_payload, max_topics, credit)
         self.mark()
 
     def close(self):
         """The connection is gone: events wait for the next one, the rest is forgotten."""
         self.outbox.disconnected()
-        self.opened = self.greeted = False
         self.rest_size = 0
         self.lost_status_before += self.lost_status
         self.lost_events_before += self.lost_events
@@ -96,7 +85,7 @@ cdef class ClientCore(Stack):
 
     @property
     def ready(self):
-        """True between `welcome` and `close`."""
+        """True between `connected` and `close`."""
         return self.outbox.ready
 
     # --- publishing
@@ -242,7 +231,7 @@ cdef class ClientCore(Stack):
     cdef int parse(self, unsigned char* data, Py_ssize_t size) except -1:
         cdef Py_ssize_t need, part
         while size > 0:
-            if not self.opened:
+            if not self.outbox.ready:
                 return 0  # closed by a callback: the rest of the buffer belongs to nobody
             if self.rest_size:
                 need = self.wanted(self.rest, self.rest_size)
@@ -268,11 +257,9 @@ cdef class ClientCore(Stack):
         return 0
 
     cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1:
-        """Bytes of the unit that begins here, as far as they can be known: the preamble, a frame or its header."""
+        """Bytes of the unit that begins here, as far as it can be known: a frame or its header."""
         cdef Py_ssize_t length
         cdef int kind = data[0]
-        if not self.greeted:
-            return 8
         if not (kind == STATUS or kind == EVENT or kind == CONTROL or kind == TOPIC or kind == ISSUER or kind == PROBE
                 or kind == ECHO or kind == LOSS or kind == CREDIT or kind == PARCEL):
             raise ProtocolError(f"the node sent a frame of the unknown kind 0x{kind:02x}")
@@ -299,12 +286,6 @@ cdef class ClientCore(Stack):
 
     cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1:
         cdef int kind = data[0]
-        if not self.greeted:
-            check_preamble(PyBytes_FromStringAndSize(<char*> data, 8))
-            self.greeted = True
-            return 0
-        if not self.outbox.ready and kind != CONTROL:
-            raise ProtocolError(f"the node sent a frame of kind 0x{kind:02x} before its Welcome")
         if kind == EVENT:
             return self.event(data + 4, size - 4)
         if kind == STATUS:

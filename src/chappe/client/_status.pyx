@@ -11,18 +11,9 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.string cimport memcpy, memset
 
 from chappe.client._waiting cimport Steps
+from chappe.engine._intervals cimport round_of
 
 from chappe.client.columns import VALUE_TYPES, names_array, status_batch
-
-cdef extern from *:
-    """
-    static long long chappe_round(long long created, long long num, long long den) {
-        __int128 scaled = (__int128) created * num + den / 2;
-        __int128 whole = scaled / den;
-        return (long long) (whole - (scaled % den < 0));
-    }
-    """
-    long long chappe_round(long long created, long long num, long long den) noexcept
 
 cdef enum:
     UNREAD_LIMIT = 4096      # kept for a stream that nobody iterates yet
@@ -338,7 +329,7 @@ cdef class Watch:
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1:
         cdef StatusEvent event
         if self.filtered and self.every > 1 and self.rate_num > 0:
-            if chappe_round(created, self.rate_num, self.rate_den) % self.every != 0:
+            if round_of(created, self.rate_num, self.rate_den) % self.every != 0:
                 return 0
         self.updates += 1
         if not self.has_value or created > self.newest_created:

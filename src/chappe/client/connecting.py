@@ -1,0 +1,118 @@
+"""`chappe.connect`: what a user says about a connection, checked before anything is dialled."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from chappe.client.client import Client
+from chappe.client.session import Route
+from chappe.errors import ConfigError
+from chappe.links.address import parse
+from chappe.links.options import LinkOptions
+from chappe.security.config import Tls
+from chappe.security.tls import client_context
+
+Secure = ssl.SSLContext | Tls | str | Path | tuple[str, str, str]
+ENVIRONMENT = "CHAPPE_URL"
+
+
+class Connecting:
+    """A client that is not connected yet: `await` it, or use it in `async with`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __await__(self) -> Generator[object, None, Client]:
+        return self._client.start().__await__()
+
+    async def __aenter__(self) -> Client:
+        return await self._client.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close(flush=error is None)
+
+
+def connect(
+    url: str | Sequence[str] | None = None,
+    *,
+    name: str | None = None,
+    token: str | Callable[[], str] | None = None,
+    tls: Secure | None = None,
+    server_name: str | None = None,
+    queue_bytes: int = 8 << 20,
+    status_bytes: int = 1 << 20,
+    conflate: bool = False,
+    flooded: bool = False,
+    reconnect: bool = True,
+    heartbeat_s: float = 1.0,
+    timeout_s: float = 5.0,
+    wait_s: float = 0.0,
+    options: LinkOptions | None = None,
+) -> Connecting:
+    """A client of the node at `url` (tcp://, tls://, unix://; several: tried in turn; none: $CHAPPE_URL).
+
+    name: for people and access rules. token: signed token, or a function that gives a fresh one at each connection.
+    tls: an ssl.SSLContext, the path of the authority's certificate, or (ca, cert, key).
+    queue_bytes: bound of events that the node has not confirmed. status_bytes: bound of values not yet written.
+    conflate: when this client is slow, the newest value of a variable wins. flooded: also get every flooded variable.
+    heartbeat_s: a node that is silent for three of them is given up. timeout_s: of requests to the node.
+    wait_s: how long the first connection is tried; a lost one is tried for ever if `reconnect`.
+    """
+    urls = _urls(url)
+    addresses = [parse(text, ("tcp", "tls", "unix")) for text in urls]
+    secured = any(address.scheme == "tls" for address in addresses)
+    if secured and tls is None:
+        raise ConfigError(f"{urls[0]} needs tls=: the path of ca.pem, (ca, cert, key) or an ssl.SSLContext")
+    if tls is not None and not secured:
+        raise ConfigError(f"tls is given, but {urls[0]} is not a tls:// address")
+    if heartbeat_s <= 0 or timeout_s <= 0:
+        raise ConfigError(f"heartbeat_s and timeout_s are positive, not {heartbeat_s} and {timeout_s}")
+    route = Route(
+        addresses=addresses,
+        tls=None if tls is None else _context(tls),
+        server_name=server_name,
+        options=options or LinkOptions(),
+        reconnect=reconnect,
+        heartbeat_s=heartbeat_s,
+        wait_s=wait_s,
+    )
+    named = name or f"{socket.gethostname()}-{os.getpid()}"
+    return Connecting(
+        Client(
+            route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
+            flooded=flooded, timeout_s=timeout_s,
+        )
+    )  # fmt: skip
+
+
+def _urls(url: str | Sequence[str] | None) -> list[str]:
+    if url is None:
+        found = os.environ.get(ENVIRONMENT)
+        if not found:
+            raise ConfigError(f"no address: give one, like tcp://127.0.0.1:4150, or set {ENVIRONMENT}")
+        return found.split(",")
+    urls = [url] if isinstance(url, str) else list(url)
+    if not urls:
+        raise ConfigError("no address: the list is empty")
+    return urls
+
+
+def _context(tls: Secure) -> ssl.SSLContext:
+    match tls:
+        case ssl.SSLContext():
+            return tls
+        case Tls():
+            return client_context(tls)
+        case str() | Path():
+            return client_context(Tls(ca=str(tls)))
+        case (ca, cert, key):
+            return client_context(Tls(ca=str(ca), cert=str(cert), key=str(key)))
+    raise ConfigError(f"tls is an ssl.SSLContext, a path or (ca, cert, key), not {type(tls).__name__}")
+

@@ -1,0 +1,76 @@
+"""Requests to the node and their answers, matched by id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from chappe.errors import ChappeError, DeniedError, RefusedError, TimeoutExpired
+from chappe.wire.control import Failed, Message, Request, encode
+
+Answer = TypeVar("Answer", bound=Request)
+
+
+def refusal(failed: Failed) -> RefusedError:
+    """The error that a `Failed` means; its text is the node's reason."""
+    return DeniedError(failed.reason) if failed.code == "denied" else RefusedError(f"{failed.reason} ({failed.code})")
+
+
+class Requests:
+    """Sends requests through `send(payload)`; a lost connection fails those without an answer."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._last = 0
+        self._pending: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
+
+    def ask(
+        self,
+        make: Callable[[int], Request],
+        kind: type[Answer],
+        applied: Callable[[Answer], None] | None = None,
+    ) -> asyncio.Future[Answer]:
+        """Send `make(id)`. `applied` is called with the answer before anything that the node sent after it is read."""
+        self._last += 1
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._pending[self._last] = future, applied
+        future.add_done_callback(lambda _, request=self._last: self._pending.pop(request, None))  # type: ignore[misc]
+        self._send(encode(make(self._last)))
+        return future
+
+    def answered(self, message: Message) -> bool:
+        """Give an answer to whoever asked; False if nobody did."""
+        if not isinstance(message, Request) or message.id not in self._pending:
+            return False
+        future, applied = self._pending.pop(message.id)
+        if future.done():
+            return True
+        if isinstance(message, Failed):
+            future.set_exception(refusal(message))
+            return True
+        try:
+            if applied is not None:
+                applied(message)
+        except (ChappeError, ValueError) as error:
+            future.set_exception(error)
+        else:
+            future.set_result(message)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Nobody will answer: the connection is gone."""
+        pending, self._pending = self._pending, {}
+        for future, _ in pending.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # a caller that was cancelled meanwhile never looks at it
+
+
+async def within(future: asyncio.Future[Answer], timeout_s: float, what: str) -> Answer:
+    """The answer; TimeoutExpired names what was asked for."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await future
+    except TimeoutError:
+        raise TimeoutExpired(f"{what}: no answer within {timeout_s:g} s") from None

@@ -1,0 +1,198 @@
+"""The connection of a client, over all its reconnections: dial, handshake, heartbeats, backoff."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import ssl
+import structlog
+
+from chappe.client._core import ClientCore
+from chappe.errors import ChappeError, LinkError
+from chappe.links._socket import Flusher
+from chappe.links.address import Address
+from chappe.links.backoff import Backoff
+from chappe.links.dial import dial
+from chappe.links.handshake import connect_handshake
+from chappe.links.heartbeat import Heartbeat
+from chappe.links.link import Link
+from chappe.links.options import LinkOptions
+from chappe.links.tick import FlushTick
+from chappe.wire.control import Hello, Welcome
+
+State = Literal["connecting", "connected", "reconnecting", "closed"]
+CAP_S = 1.0  # the longest pause between attempts, so that streams resume soon after the node is back
+
+log = structlog.get_logger("chappe.client")
+
+
+class Owner(Protocol):
+    """Whom a session tells."""
+
+    def session_up(self, welcome: Welcome, again: bool) -> None: ...
+    def session_down(self, error: Exception | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where and how to connect."""
+
+    addresses: Sequence[Address]
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    options: LinkOptions = field(default_factory=LinkOptions)
+    reconnect: bool = True
+    heartbeat_s: float = 1.0
+    wait_s: float = 0.0  # how long the first connection is tried
+
+
+class Session:
+    """Keeps one connection: when it is lost, the next address is tried at once, then with backoff and jitter (GS-035)."""
+
+    def __init__(self, core: ClientCore, route: Route, hello: Callable[[], Hello], owner: Owner) -> None:
+        self.state: State = "connecting"
+        self.address: Address | None = None
+        self.welcome: Welcome | None = None
+        self.reconnections = 0
+        self._core = core
+        self._route = route
+        self._hello = hello
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._flusher = Flusher(core)
+        self._tick = FlushTick(self._loop, self._flusher)
+        self._link: Link | None = None
+        self._heartbeat = Heartbeat(max(1, round(route.heartbeat_s * 1e9)))
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._next = 0
+        self._paused = False
+        core.schedule = self._flusher.soon
+
+    def schedule_from_threads(self) -> None:
+        """Publishing may be called from other threads than the loop's."""
+        self._core.schedule = lambda: self._loop.call_soon_threadsafe(self._flusher.soon)
+
+    async def start(self) -> None:
+        """The first connection; the error of the last address tried if there is none."""
+        deadline = self._loop.time() + self._route.wait_s
+        backoff = Backoff(random.random, cap_s=CAP_S)
+        backoff.next_s()
+        while True:
+            for place in range(len(self._route.addresses)):
+                try:
+                    return await self._connect()
+                except LinkError:
+                    last = place == len(self._route.addresses) - 1
+                    if last and self._loop.time() >= deadline:
+                        raise
+            await asyncio.sleep(backoff.next_s())
+
+    async def _connect(self) -> None:
+        address = self._route.addresses[self._next % len(self._route.addresses)]
+        self._next += 1
+        tls = self._route.tls if address.scheme == "tls" else None
+        raw = await dial(address, tls=tls, server_name=self._route.server_name, options=self._route.options)
+        welcome = await connect_handshake(raw, self._hello(), self._route.options.handshake_timeout_s)
+        if self.state == "closed":
+            raw.abort()
+            return
+        again, self.state = self.state == "reconnecting", "connected"
+        self.address, self.welcome = address, welcome
+        credit = welcome.credit if "credit" in welcome.capabilities else 0
+        try:
+            self._core.connected(max_payload=welcome.max_payload, max_topics=welcome.max_topics, credit=credit)
+            self._link = raw.attach(self._core, 0, self._tick, self._lost)
+        except BaseException:
+            self._core.close()
+            raw.abort()
+            raise
+        if self._paused:
+            self._link.pause_reading()
+        self._next -= 1  # after a loss the same address comes first
+        self._heartbeat = Heartbeat(max(1, welcome.heartbeat_ns))
+        self._heartbeat.connected(time.monotonic_ns())
+        self._beat()
+        self._owner.session_up(welcome, again)
+
+    def _lost(self, error: Exception | None) -> None:
+        """The connection ended by itself."""
+        if self.state == "closed":
+            return
+        self._unlink()
+        self._heartbeat.lost()
+        self.state = "reconnecting" if self._route.reconnect else "closed"
+        log.info("connection lost", address=str(self.address), error=str(error or "end of stream"))
+        self._owner.session_down(error)
+        if self.state == "reconnecting":
+            self._task = self._loop.create_task(self._reconnect())
+
+    async def _reconnect(self) -> None:
+        backoff = Backoff(random.random, cap_s=CAP_S)
+        while self.state == "reconnecting":
+            await asyncio.sleep(backoff.next_s())
+            for _ in range(len(self._route.addresses)):
+                try:
+                    await self._connect()
+                except (ChappeError, OSError) as error:
+                    log.info("reconnection failed", error=str(error))
+                else:
+                    self.reconnections += 1
+                    return
+
+    def _beat(self) -> None:
+        now = time.monotonic_ns()
+        heard = now if self._paused else self._core.heard_ns  # we do not read: silence says nothing
+        verdict = self._heartbeat.check(now, heard)
+        if verdict.dead:
+            interval, misses = self._heartbeat.interval_ns / 1e9, self._heartbeat.misses
+            if self._link is not None:
+                self._link.abort()
+            self._lost(LinkError(f"{self.address} was silent for {misses} heartbeats of {interval:g} s"))
+            return
+        if verdict.send:
+            self._core.heartbeat()
+            self._core.acknowledge_soon()
+        self._timer = self._loop.call_later(max(0.001, (verdict.next_ns - now) / 1e9), self._beat)
+
+    def pause_reading(self) -> None:
+        """Leave what arrives to the kernel until `resume_reading`."""
+        self._paused = True
+        if self._link is not None:
+            self._link.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        if self._link is not None:
+            self._link.resume_reading()
+
+    def drop(self, error: Exception) -> None:
+        """Give the present connection up, as if it had been lost."""
+        if self._link is not None:
+            self._link.abort()
+            self._lost(error)
+
+    def _unlink(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._link = None
+        self._core.close()
+
+    async def close(self) -> None:
+        """End the connection and all attempts; what is queued is written first."""
+        self.state = "closed"
+        link = self._link
+        if link is not None:
+            link.close()
+        self._unlink()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if link is not None:
+            await link.wait_closed()
