@@ -9,11 +9,12 @@ from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._topics_hash cimport (
     K0,
-    Slot,
+    Link,
     charged,
     give_bytes,
     hash_bytes,
     hash_drop,
+    hash_first,
     hash_init,
     hash_put,
     hash_reserve,
@@ -79,25 +80,26 @@ cdef class TopicTable:
             for i in range(1, self.used):
                 free(self.topics[i].name)
         free(self.topics)
-        free(self.topic_index.slots)
+        free(self.topic_index.heads)
+        free(self.topic_index.links)
 
     # Topics and their numbers
 
     cdef uint32_t intern(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept:
         cdef uint32_t h = hash_bytes(_topic_seed(self.seed, kind, group), key, size)
-        cdef uint32_t at = h & self.topic_index.mask
-        cdef Slot* slots = self.topic_index.slots
+        cdef uint32_t at = hash_first(&self.topic_index, h)
+        cdef Link* links = self.topic_index.links
         cdef Topic* topic
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                topic = self.topics + slots[at].value
+            if links[at].hash == h:
+                topic = self.topics + at
                 if (
                     topic.length == size and topic.kind == kind and topic.group == group
                     and memcmp(topic.name, key, size) == 0
                 ):
-                    return slots[at].value
-            at = (at + 1) & self.topic_index.mask
+                    return at
+            at = links[at].next
         return self._new_topic(key, size, kind, group, h)
 
     cdef uint32_t _new_topic(
@@ -108,7 +110,7 @@ cdef class TopicTable:
         cdef void* block
         if size < 1 or size > MAX_BYTES or (self.pairs if group else self.plain) >= self.max_topics:
             return 0
-        if hash_reserve(&self.topic_index, &self.meter) < 0:
+        if hash_reserve(&self.topic_index, &self.meter, self.used) < 0:
             return 0
         if not self.spare and self.used == self.capacity:
             capacity = self.capacity + (self.capacity >> 1)

@@ -5,11 +5,13 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from chappe.engine._topics_hash cimport (
-    Slot,
+    Link,
     charged,
     give_bytes,
+    hash_buckets,
     hash_bytes,
     hash_drop,
+    hash_first,
     hash_init,
     hash_put,
     hash_reserve,
@@ -35,35 +37,36 @@ cdef class Groups:
         return 0
 
     def __dealloc__(self):
-        cdef Slot* slots = self.index.slots
-        cdef uint32_t i
-        if slots != NULL:
-            for i in range(self.index.mask + 1):
-                if slots[i].value:
-                    free(self.item(slots[i].value).name)
-        free(slots)
+        cdef uint32_t bucket, number
+        for bucket in range(hash_buckets(&self.index)):
+            number = self.index.heads[bucket]
+            while number:
+                free(self.item(number).name)
+                number = self.index.links[number].next
+        free(self.index.heads)
+        free(self.index.links)
         free(self.store.items)
         free(self.cursors)
 
     cdef uint32_t find(self, const unsigned char* name, uint32_t size) noexcept:
         cdef uint32_t h = hash_bytes(self.seed, name, size)
-        cdef uint32_t at = h & self.index.mask
-        cdef Slot* slots = self.index.slots
+        cdef uint32_t at = hash_first(&self.index, h)
+        cdef Link* links = self.index.links
         cdef Group* group
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                group = self.item(slots[at].value)
+            if links[at].hash == h:
+                group = self.item(at)
                 if group.size == size and memcmp(group.name, name, size) == 0:
-                    return slots[at].value
-            at = (at + 1) & self.index.mask
+                    return at
+            at = links[at].next
         return 0
 
     cdef uint32_t make(self, const unsigned char* name, uint32_t size) noexcept:
         cdef uint32_t number, room
         cdef Group* group
         cdef void* block
-        if hash_reserve(&self.index, self.meter) < 0:
+        if hash_reserve(&self.index, self.meter, self.store.used) < 0:
             return 0
         number = store_take(&self.store, self.meter)
         if not number:
@@ -111,10 +114,12 @@ cdef class Groups:
 
     cdef dict members(self):
         """Number of subscriptions by group name."""
-        cdef uint32_t i, number
+        cdef uint32_t bucket, number
         cdef dict counted = {}
-        for i in range(self.index.mask + 1):
-            number = self.index.slots[i].value
-            if number and self.item(number).members:
-                counted[self.name(number)] = self.item(number).members
+        for bucket in range(hash_buckets(&self.index)):
+            number = self.index.heads[bucket]
+            while number:
+                if self.item(number).members:
+                    counted[self.name(number)] = self.item(number).members
+                number = self.index.links[number].next
         return counted

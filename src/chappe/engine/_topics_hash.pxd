@@ -1,12 +1,12 @@
 """Counted memory, stores of numbered items and a hash table of numbers: what the topic table is made of.
 
 Everything is inline C, so that a module that cimports this file needs no other module at run time. Number 0
-never names an item: it means "none" in every link and "empty" in every slot.
+never names an item: it means "none" in every link.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 cdef extern from *:
     """
@@ -74,83 +74,128 @@ cdef inline uint32_t hash_bytes(uint64_t seed, const unsigned char* text, size_t
     return <uint32_t>fold(fold(h ^ word, K1) ^ seed, K0)
 
 
-cdef struct Slot:
+cdef struct Link:
     uint32_t hash
-    uint32_t value
+    uint32_t next                # value in the same bucket
 
 
-cdef struct Hash:                # open addressing, linear probing, no tombstones
-    Slot* slots
-    uint32_t mask
+cdef struct Hash:                # linear hashing: grows by one bucket at a time, so that no insertion moves the table
+    uint32_t* heads              # first value by bucket
+    Link* links                  # by value
+    uint32_t mask                # buckets at the start of this round, minus one
+    uint32_t split               # buckets already split in this round
     uint32_t used
+    uint32_t heads_room
+    uint32_t links_room
 
 
 cdef inline int hash_init(Hash* table, Meter* meter) noexcept nogil:
-    table.slots = <Slot*>calloc(16, sizeof(Slot))
-    meter.bytes += charged(16 * sizeof(Slot))
+    table.heads = <uint32_t*>calloc(16, sizeof(uint32_t))
+    table.links = <Link*>malloc(16 * sizeof(Link))
+    meter.bytes += charged(16 * sizeof(uint32_t)) + charged(16 * sizeof(Link))
     table.mask = 15
+    table.split = 0
     table.used = 0
-    return 0 if table.slots != NULL else -1
+    table.heads_room = 16
+    table.links_room = 16
+    return 0 if table.heads != NULL and table.links != NULL else -1
 
 
-cdef inline int hash_resize(Hash* table, Meter* meter, uint32_t capacity) noexcept nogil:
-    cdef Slot* slots = <Slot*>calloc(capacity, sizeof(Slot))
-    cdef uint32_t i, at
-    meter.calls[0] += 1
-    if slots == NULL:
-        return -1
-    meter.bytes += charged(capacity * sizeof(Slot))
-    for i in range(table.mask + 1):
-        if table.slots[i].value:
-            meter.steps += 1
-            at = table.slots[i].hash & (capacity - 1)
-            while slots[at].value:
-                at = (at + 1) & (capacity - 1)
-            slots[at] = table.slots[i]
-    give_bytes(meter, table.slots, (<size_t>table.mask + 1) * sizeof(Slot))
-    table.slots = slots
-    table.mask = capacity - 1
+cdef inline uint32_t hash_bucket(Hash* table, uint32_t h) noexcept nogil:
+    cdef uint32_t bucket = h & table.mask
+    return bucket if bucket >= table.split else h & (table.mask * 2 + 1)
+
+
+cdef inline uint32_t hash_buckets(Hash* table) noexcept nogil:
+    return table.mask + 1 + table.split if table.heads != NULL else 0
+
+
+cdef inline uint32_t hash_first(Hash* table, uint32_t h) noexcept nogil:
+    """First value that may have this hash; the others follow by links[value].next."""
+    return table.heads[hash_bucket(table, h)]
+
+
+cdef inline int hash_reserve(Hash* table, Meter* meter, uint32_t value) noexcept nogil:
+    """Make room for one more value, up to this one, so that the next hash_put cannot fail."""
+    cdef uint32_t room
+    cdef void* block
+    if value >= table.links_room:
+        room = value + (value >> 1) + 1
+        block = resize_bytes(meter, table.links, table.links_room * sizeof(Link), room * sizeof(Link))
+        if block == NULL:
+            return -1
+        table.links = <Link*>block
+        table.links_room = room
+    if hash_buckets(table) == table.heads_room:
+        room = table.heads_room + (table.heads_room >> 1)
+        block = resize_bytes(meter, table.heads, table.heads_room * sizeof(uint32_t), room * sizeof(uint32_t))
+        if block == NULL:
+            return -1
+        table.heads = <uint32_t*>block
+        table.heads_room = room
     return 0
 
 
-cdef inline int hash_reserve(Hash* table, Meter* meter) noexcept nogil:
-    """Make room for one more, so that the next hash_put cannot fail."""
-    if (<uint64_t>table.used + 1) * 10 > (<uint64_t>table.mask + 1) * 7:
-        return hash_resize(table, meter, (table.mask + 1) * 2)
-    return 0
+cdef inline void hash_split(Hash* table, Meter* meter) noexcept nogil:
+    """Divide the next bucket of this round between itself and a new one."""
+    cdef uint32_t value = table.heads[table.split], following
+    cdef uint32_t low = 0, high = 0
+    while value:
+        meter.steps += 1
+        following = table.links[value].next
+        if table.links[value].hash & (table.mask + 1):
+            table.links[value].next = high
+            high = value
+        else:
+            table.links[value].next = low
+            low = value
+        value = following
+    table.heads[table.split] = low
+    table.heads[table.mask + 1 + table.split] = high
+    table.split += 1
+    if table.split > table.mask:
+        table.mask = table.mask * 2 + 1
+        table.split = 0
 
 
 cdef inline void hash_put(Hash* table, Meter* meter, uint32_t h, uint32_t value) noexcept nogil:
-    cdef uint32_t at = h & table.mask
-    while table.slots[at].value:
-        meter.steps += 1
-        at = (at + 1) & table.mask
-    table.slots[at].hash = h
-    table.slots[at].value = value
+    cdef uint32_t bucket
     table.used += 1
+    if table.used > hash_buckets(table):
+        hash_split(table, meter)
+    bucket = hash_bucket(table, h)
+    table.links[value].hash = h
+    table.links[value].next = table.heads[bucket]
+    table.heads[bucket] = value
+
+
+cdef inline void hash_clear(Hash* table, Meter* meter) noexcept nogil:
+    """Forget everything and give the memory back."""
+    cdef void* block
+    table.mask = 15
+    table.split = 0
+    table.used = 0
+    memset(table.heads, 0, 16 * sizeof(uint32_t))
+    block = resize_bytes(meter, table.heads, table.heads_room * sizeof(uint32_t), 16 * sizeof(uint32_t))
+    if block != NULL:
+        table.heads = <uint32_t*>block
+        table.heads_room = 16
+    block = resize_bytes(meter, table.links, table.links_room * sizeof(Link), 16 * sizeof(Link))
+    if block != NULL:
+        table.links = <Link*>block
+        table.links_room = 16
 
 
 cdef inline void hash_drop(Hash* table, Meter* meter, uint32_t h, uint32_t value) noexcept nogil:
-    """Take a value out; those behind it move up, so that probes never meet a grave."""
-    cdef uint32_t at = h & table.mask, ahead
-    while table.slots[at].value != value:
-        if table.slots[at].value == 0:
-            return
+    """Take a value out; the last one gives the memory of a large table back."""
+    cdef uint32_t* place = table.heads + hash_bucket(table, h)
+    while place[0] != value:
         meter.steps += 1
-        at = (at + 1) & table.mask
-    ahead = at
-    while True:
-        ahead = (ahead + 1) & table.mask
-        meter.steps += 1
-        if table.slots[ahead].value == 0:
-            break
-        if ((ahead - table.slots[ahead].hash) & table.mask) >= ((ahead - at) & table.mask):
-            table.slots[at] = table.slots[ahead]
-            at = ahead
-    table.slots[at].value = 0
+        place = &table.links[place[0]].next
+    place[0] = table.links[value].next
     table.used -= 1
-    if table.mask > 1023 and <uint64_t>table.used * 8 < table.mask:
-        hash_resize(table, meter, (table.mask + 1) // 2)   # without memory it stays large, which is correct too
+    if table.used == 0 and table.heads_room > 4096:
+        hash_clear(table, meter)
 
 
 cdef struct Store:               # items numbered from 1; freed numbers are chained through their first four bytes

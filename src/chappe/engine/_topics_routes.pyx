@@ -8,10 +8,12 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
 from chappe.engine._topics_hash cimport (
-    Slot,
+    Link,
     give_bytes,
+    hash_buckets,
     hash_bytes,
     hash_drop,
+    hash_first,
     hash_init,
     hash_put,
     hash_reserve,
@@ -59,13 +61,14 @@ cdef class Routes:
         return 0
 
     def __dealloc__(self):
-        cdef Slot* slots = self.index.slots
-        cdef uint32_t i
-        if slots != NULL:
-            for i in range(self.index.mask + 1):
-                if slots[i].value:
-                    free((<Route**>self.store.items)[slots[i].value])
-        free(slots)
+        cdef uint32_t bucket, number
+        for bucket in range(hash_buckets(&self.index)):
+            number = self.index.heads[bucket]
+            while number:
+                free((<Route**>self.store.items)[number])
+                number = self.index.links[number].next
+        free(self.index.heads)
+        free(self.index.links)
         free(self.store.items)
         free(self.words)
 
@@ -84,18 +87,18 @@ cdef class Routes:
     cdef Route* find(self, size_t nwords, int ngroups) noexcept:
         cdef size_t size = nwords * sizeof(uint32_t)
         cdef uint32_t h = hash_bytes(self.seed, <unsigned char*>self.words, size)
-        cdef uint32_t at = h & self.index.mask
-        cdef Slot* slots = self.index.slots
+        cdef uint32_t at = hash_first(&self.index, h)
+        cdef Link* links = self.index.links
         cdef Route* route
         cdef uint32_t number
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                route = (<Route**>self.store.items)[slots[at].value]
+            if links[at].hash == h:
+                route = (<Route**>self.store.items)[at]
                 if route.nwords == nwords and route.ngroups == ngroups and memcmp(route.words, self.words, size) == 0:
                     return route
-            at = (at + 1) & self.index.mask
-        if hash_reserve(&self.index, self.meter) < 0:
+            at = links[at].next
+        if hash_reserve(&self.index, self.meter, self.store.used) < 0:
             return NULL
         number = store_take(&self.store, self.meter)
         if not number:

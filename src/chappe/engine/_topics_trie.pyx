@@ -10,10 +10,13 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._topics_hash cimport (
-    Slot,
+    Link,
     give_bytes,
+    hash_buckets,
     hash_bytes,
+    hash_clear,
     hash_drop,
+    hash_first,
     hash_init,
     hash_pair,
     hash_put,
@@ -110,20 +113,24 @@ cdef class Trie:
         return 0
 
     def __dealloc__(self):
-        cdef Slot* slots = self.level_index.slots
-        cdef uint32_t i
-        if slots != NULL:
-            for i in range(self.level_index.mask + 1):
-                if slots[i].value:
-                    free((<Level*>self.levels.items + slots[i].value).text)
+        cdef uint32_t bucket, number
+        for bucket in range(hash_buckets(&self.level_index)):
+            number = self.level_index.heads[bucket]
+            while number:
+                free((<Level*>self.levels.items + number).text)
+                number = self.level_index.links[number].next
         free(self.levels.items)
         free(self.nodes.items)
         free(self.subs.items)
         free(self.chains.items)
-        free(self.level_index.slots)
-        free(self.child_index.slots)
-        free(self.sub_index.slots)
-        free(self.port_index.slots)
+        free(self.level_index.heads)
+        free(self.level_index.links)
+        free(self.child_index.heads)
+        free(self.child_index.links)
+        free(self.sub_index.heads)
+        free(self.sub_index.links)
+        free(self.port_index.heads)
+        free(self.port_index.links)
         free(self.found if self.found < self.spare else self.spare)
 
     cdef int add(
@@ -185,16 +192,19 @@ cdef class Trie:
             store_shrink(&self.chains, self.meter, 1)
             store_shrink(&self.nodes, self.meter, ROOTS + 1)
             store_shrink(&self.levels, self.meter, HASH + 1)
+            hash_clear(&self.level_index, self.meter)
+            hash_put(&self.level_index, self.meter, hash_bytes(self.seed, b"+", 1), PLUS)
+            hash_put(&self.level_index, self.meter, hash_bytes(self.seed, b"#", 1), HASH)
 
     cdef uint32_t chain(self, uint32_t port) noexcept:
         cdef uint32_t h = hash_pair(self.seed, port, 0)
-        cdef uint32_t at = h & self.port_index.mask
-        cdef Slot* slots = self.port_index.slots
-        while slots[at].value:
+        cdef uint32_t at = hash_first(&self.port_index, h)
+        cdef Link* links = self.port_index.links
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h and (<Chain*>self.chains.items + slots[at].value).port == port:
-                return slots[at].value
-            at = (at + 1) & self.port_index.mask
+            if links[at].hash == h and (<Chain*>self.chains.items + at).port == port:
+                return at
+            at = links[at].next
         return 0
 
     cdef int match(self, const unsigned char* key, Py_ssize_t size, int kind) noexcept:
@@ -262,23 +272,23 @@ cdef class Trie:
 
     cdef uint32_t _level(self, const unsigned char* text, uint32_t size) noexcept:
         cdef uint32_t h = hash_bytes(self.seed, text, size)
-        cdef uint32_t at = h & self.level_index.mask
-        cdef Slot* slots = self.level_index.slots
+        cdef uint32_t at = hash_first(&self.level_index, h)
+        cdef Link* links = self.level_index.links
         cdef Level* level
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                level = <Level*>self.levels.items + slots[at].value
+            if links[at].hash == h:
+                level = <Level*>self.levels.items + at
                 if level.size == size and memcmp(level.text, text, size) == 0:
-                    return slots[at].value
-            at = (at + 1) & self.level_index.mask
+                    return at
+            at = links[at].next
         return 0
 
     cdef uint32_t _new_level(self, const unsigned char* text, uint32_t size) noexcept:
         cdef uint32_t number
         cdef Level* level
         cdef unsigned char* copy
-        if hash_reserve(&self.level_index, self.meter) < 0:
+        if hash_reserve(&self.level_index, self.meter, self.levels.used) < 0:
             return 0
         copy = <unsigned char*>take_bytes(self.meter, size)
         if copy == NULL:
@@ -297,22 +307,22 @@ cdef class Trie:
 
     cdef uint32_t _child(self, uint32_t parent, uint32_t level) noexcept:
         cdef uint32_t h = hash_pair(self.seed, parent, level)
-        cdef uint32_t at = h & self.child_index.mask
-        cdef Slot* slots = self.child_index.slots
+        cdef uint32_t at = hash_first(&self.child_index, h)
+        cdef Link* links = self.child_index.links
         cdef Node* node
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                node = <Node*>self.nodes.items + slots[at].value
+            if links[at].hash == h:
+                node = <Node*>self.nodes.items + at
                 if node.parent == parent and node.level == level:
-                    return slots[at].value
-            at = (at + 1) & self.child_index.mask
+                    return at
+            at = links[at].next
         return 0
 
     cdef uint32_t _new_child(self, uint32_t parent, const unsigned char* text, uint32_t size) noexcept:
         cdef uint32_t level, number
         cdef Node* node
-        if hash_reserve(&self.child_index, self.meter) < 0:
+        if hash_reserve(&self.child_index, self.meter, self.nodes.used) < 0:
             return 0
         number = store_take(&self.nodes, self.meter)
         if not number:
@@ -377,16 +387,16 @@ cdef class Trie:
 
     cdef uint32_t _sub(self, uint32_t node, uint32_t port, uint32_t group) noexcept:
         cdef uint32_t h = hash_pair(self.seed, port, hash_pair(self.seed, node, group))
-        cdef uint32_t at = h & self.sub_index.mask
-        cdef Slot* slots = self.sub_index.slots
+        cdef uint32_t at = hash_first(&self.sub_index, h)
+        cdef Link* links = self.sub_index.links
         cdef Sub* sub
-        while slots[at].value:
+        while at:
             self.meter.steps += 1
-            if slots[at].hash == h:
-                sub = <Sub*>self.subs.items + slots[at].value
+            if links[at].hash == h:
+                sub = <Sub*>self.subs.items + at
                 if sub.node == node and sub.port == port and sub.mark >> 1 == group:
-                    return slots[at].value
-            at = (at + 1) & self.sub_index.mask
+                    return at
+            at = links[at].next
         return 0
 
     cdef int _link(self, uint32_t node, uint32_t port, uint32_t mark) noexcept:
@@ -396,7 +406,10 @@ cdef class Trie:
         cdef Chain* chain
         cdef Sub* subs
         cdef Node* owner
-        if hash_reserve(&self.sub_index, self.meter) < 0 or hash_reserve(&self.port_index, self.meter) < 0:
+        if (
+            hash_reserve(&self.sub_index, self.meter, self.subs.used) < 0
+            or hash_reserve(&self.port_index, self.meter, self.chains.used) < 0
+        ):
             return -1
         number = store_take(&self.subs, self.meter)
         if not number:

@@ -76,10 +76,12 @@ def test_long_topics_match_by_value_alone(key: int) -> None:
 def test_a_port_is_named_once_however_many_of_its_patterns_match() -> None:
     table = TopicTable()
     for pattern in ("a/b", "a/+", "a/#", "#", "+/b"):
-        assert table.subscribe(9, pattern)
-    assert table.match("a/b") == ([9], {})
-    assert table.route(table.number("a/b"))[1] == [9]
-    assert table.subscriptions(9) == 5
+        assert table.subscribe(9, pattern, backpressure=pattern != "#")
+        assert table.subscribe(9, pattern, group="g", backpressure=pattern != "#")
+    assert table.match("a/b") == ([9], {"g": [9]})
+    number = table.number("a/b")
+    assert table.route(number)[1:] == ([9], [9], {"g": (number + 1, [9], [9])})
+    assert table.subscriptions(9) == 10
 
 
 def test_many_ports_come_sorted_and_unique() -> None:

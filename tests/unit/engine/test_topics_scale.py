@@ -42,6 +42,16 @@ def test_adding_and_removing_cost_the_same_in_a_large_table() -> None:
     assert table.memory_bytes() < 1_000_000
 
 
+def test_no_single_change_reorganises_the_table() -> None:
+    table = TopicTable()
+    worst, before = 0, table.steps()
+    for i in range(MANY):
+        table.subscribe(i % 1000, pattern(i))
+        after = table.steps()
+        worst, before = max(worst, after - before), after
+    assert worst < 400
+
+
 def test_removing_from_a_crowded_node_searches_nothing() -> None:
     table = TopicTable()
     for port in range(MANY):
