@@ -46,7 +46,7 @@ lint: $(STAMPS)/build ## ruff, mypy --strict, import-linter, cython-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports
-	$(if $(COMPILED),PATH="$(BIN):$$PATH" cython-lint src)  # it runs pycodestyle by name
+	PATH="$(BIN):$$PATH" cython-lint src  # it runs pycodestyle by name
 
 .PHONY: bench
 bench: $(STAMPS)/build ## every benchmark beside its targets; ARGS=--quick for a look
@@ -91,21 +91,22 @@ $(BIN)/python: | checks
 	@echo "make: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# The editable install also compiles, without isolation, so that its modules are those the later builds keep up to date.
+# No module's name contains "/": the editable install compiles nothing, the next rule compiles in place.
 $(STAMPS)/venv: pyproject.toml | checks $(BIN)/python
 	@mkdir -p $(STAMPS)
 	@printf 'make: installing into $(VENV), a few minutes the first time '
 	@$(call install,'setuptools>=77' 'cython>=3.1')
-	@printf 'make: building '
-	@$(call install,--no-build-isolation -e '.[dev]')
+	@printf 'make: and what Chappe needs '
+	@export CHAPPE_EXT=/; $(call install,--no-build-isolation -e '.[dev]')
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/venv setup.py $(COMPILED) | checks
-	@$(if $(COMPILED),echo "make: compiling what changed")
-	@$(if $(COMPILED),$(BIN)/python setup.py -q build_ext --inplace)
+	@echo "make: compiling what changed, a few minutes the first time"
+	@$(BIN)/python setup.py -q build_ext --inplace --parallel $$(nproc) >$(STAMPS)/build.txt 2>&1 \
+		|| { grep -vE '^(In |  *[|0-9]|.*(warning|note):)' $(STAMPS)/build.txt | tail -n 40 >&2; exit 1; }
 	@touch $@
 
 $(STAMPS)/spark: pyproject.toml $(STAMPS)/venv
 	@printf 'make: installing the Spark extra '
-	@$(call install,--no-build-isolation -e '.[spark]')
+	@export CHAPPE_EXT=/; $(call install,--no-build-isolation -e '.[spark]')
 	@touch $@
