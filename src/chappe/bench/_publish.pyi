@@ -22,7 +22,7 @@ class Publisher:
         heads: list[bytes] | None = None,
     ) -> None: ...
     def run(self) -> bool:
-        """Publish from RUN to STOP, or until the limit; False if a connection ended before."""
+        """Publish while the phase is RUN, until STOP or the limit; False if a connection ended before."""
     def linger(self) -> None:
         """Read what still comes back until END: a connection closed with unread answers would take messages with it."""
     def next_batch(self, turn: int, due: int) -> bytes:

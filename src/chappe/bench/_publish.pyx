@@ -141,6 +141,10 @@ cdef class Publisher:
         channel.sent = sequence
         return at - self.outbox
 
+    cdef bint limited(self, Channel* channel) noexcept nogil:
+        # Credits count events, not status records.
+        return channel.meter.credit != 0 and not self.run_head
+
     cdef int drain(self, Channel* channel) noexcept nogil:
         cdef int got = read_some(channel, self.scan)
         while got > 65536:
@@ -157,7 +161,7 @@ cdef class Publisher:
         while done < length:
             allowed = length - done
             # Credit counts whole frames at the node, so a batch waits until all of it fits.
-            if channel.meter.credit and channel.sent_bytes + <uint64_t> length > channel.meter.credit + <uint64_t> done:
+            if self.limited(channel) and channel.sent_bytes + <uint64_t> length > channel.meter.credit + <uint64_t> done:
                 wrote = -1
                 wait.events = POLLIN
             else:
@@ -182,16 +186,20 @@ cdef class Publisher:
         return 0
 
     def run(self):
-        """Publish from RUN to STOP, or until the limit; False if a connection ended before."""
+        """Publish while the phase is RUN, until STOP or the limit; False if a connection ended before."""
         cdef int turn = 0, failed = 0, idle = 0
-        cdef uint64_t room, wanted, due
-        cdef int64_t start
+        cdef uint64_t room, wanted, due, before = 0
+        cdef int64_t start = 0
         sharpen_timers()
         with nogil:
-            while peek_word(self.shared + PHASE) < RUN:
-                pause_ns(200000)
-            start = clock_ns(CLOCK_MONOTONIC)
             while peek_word(self.shared + PHASE) < STOP and not failed:
+                if peek_word(self.shared + PHASE) < RUN:
+                    start = 0
+                    pause_ns(200000)
+                    continue
+                if start == 0:
+                    start = clock_ns(CLOCK_MONOTONIC)
+                    before = self.sent
                 room = self.room()
                 wanted = self.batch
                 if self.limit and self.limit - self.sent < wanted:
@@ -199,7 +207,7 @@ cdef class Publisher:
                     if wanted == 0:
                         break
                 if self.rate > 0:
-                    due = <uint64_t> (self.rate * 1e-9 * <double> (clock_ns(CLOCK_MONOTONIC) - start))
+                    due = before + <uint64_t> (self.rate * 1e-9 * <double> (clock_ns(CLOCK_MONOTONIC) - start))
                     if due <= self.sent:
                         pause_ns(PAUSE_NS)
                         continue
@@ -251,7 +259,7 @@ cdef class Publisher:
         wanted = min(wanted, due - self.sent)
         if self.room() < wanted:
             return b""
-        if channel.meter.credit and channel.sent_bytes + wanted * self.frame_size + 4 > channel.meter.credit:
+        if self.limited(channel) and channel.sent_bytes + wanted * self.frame_size + 4 > channel.meter.credit:
             return b""
         length = self.fill(turn, wanted)
         channel.sent_bytes += length

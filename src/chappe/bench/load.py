@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 
 from chappe.bench._channel import quantile
 from chappe.bench.peers.common import Running, environment, process_cpu_s
-from chappe.bench.shared import END, RUN, STOP, Shared
+from chappe.bench.shared import END, RUN, STOP, WAIT, Shared
 from chappe.bench.worker import Job
 from chappe.errors import ChappeError, TimeoutExpired
 
@@ -112,64 +113,113 @@ class Worker:
                     pipe.close()
 
 
-def measure(broker: Running, row: Row) -> Figures:
-    """Run a row through a broker; every message that was sent is accounted for."""
-    shared = Shared(row.subscribers)
-    workers: list[Worker] = []
-    try:
-        job = _job(broker, row, shared.fd)
-        # The publisher first: a variable exists before it is watched.
-        for role, count in (("publish", row.publishers), ("subscribe", row.subscribers)):
-            worker = Worker(msgspec.structs.replace(job, role=role, connections=count))
-            workers.append(worker)
-            worker.answer()
-        return _observe(broker, row, shared, *workers)
-    finally:
-        for worker in workers:
+class Session:
+    """Publishers and subscribers connected to a broker; any number of measured intervals, then the account."""
+
+    def __init__(self, broker: Running, row: Row) -> None:
+        self.broker, self.row = broker, row
+        self.shared = Shared(row.subscribers)
+        self.workers: list[Worker] = []
+        job = _job(broker, row, self.shared.fd)
+        try:
+            # The publisher first: a variable exists before it is watched.
+            for role, count in (("publish", row.publishers), ("subscribe", row.subscribers)):
+                worker = Worker(msgspec.structs.replace(job, role=role, connections=count))
+                self.workers.append(worker)
+                worker.answer()
+        except BaseException:
+            self.close()
+            raise
+        self.publisher, self.subscriber = self.workers
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for worker in self.workers:
             worker.stop()
-        shared.close()
+        self.shared.close()
+
+    def interval(self) -> Figures:
+        """Publish for a while; rate and CPU of the part after the warm-up. Publishing then rests."""
+        shared, row, before = self.shared, self.row, self._received()
+        shared.phase = RUN
+        self._until(lambda: self._received() > before, self.publisher, "the first message to arrive")
+        if row.limit:
+            first = self._reading()
+            self._until(lambda: self._received() >= row.limit * row.subscribers, self.publisher, "all to arrive", 60.0)
+        else:
+            time.sleep(row.warm_s)
+            first = self._reading()
+            self._until(lambda: time.monotonic() - first[0] >= row.measured_s, self.publisher, "the interval to pass")
+        last = self._reading()
+        shared.phase = WAIT
+        span, delivered = last[0] - first[0], last[1] - first[1]
+        cores = [(last[i] - first[i]) / span for i in (2, 3, 4)]
+        return Figures(
+            delivered_per_s=delivered / span,
+            cpu_ns=(last[2] - first[2]) / max(1, delivered) * 1e9,
+            broker_cores=cores[0],
+            publisher_cores=cores[1],
+            subscriber_cores=cores[2],
+        )
+
+    def account(self) -> Figures:
+        """End publishing, wait for the rest, and say what became of every message of the session."""
+        self.shared.phase = STOP
+        sent: int = self.publisher.answer()["sent"]
+        wanted = sent * self.row.subscribers
+        with contextlib.suppress(TimeoutExpired):
+            self._until(lambda: self._received() >= wanted, self.subscriber, "the rest to arrive", DRAIN_S)
+        self.shared.phase = END
+        result = self.subscriber.answer()
+        connections = result["connections"]
+        totals = {key: sum(one[key] for one in connections) for key in ("received", "reordered", "wrong", "dropped")}
+        figures = Figures(
+            delivered=totals["received"],
+            lost=wanted - totals["received"],
+            reordered=totals["reordered"],
+            wrong=totals["wrong"],
+            dropped=totals["dropped"],
+        )
+        return _with_latency(figures, result["histogram"])
+
+    def _received(self) -> int:
+        return sum(self.shared.received(i) for i in range(self.row.subscribers))
+
+    def _reading(self) -> tuple[float, int, float, float, float]:
+        return (
+            time.monotonic(), self._received(), self.broker.cpu_s(), self.publisher.cpu_s(), self.subscriber.cpu_s(),
+        )  # fmt: skip
+
+    def _until(self, condition: Callable[[], bool], worker: Worker, what: str, within_s: float = READY_S) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            if worker.process.poll() is not None:
+                worker.answer()
+            if self.shared.faulty:
+                raise ChappeError(f"a connection of the load generator broke while it waited for {what}")
+            if time.monotonic() > deadline:
+                raise TimeoutExpired(f"the load generator waited {within_s:g} s for {what}")
+            time.sleep(0.002)
 
 
-def _observe(broker: Running, row: Row, shared: Shared, publisher: Worker, subscriber: Worker) -> Figures:
-    figures = Figures()
-
-    def received() -> int:
-        return sum(shared.received(i) for i in range(row.subscribers))
-
-    def reading() -> tuple[float, int, float, float, float]:
-        return time.monotonic(), received(), broker.cpu_s(), publisher.cpu_s(), subscriber.cpu_s()
-
-    shared.phase = RUN
-    _until(lambda: shared.sent > 0 and received() > 0, shared, publisher, "the first message to arrive")
-    if row.limit:
-        first = reading()
-        _until(lambda: shared.sent >= row.limit, shared, publisher, "all messages to be sent", 60.0)
-    else:
-        time.sleep(row.warm_s)
-        first = reading()
-        _until(lambda: time.monotonic() - first[0] >= row.measured_s, shared, publisher, "the interval to pass")
-    last = reading()
-    shared.phase = STOP
-    sent = publisher.answer()["sent"]
-    with contextlib.suppress(TimeoutExpired):
-        _until(lambda: received() >= sent * row.subscribers, shared, subscriber, "the rest to arrive", DRAIN_S)
-    if row.limit:
-        last = reading()
-    shared.phase = END
-    result = subscriber.answer()
-    span, delivered = last[0] - first[0], last[1] - first[1]
-    figures.delivered_per_s = delivered / span
-    figures.cpu_ns = (last[2] - first[2]) / max(1, delivered) * 1e9
-    figures.broker_cores, figures.publisher_cores, figures.subscriber_cores = (
-        (last[i] - first[i]) / span for i in (2, 3, 4)
+def measure(broker: Running, row: Row) -> Figures:
+    """Run a row through a broker once; every message that was sent is accounted for."""
+    with Session(broker, row) as session:
+        figures = session.interval()
+        total = session.account()
+    return replace(
+        total,
+        delivered_per_s=figures.delivered_per_s,
+        cpu_ns=figures.cpu_ns,
+        broker_cores=figures.broker_cores,
+        publisher_cores=figures.publisher_cores,
+        subscriber_cores=figures.subscriber_cores,
     )
-    connections = result["connections"]
-    figures.delivered = sum(one["received"] for one in connections)
-    figures.lost = sent * row.subscribers - figures.delivered
-    figures.reordered = sum(one["reordered"] for one in connections)
-    figures.wrong = sum(one["wrong"] for one in connections)
-    figures.dropped = sum(one["dropped"] for one in connections)
-    return _with_latency(figures, result["histogram"])
 
 
 def ping_pong(broker: Running, row: Row) -> Figures:
@@ -189,7 +239,7 @@ def ping_pong(broker: Running, row: Row) -> Figures:
 
 def _job(broker: Running, row: Row, shared: int) -> Job:
     return Job(
-        role="publish", protocol=row.protocol or broker.peer.protocol, port=broker.port, ca=broker.ca, shared=shared,
+        role="publish", protocol=row.protocol or broker.peer.protocol, port=broker.port, pki=broker.pki, shared=shared,
         publishers=row.publishers, subscribers=row.subscribers, topics=row.topics, size=row.size,
         batch_bytes=row.batch_bytes, window=row.window, rate=row.rate, limit=row.limit,
     )  # fmt: skip
@@ -202,15 +252,3 @@ def _with_latency(figures: Figures, histogram: list[int]) -> Figures:
         p50_us=quantile(histogram, 0.50) / 1000,
         p99_us=quantile(histogram, 0.99) / 1000,
     )
-
-
-def _until(condition: Any, shared: Shared, worker: Worker, what: str, within_s: float = READY_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if worker.process.poll() is not None:
-            worker.answer()
-        if shared.faulty:
-            raise ChappeError(f"a connection of the load generator broke while it waited for {what}")
-        if time.monotonic() > deadline:
-            raise TimeoutExpired(f"the load generator waited {within_s:g} s for {what}")
-        time.sleep(0.002)

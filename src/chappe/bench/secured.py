@@ -19,13 +19,6 @@ PAUSE_S = 30e-6
 NO_LIMIT = 1 << 62
 
 
-def context(ca: str) -> ssl.SSLContext:
-    """Trusts that authority and nothing else."""
-    made = ssl.create_default_context(cafile=ca)
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    return made
-
-
 def receive(receiver: Subscriber, socks: list[socket.socket], shared: Shared) -> bool:
     """As Subscriber.run, for TLS connections."""
     room = bytearray(65536)
@@ -54,13 +47,17 @@ def _pull(receiver: Subscriber, sock: socket.socket, i: int, view: memoryview) -
 
 def send(sender: Publisher, socks: list[socket.socket], shared: Shared, rate: float, limit: int) -> bool:
     """As Publisher.run, for TLS connections."""
-    while shared.phase < RUN:
-        time.sleep(0.0002)
-    start = time.monotonic()
+    start, before = 0.0, 0
     turn = turns = 0
     try:
         while shared.phase < STOP and not (limit and shared.sent >= limit):
-            due = int(rate * (time.monotonic() - start)) if rate else NO_LIMIT
+            if shared.phase < RUN:
+                start = 0.0
+                time.sleep(0.0002)
+                continue
+            if not start:
+                start, before = time.monotonic(), shared.sent
+            due = before + int(rate * (time.monotonic() - start)) if rate else NO_LIMIT
             batch = sender.next_batch(turn, min(due, limit or NO_LIMIT))
             turns += 1
             if not batch or turns & 255 == 0:

@@ -14,6 +14,7 @@ from chappe.bench import secured
 from chappe.bench._pingpong import ping_pong
 from chappe.bench._publish import Publisher
 from chappe.bench._subscribe import Subscriber
+from chappe.bench.certificates import client_context
 from chappe.bench.protocols import Link, protocol
 from chappe.bench.shared import RUN, STOP, Shared
 from chappe.errors import ChappeError
@@ -26,7 +27,7 @@ class Job(msgspec.Struct, kw_only=True):
     protocol: str
     host: str = "127.0.0.1"
     port: int
-    ca: str | None = None  # certificate authority of the peer: the row runs over TLS
+    pki: str | None = None  # folder of certificates: the row runs over TLS
     shared: int = -1  # descriptor of the shared block
     connections: int = 1
     publishers: int = 1
@@ -54,14 +55,14 @@ def subscribe(job: Job, links: list[Link]) -> None:
     speak = protocol(job.protocol)
     for link in links:
         speak.subscribe(link, job.topics)
-    fds = [-1 if job.ca else link.sock.fileno() for link in links]
+    fds = [-1 if job.pki else link.sock.fileno() for link in links]
     heads = [link.head for link in links]
     receiver = Subscriber(speak.SCAN, fds, job.publishers, job.size, shared.words, 0, heads)
     for link in links:
         link.sock.setblocking(False)
     say({"ready": True})
     before = cpu_s()
-    whole = secured.receive(receiver, [link.sock for link in links], shared) if job.ca else receiver.run()
+    whole = secured.receive(receiver, [link.sock for link in links], shared) if job.pki else receiver.run()
     say({"whole": whole, "cpu_s": cpu_s() - before, **receiver.result()})
 
 
@@ -69,7 +70,7 @@ def publish(job: Job, links: list[Link]) -> None:
     shared = Shared(fd=job.shared)
     speak = protocol(job.protocol)
     made = [speak.frames(link, job.topics, job.size) for link in links][0]
-    fds = [-1 if job.ca else link.sock.fileno() for link in links]
+    fds = [-1 if job.pki else link.sock.fileno() for link in links]
     sender = Publisher(
         speak.SCAN, fds, made.frames, made.places, shared.words, job.subscribers, job.size,
         batch_bytes=job.batch_bytes, window=job.window, rate=job.rate, limit=job.limit, run_head=made.run_head,
@@ -79,14 +80,14 @@ def publish(job: Job, links: list[Link]) -> None:
     if job.protocol == "zmtp":
         probe_subscriptions(job, sender, links[0], shared)
     for link in links:
-        link.sock.setblocking(bool(job.ca))
+        link.sock.setblocking(bool(job.pki))
     before = cpu_s()
-    if job.ca:
+    if job.pki:
         whole = secured.send(sender, [link.sock for link in links], shared, job.rate, job.limit)
     else:
         whole = sender.run()
     say({"whole": whole, "cpu_s": cpu_s() - before, **sender.result()})
-    if job.ca:
+    if job.pki:
         secured.linger(shared)
     else:
         sender.linger()
@@ -121,7 +122,7 @@ def pingpong(job: Job, links: list[Link]) -> None:
     places = tuple(place + shift if place >= 0 else -1 for place in made.places)
     before = cpu_s()
     warm = max(10, job.rounds // 10)
-    if job.ca:
+    if job.pki:
         histogram = secured.ping_pong(speak.SCAN, out, back, frame, places, job.size, job.rounds, warm)
     else:
         out.sock.setblocking(True)
@@ -137,7 +138,7 @@ def main() -> int:
     job = msgspec.json.decode(sys.stdin.readline(), type=Job)
     links: list[Link] = []
     try:
-        tls = secured.context(job.ca) if job.ca else None
+        tls = client_context(job.pki) if job.pki else None
         speak = protocol(job.protocol)
         for _ in range(2 if job.role == "pingpong" else job.connections):
             links.append(speak.connect((job.host, job.port), tls))

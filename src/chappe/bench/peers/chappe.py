@@ -1,17 +1,46 @@
-"""Chappe itself: one node process, started as a user would."""
+"""Chappe itself: one node process, started as a user would, with default limits but for what a bench names."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+from chappe.bench.certificates import write_certificates
 from chappe.bench.peers.common import Peer
+
+CONFIG = """\
+[node]
+name = "bench"
+layout = "{layout}"
+
+[limits]
+subscriptions = 2000000
+
+[log]
+level = "warning"
+
+[[listen]]
+url = "{scheme}://127.0.0.1:{port}"
+"""
+SECURE = """
+[tls]
+ca = "{pki}/ca.pem"
+cert = "{pki}/peer.pem"
+key = "{pki}/peer.key"
+
+[[rule]]
+action = ["publish", "subscribe", "register", "watch"]
+pattern = "#"
+"""
 
 
 def find() -> str | None:
-    return "chappe" if importlib.util.find_spec("chappe.cli.node") or importlib.util.find_spec("chappe.node.app") else None
+    """The node needs its compiled engine, and the command line that starts it."""
+    wanted = ("chappe.engine._engine", "chappe.links._socket", "chappe.cli.__main__")
+    return "chappe" if all(importlib.util.find_spec(module) for module in wanted) else None
 
 
 def version() -> str:
@@ -21,8 +50,22 @@ def version() -> str:
         return "source tree"
 
 
+def write_config(folder: Path, port: int, tls: bool, layout: str) -> list[str]:
+    text = CONFIG.format(layout=layout, scheme="tls" if tls else "tcp", port=port)
+    if tls:
+        text += SECURE.format(pki=write_certificates(folder))
+    file = folder / "node.toml"
+    file.write_text(text)
+    return [sys.executable, "-m", "chappe.cli", "node", str(file), *([] if tls else ["--dev"])]
+
+
 def command(folder: Path, port: int, tls: bool) -> list[str]:
-    return [sys.executable, "-m", "chappe.cli", "node", "--dev", "--listen", f"tcp://127.0.0.1:{port}"]
+    return write_config(folder, port, tls, "sparse")
+
+
+def with_layout(layout: str) -> Peer:
+    """A node whose status table has that layout."""
+    return replace(PEER, command=lambda folder, port, tls: write_config(folder, port, tls, layout))
 
 
 PEER = Peer(
@@ -33,5 +76,5 @@ PEER = Peer(
     version=version,
     command=command,
     tls=True,
-    settings=(),
+    settings=("subscriptions 2,000,000: a bench watches more variables than one client may by default",),
 )

@@ -49,8 +49,9 @@ class Running:
     log: Path = field(default=Path())
 
     @property
-    def ca(self) -> str | None:
-        return str(self.folder / "ca.pem") if self.tls else None
+    def pki(self) -> str | None:
+        """The folder of certificates, if it speaks TLS."""
+        return str(self.folder / "pki") if self.tls else None
 
     def cpu_s(self) -> float:
         """CPU time of the process and its children so far, from the kernel's clock of each process (ns, not ticks)."""

@@ -17,7 +17,7 @@ max_control_line: 65536
 max_subscriptions: 0
 {tls}
 """
-TLS = 'tls {{ cert_file: "{folder}/cert.pem", key_file: "{folder}/key.pem", timeout: 10 }}'
+TLS = 'tls {{ cert_file: "{pki}/peer.pem", key_file: "{pki}/peer.key", timeout: 10 }}'
 
 
 def find() -> str | None:
@@ -25,10 +25,8 @@ def find() -> str | None:
 
 
 def command(folder: Path, port: int, tls: bool) -> list[str]:
-    if tls:
-        write_certificates(folder)
     config = folder / "nats.conf"
-    config.write_text(CONFIG.format(port=port, tls=TLS.format(folder=folder) if tls else ""))
+    config.write_text(CONFIG.format(port=port, tls=TLS.format(pki=write_certificates(folder)) if tls else ""))
     return [find() or "nats-server", "-c", str(config)]
 
 

@@ -8,7 +8,7 @@ from typing import cast
 from chappe.bench.protocols.common import Frames, Link, Protocol
 from chappe.errors import ChappeError
 
-NAMES = ("chappe", "status", "nats", "mqtt", "resp", "zmtp")
+NAMES = ("chappe", "status", "relay", "nats", "mqtt", "resp", "zmtp")
 
 __all__ = ["NAMES", "Frames", "Link", "Protocol", "protocol"]
 
