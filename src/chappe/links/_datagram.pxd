@@ -41,7 +41,8 @@ cdef class DatagramSession(Target):
     cdef bint fresh(self, uint64_t sequence) noexcept
     cdef void remember(self, uint64_t sequence) noexcept
     cdef int set_peer(self, host, int port) except -1
-    cdef int accept(self, unsigned char* data, Py_ssize_t size, sockaddr_storage* source, uint32_t source_size) except -1
+    cdef int accept(self, unsigned char* data, Py_ssize_t size, sockaddr_storage* source,
+                    uint32_t source_size) except -1
 
 cdef class DatagramSocket:
     cdef readonly int fd

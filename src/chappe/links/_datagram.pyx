@@ -167,13 +167,13 @@ cdef class DatagramSession(Target):
         cdef iovec vectors[BATCH]
         cdef mmsghdr messages[BATCH]
         cdef int origin[BATCH]
-        cdef int batch, found, i, built, place, done
+        cdef int _batch, found, i, built, place, done
         cdef size_t used, size
         cdef unsigned char* at
         self.blocked = False
         if self.socket is None or self.place_size == 0:
             return 1  # waits, within the bounds of its queue, until the other side has been heard
-        for batch in range(WRITE_BATCHES):
+        for _batch in range(WRITE_BATCHES):
             found = self.stack.gather_datagrams(self.port, frames, BATCH)
             if found <= 0:
                 return 1
@@ -395,8 +395,9 @@ cdef class DatagramSocket:
             for name, count in session.counters().items():
                 totals[name] = totals.get(name, 0) + count
         totals.update(
-            received=self.received, too_short=self.too_short, truncated=self.truncated, unknown_session=self.unknown_session,
-            kernel_drops=self.kernel_drops, send_blocked=self.send_blocked, receive_errors=self.receive_errors,
+            received=self.received, too_short=self.too_short, truncated=self.truncated,
+            unknown_session=self.unknown_session, kernel_drops=self.kernel_drops,
+            send_blocked=self.send_blocked, receive_errors=self.receive_errors,
             reads=self.reads, writes=self.writes,
         )
         return totals

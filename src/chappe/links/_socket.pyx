@@ -181,11 +181,11 @@ cdef class Flusher:
         self.failures = []
 
     def bind(self, int port, target):
-        """Bytes of `port` go to a StreamSocket or DatagramSession, or by a callable that returns True if all were written."""
+        """Bytes of `port` go to a StreamSocket or DatagramSession, or by a callable that is True if it wrote all."""
         if port < 0:
             raise ValueError(f"port is {port}; ports are not negative")
         if not (isinstance(target, Target) or callable(target)):
-            raise TypeError(f"{type(target).__name__} can not carry a port: give a socket of chappe.links or a callable")
+            raise TypeError(f"{type(target).__name__} can not carry a port; give a socket or a callable")
         while len(self.targets) <= port:
             self.targets.append(None)
         self.targets[port] = target

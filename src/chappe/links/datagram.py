@@ -9,6 +9,7 @@ from chappe.engine._stack import Stack
 from chappe.errors import ConfigError, LinkError
 from chappe.links._datagram import DatagramSession, DatagramSocket
 from chappe.links.address import Address
+from chappe.links.link import reason_of
 from chappe.links.options import BufferSizes, LinkOptions, apply, effective
 from chappe.links.tick import FlushTick
 
@@ -31,7 +32,7 @@ async def open_datagrams(address: Address, tick: FlushTick, *, options: LinkOpti
             sock.close()
             raise
     except OSError as error:
-        raise LinkError(f"can not open {address}: {error.strerror or error}") from error
+        raise LinkError(f"can not open {address}: {reason_of(error)}") from error
     return DatagramEndpoint(sock, address, tick)
 
 

@@ -8,7 +8,7 @@ import ssl
 
 from chappe.errors import ConfigError, LinkError, TimeoutExpired
 from chappe.links.address import Address
-from chappe.links.link import LINGER_S, Raw
+from chappe.links.link import LINGER_S, Raw, reason_of
 from chappe.links.options import LinkOptions, apply
 from chappe.links.plain import PlainRaw
 from chappe.links.tls import TlsRaw, TlsStream
@@ -67,7 +67,7 @@ async def _try(
         await loop.sock_connect(sock, place)  # type: ignore[arg-type]
     except OSError as error:
         sock.close()
-        raise LinkError(f"{address}: {error.strerror or error}") from error
+        raise LinkError(f"{address}: {reason_of(error)}") from error
     except BaseException:
         sock.close()
         raise
@@ -76,16 +76,17 @@ async def _try(
 
 async def _secure(sock: socket.socket, address: Address, tls: ssl.SSLContext, name: str) -> Raw:
     loop = asyncio.get_running_loop()
+    stream = TlsStream()
     try:
-        _, stream = await loop.create_connection(
-            TlsStream, sock=sock, ssl=tls, server_hostname=name, ssl_shutdown_timeout=LINGER_S
+        await loop.create_connection(
+            lambda: stream, sock=sock, ssl=tls, server_hostname=name, ssl_shutdown_timeout=LINGER_S
         )
     except (ssl.SSLError, ssl.CertificateError) as error:
         sock.close()
         raise LinkError(f"{address}: TLS failed: {error.reason or error}") from error
     except OSError as error:
         sock.close()
-        raise LinkError(f"{address}: connection lost during TLS: {error.strerror or error}") from error
+        raise LinkError(f"{address}: connection lost during TLS: {reason_of(error)}") from error
     except BaseException:
         sock.close()
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -19,6 +20,11 @@ OnLost: TypeAlias = Callable[[Exception | None], None]
 
 REST_LIMIT = 1 << 20  # bytes of a queue that a closing link still tries to write
 LINGER_S = 1.0  # how long it tries
+
+
+def reason_of(error: OSError) -> str:
+    """The system's words for an error number; asyncio puts its own in their place."""
+    return os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)  # type: ignore[operator]
 
 
 def control_frame(message: Message) -> bytes:

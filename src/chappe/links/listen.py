@@ -15,7 +15,7 @@ import structlog
 
 from chappe.errors import ChappeError, ConfigError, LinkError
 from chappe.links.address import Address
-from chappe.links.link import LINGER_S, Raw
+from chappe.links.link import LINGER_S, Raw, reason_of
 from chappe.links.options import LinkOptions, apply
 from chappe.links.plain import PlainRaw
 from chappe.links.tls import TlsRaw, TlsStream
@@ -45,7 +45,7 @@ async def listen(
     try:
         sock = _listen_unix(address) if address.scheme == "unix" else await _listen_tcp(address)
     except OSError as error:
-        raise LinkError(f"can not listen on {address}: {error.strerror or error}") from error
+        raise LinkError(f"can not listen on {address}: {reason_of(error)}") from error
     apply(sock, options)
     sock.listen(options.backlog)
     return Listener(sock, address, accepted, tls, options)
@@ -166,7 +166,7 @@ class Listener:
             except OSError as error:
                 self.accept_errors += 1
                 if error.errno in EXHAUSTED:
-                    log.warning("accept failed, pausing", address=str(self.address), reason=error.strerror)
+                    log.warning("accept failed, pausing", address=str(self.address), reason=reason_of(error))
                     self._loop.remove_reader(self._sock)
                     self._pause = self._loop.call_later(PAUSE_S, self._resume)
                     return
@@ -207,34 +207,33 @@ class Listener:
             self._pending.pop(task, None)
 
         try:
-            apply(sock, self._options)
-            raw: Raw
-            if self.tls is None:
-                raw = PlainRaw(sock, peer, self._options, finished)
-            else:
-                raw = await self._secure(sock, peer, finished)
-        except (OSError, TimeoutError) as error:
+            raw = await self._open(sock, peer, finished)
+        except BaseException as error:
             sock.close()
+            if not isinstance(error, OSError):  # ssl.SSLError and TimeoutError are OSErrors, too
+                raise
             self.tls_failures += self.tls is not None
             log.info("connection ended before its handshake", peer=str(peer), reason=str(error) or type(error).__name__)
             return
-        except BaseException:
-            sock.close()
-            raise
         try:
             await self._accepted(raw)
         except ChappeError as error:
             log.info("connection refused", peer=str(peer), reason=str(error))
             raw.close()
-        except BaseException as error:
-            raw.abort()
-            if not isinstance(error, Exception):
-                raise
+        except Exception:
             log.exception("accepting a connection failed", peer=str(peer))
+            raw.abort()
+        except BaseException:
+            raw.abort()
+            raise
 
-    async def _secure(self, sock: socket.socket, peer: Address, finished: Callable[[Raw], None]) -> Raw:
-        _, stream = await self._loop.connect_accepted_socket(
-            TlsStream,
+    async def _open(self, sock: socket.socket, peer: Address, finished: Callable[[Raw], None]) -> Raw:
+        apply(sock, self._options)
+        if self.tls is None:
+            return PlainRaw(sock, peer, self._options, finished)
+        stream = TlsStream()
+        await self._loop.connect_accepted_socket(
+            lambda: stream,
             sock,
             ssl=self.tls,
             ssl_handshake_timeout=self._options.handshake_timeout_s,

@@ -11,7 +11,7 @@ from chappe.engine._stack import Stack
 from chappe.errors import LinkError
 from chappe.links._socket import StreamSocket, feed
 from chappe.links.address import Address
-from chappe.links.link import LINGER_S, Link, OnLost, Raw
+from chappe.links.link import LINGER_S, Link, OnLost, Raw, reason_of
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 
@@ -37,7 +37,7 @@ class PlainRaw(Raw):
         try:
             data = await self._loop.sock_recv(self._sock, CHUNK)
         except OSError as error:
-            raise LinkError(f"{self.peer}: {error.strerror or error}") from error
+            raise LinkError(f"{self.peer}: {reason_of(error)}") from error
         self._buffer += data
         return bool(data)
 
@@ -48,7 +48,7 @@ class PlainRaw(Raw):
         try:
             self._send()
         except OSError as error:
-            raise LinkError(f"{self.peer}: {error.strerror or error}") from error
+            raise LinkError(f"{self.peer}: {reason_of(error)}") from error
 
     def _send(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -62,7 +62,7 @@ class PlainRaw(Raw):
             try:
                 await self._loop.sock_sendall(self._sock, data)
             except OSError as error:
-                raise LinkError(f"{self.peer}: {error.strerror or error}") from error
+                raise LinkError(f"{self.peer}: {reason_of(error)}") from error
 
     def close(self) -> None:
         if not self._over:

@@ -31,6 +31,8 @@ class TlsStream(asyncio.BufferedProtocol):
         self.owner: TlsRaw | TlsLink | None = None
         self.transport: asyncio.Transport | None = None
         self.writable = True
+        self.early = bytearray()  # came with the end of the TLS handshake, before there was an owner
+        self.lost: list[Exception | None] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -42,6 +44,8 @@ class TlsStream(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self.owner is not None:
             self.owner.arrived(nbytes)
+        else:
+            self.early += _arrival_view[:nbytes]
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -52,6 +56,7 @@ class TlsStream(asyncio.BufferedProtocol):
             self.owner.resumed()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(exc)
         if self.owner is not None:
             self.owner.over(exc)
 
@@ -73,6 +78,9 @@ class TlsRaw(Raw):
         self.certificate = secured.getpeercert() or None
         self.certificate_der = secured.getpeercert(binary_form=True)
         stream.owner = self
+        self._buffer += stream.early
+        if stream.lost:
+            self.over(stream.lost[0])
 
     def arrived(self, count: int) -> None:
         self._buffer += _arrival_view[:count]

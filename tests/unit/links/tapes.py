@@ -19,7 +19,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 source, include, out = sys.argv[1:4]
 sys.argv[1:] = ["-q", "build_ext", "--build-lib", out, "--build-temp", out + "/objects"]
-setup(name="tape", ext_modules=cythonize([Extension("tape", [source])], include_path=[include], build_dir=out, quiet=True))
+modules = cythonize([Extension("tape", [source])], include_path=[include], build_dir=out, quiet=True)
+setup(name="tape", ext_modules=modules)
 """
 
 

@@ -1,0 +1,333 @@
+"""Streams between two stacks over real TCP, Unix and TLS sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from chappe.errors import LinkError, ProtocolError, RefusedError, VersionError
+from chappe.links._socket import Flusher
+from chappe.links.address import Address, parse
+from chappe.links.handshake import accept_handshake, connect_handshake
+from chappe.links.stream import FlushTick, Link, LinkOptions, Listener, Raw, control_frame, dial, listen
+from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome, decode
+from chappe.wire.frames import PREAMBLE, Kind
+from tests.unit.links.tapes import Tape
+from tests.unit.links.wait import until
+
+HELLO = Hello(role="client", name="c", session=b"c" * 16, capabilities=CAPABILITIES)
+SCHEMES = ("tcp", "unix", "tls")
+
+
+def welcome(_: Hello) -> Welcome:
+    return Welcome(name="n", session=b"n" * 16, capabilities=CAPABILITIES)
+
+
+@dataclass
+class Place:
+    """A tape with its flush tick, and the links attached to it."""
+
+    tape: Any
+    tick: FlushTick = field(init=False)
+    links: list[Link] = field(default_factory=list)
+    lost: list[Exception | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tick = FlushTick(asyncio.get_running_loop(), Flusher(self.tape))
+
+    def attach(self, raw: Raw, port: int) -> Link:
+        link = raw.attach(self.tape, port, self.tick, self.lost.append)
+        self.links.append(link)
+        return link
+
+    def send(self, port: int, data: bytes) -> None:
+        self.tape.queue(port, data)
+        self.tick.soon()
+
+    def fed(self, port: int) -> bytes:
+        return bytes(self.tape.fed.get(port, b""))
+
+    async def close(self) -> None:
+        for link in self.links:
+            link.abort()
+            await link.wait_closed()
+
+
+@dataclass
+class Secrets:
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def secrets() -> Secrets:
+    authority = trustme.CA()
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(server)
+    client = ssl.create_default_context()
+    authority.issue_cert("meter-7.example.org").configure_cert(client)
+    authority.configure_trust(client)
+    return Secrets(server, client)
+
+
+@dataclass
+class World:
+    """A listener of one scheme, its place, and a way to connect."""
+
+    node: Place
+    client: Place
+    listener: Listener
+    tls: ssl.SSLContext | None
+    options: LinkOptions
+
+    async def dial(self) -> Raw:
+        return await dial(self.listener.address, tls=self.tls, options=self.options)
+
+    async def connect(self, port: int = 0) -> Link:
+        count = len(self.node.links)
+        raw = await self.dial()
+        await connect_handshake(raw, HELLO)
+        link = self.client.attach(raw, port)
+        await until(lambda: len(self.node.links) > count)
+        return link
+
+
+Open = Callable[..., Awaitable[World]]
+
+
+@pytest.fixture
+async def world(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Open]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def open_world(
+            scheme: str, *, options: LinkOptions | None = None, node: Any = None, client: Any = None
+        ) -> World:
+            address = parse(f"unix://{tmp_path}/s") if scheme == "unix" else Address(scheme, "127.0.0.1", 0)
+            place = Place(node or Tape(echo=True))
+
+            async def accepted(raw: Raw) -> None:
+                await accept_handshake(raw, welcome)
+                place.attach(raw, len(place.links))
+
+            tls = scheme == "tls"
+            options = options or LinkOptions()
+            listener = await listen(address, accepted, tls=secrets.server if tls else None, options=options)
+            made = World(place, Place(client or Tape()), listener, secrets.client if tls else None, options)
+            stack.push_async_callback(made.node.close)
+            stack.push_async_callback(made.client.close)
+            stack.push_async_callback(listener.close)
+            return made
+
+        yield open_world
+
+
+@pytest.mark.spec("NS-007", "NS-012")
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_bytes_go_there_and_back(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    wanted = bytes(range(256)) * 4096 * 4
+    for place in range(0, len(wanted), 300_000):
+        made.client.send(0, wanted[place : place + 300_000])
+    await until(lambda: len(made.client.fed(0)) == len(wanted))
+    assert made.client.fed(0) == wanted
+    counters = link.counters()
+    assert counters["bytes_out"] == counters["bytes_in"] == len(wanted)
+    assert made.client.lost == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_tiny_buffers_and_partial_writes_lose_nothing(world: Open, scheme: str) -> None:
+    tiny = LinkOptions(send_buffer=4096, receive_buffer=4096)
+    made = await world(scheme, options=tiny, node=Tape(echo=True, pieces=37), client=Tape(pieces=1013))
+    await made.connect()
+    wanted = b"".join(number.to_bytes(4, "big") for number in range(100_000))
+    made.client.send(0, wanted)
+    await until(lambda: len(made.client.fed(0)) == len(wanted), 30)
+    assert made.client.fed(0) == wanted
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_bytes_cut_anywhere_arrive_whole(world: Open, scheme: str) -> None:
+    made = await world(scheme, options=LinkOptions(budget=7))
+    raw = await made.dial()
+    whole = PREAMBLE + control_frame(HELLO) + b"after the hello"
+    for place in range(len(whole)):
+        raw.write(whole[place : place + 1])
+        if place % 5 == 0:
+            await asyncio.sleep(0)
+    await until(lambda: made.node.fed(0) == b"after the hello")
+    assert await raw.read_preamble() == PREAMBLE
+    kind, payload = await raw.read_frame(1000)
+    assert kind == Kind.CONTROL
+    assert isinstance(decode(payload), Welcome)
+    raw.abort()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_end_of_one_side_is_told_to_the_other_once(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    made.client.send(0, b"last words")
+    link.close()
+    await until(lambda: made.node.lost == [None])
+    assert made.node.fed(0) == b"last words"
+    assert made.client.lost == []  # whoever closes knows
+    assert not made.node.links[0].open
+    await link.wait_closed()
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "unix"])
+async def test_a_reset_is_told_as_an_error(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    node_link = made.node.links[0]
+    node_link.pause_reading()
+    made.client.send(0, b"x" * 1000)
+    await until(lambda: made.client.tape.pending(0) == 0)
+    node_link.abort()  # closing with unread bytes sends a reset
+    await until(lambda: len(made.client.lost) == 1)
+    assert isinstance(made.client.lost[0], ConnectionResetError)
+    assert not link.open
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_bad_bytes_are_answered_with_a_reason_and_touch_no_other_link(world: Open, scheme: str) -> None:
+    made = await world(scheme, node=Tape(echo=True, reject=0xFF))
+    bad, good = await made.connect(0), await made.connect(1)
+    made.client.send(0, b"fine\xff")
+    await until(lambda: len(made.node.lost) == 1 and len(made.client.lost) == 1)
+    assert isinstance(made.node.lost[0], ProtocolError)
+    refused = decode(made.client.fed(0)[4:])
+    assert isinstance(refused, Refused)
+    assert "0xff" in refused.reason
+    assert not bad.open
+    made.client.send(1, b"still here")
+    await until(lambda: made.client.fed(1) == b"still here")
+    assert good.open
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_close_writes_what_is_queued_and_then_the_reason(world: Open, scheme: str) -> None:
+    made = await world(scheme, node=Tape())
+    await made.connect()
+    made.node.tape.queue(0, b"q" * 400_000)
+    made.node.links[0].close(b"<reason>")
+    await until(lambda: len(made.client.lost) == 1)
+    assert made.client.fed(0) == b"q" * 400_000 + b"<reason>"
+    await made.node.links[0].wait_closed()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_reader_that_pauses_makes_the_other_side_keep_its_bytes(world: Open, scheme: str) -> None:
+    """Nothing but the bounded queue of the stack grows: neither the transport nor the link buffers."""
+    made = await world(scheme, node=Tape(), options=LinkOptions(send_buffer=65_536, receive_buffer=65_536))
+    link = await made.connect()
+    made.node.links[0].pause_reading()
+    made.client.send(0, b"p" * 8_000_000)
+    written = -1
+    while written != link.counters()["bytes_out"]:
+        written = link.counters()["bytes_out"]
+        await asyncio.sleep(0.05)
+    assert 0 < written < 1_500_000
+    assert made.client.tape.pending(0) == 8_000_000 - written
+    made.client.send(0, b"!")  # dirty again while full: must not disturb
+    await asyncio.sleep(0)
+    made.node.links[0].resume_reading()
+    await until(lambda: len(made.node.fed(0)) == 8_000_001)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_port_can_go_on_over_a_new_connection(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    first = await made.connect(0)
+    made.client.send(0, b"one")
+    await until(lambda: made.client.fed(0) == b"one")
+    made.node.links[0].close()
+    await until(lambda: made.client.lost == [None])
+    made.client.send(0, b"two")  # waits: nothing carries the port
+    await asyncio.sleep(0)
+    assert made.client.tape.pending(0) == 3
+    second = await made.connect(0)
+    first.abort()  # an old link does not take the port from the new one
+    await until(lambda: made.client.fed(0) == b"onetwo")
+    assert second.open
+
+
+@pytest.mark.spec("NS-012")
+async def test_tls_shows_the_verified_certificate_and_refuses_strangers(world: Open, secrets: Secrets) -> None:
+    made = await world("tls")
+    raw = await made.dial()
+    assert raw.certificate is not None
+    assert raw.certificate_der is not None
+    assert ("IP Address", "127.0.0.1") in raw.certificate["subjectAltName"]
+    raw.abort()
+    stranger = trustme.CA()
+    context = ssl.create_default_context()
+    stranger.configure_trust(context)
+    with pytest.raises(LinkError, match="CERTIFICATE_VERIFY_FAILED"):
+        await dial(made.listener.address, tls=context)
+    impostor = ssl.create_default_context()
+    impostor.check_hostname = False
+    impostor.verify_mode = ssl.CERT_NONE
+    stranger.issue_cert("meter-7.example.org").configure_cert(impostor)
+    with pytest.raises(LinkError):
+        await connect_handshake(await dial(made.listener.address, tls=impostor), HELLO)
+    await until(lambda: made.listener.tls_failures >= 2)
+    assert made.node.links == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_another_major_version_is_refused_and_both_are_named(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    raw = await made.dial()
+    raw.write(b"CHAPPE\x02\x00")
+    assert await raw.read_preamble() == PREAMBLE
+    _, payload = await raw.read_frame(1000)
+    refused = decode(payload)
+    assert isinstance(refused, Refused)
+    assert refused.code == "version"
+    assert "2.0" in refused.reason
+    assert "1.1" in refused.reason
+    assert await raw.read_some() == b""
+    raw.close()
+
+
+async def test_a_node_of_another_major_version_is_named_by_the_connector() -> None:
+    async def future_node(raw: Raw) -> None:
+        raw.write(b"CHAPPE\x03\x01")
+        await raw.read_preamble()
+        raw.close()
+
+    listener = await listen(parse("tcp://127.0.0.1:0"), future_node)
+    raw = await dial(listener.address)
+    with pytest.raises(VersionError, match=r"127\.0\.0\.1.*3\.1.*1\.1"):
+        await connect_handshake(raw, HELLO)
+    await listener.close()
+
+
+async def test_the_reason_of_a_refusal_reaches_the_one_who_connects() -> None:
+    async def full_node(raw: Raw) -> None:
+        await accept_handshake(raw, lambda _: Refused(reason="the limit is 0 connections", code="limit"))
+
+    listener = await listen(parse("tcp://127.0.0.1:0"), full_node)
+    with pytest.raises(RefusedError, match="the limit is 0 connections"):
+        await connect_handshake(await dial(listener.address), HELLO)
+    await listener.close()
+
+
+async def test_nobody_there_is_an_error_with_the_address(tmp_path: Path) -> None:
+    with pytest.raises(LinkError, match=r"tcp://127\.0\.0\.1:1: Connection refused"):
+        await dial(parse("tcp://127.0.0.1:1"))
+    with pytest.raises(LinkError, match="No such file"):
+        await dial(parse(f"unix://{tmp_path}/none"))
