@@ -21,11 +21,18 @@ cdef struct Entry:
     uint32_t vector             # interned mode vector; 0 = no path and no flooding in any slot
     uint32_t paths              # first of a list in order of ports
     uint32_t window             # 0 = copies cannot arrive on several ways
-    uint32_t last
+    uint32_t last_size          # bytes of the newest record; 0 = none, and always 0 away from the edge
 
-cdef struct Page:
+cdef struct EdgeEntry:          # one cache line: deciding and keeping the record touch no other memory of the variable
+    Entry entry
+    unsigned char head[24]      # the newest record without its option blocks
+    unsigned char* options
+    uint32_t room               # bytes at options
+    uint32_t spare
+
+cdef struct Page:               # a cache line, then PAGE entries of the table's stride
     uint32_t used
-    Entry entries[PAGE]
+    uint32_t spare[15]
 
 cdef struct Path:
     uint32_t next
@@ -51,12 +58,6 @@ cdef struct Window:
     uint32_t next
     int64_t stamps[WINDOW]
 
-cdef struct Last:
-    unsigned char* options
-    uint32_t size               # of the whole record; 0 = nothing yet
-    uint32_t room               # bytes at options
-    unsigned char head[24]
-
 cdef class EntryTable:
     cdef public int slot
     cdef public unsigned long long allocations
@@ -64,7 +65,8 @@ cdef class EntryTable:
     cdef Meter meter
     cdef ForwardingSets forwarding
     cdef Interner vectors, rates, inputs, terms
-    cdef Pool paths, windows, lasts
+    cdef Pool paths, windows
+    cdef size_t stride          # of entries: Entry or EdgeEntry
     cdef Page*** leaves
     cdef uint32_t n_entries
     cdef Want* wants
@@ -88,16 +90,22 @@ cdef class EntryTable:
     cdef int _renew_window(self, Entry* entry) except -1
 
 
+cdef inline Entry* entry_at(EntryTable table, Page* page, uint32_t variable) noexcept:
+    return <Entry*> (<char*> page + sizeof(Page) + (variable & (PAGE - 1)) * table.stride)
+
+
 cdef inline Entry* find_entry(EntryTable table, uint32_t variable) noexcept:
     """The entry of a variable, NULL if it has none."""
     cdef Page** directory = table.leaves[variable >> 22]
     cdef Page* page
+    cdef Entry* entry
     if directory == NULL:
         return NULL
     page = directory[(variable >> 10) & (DIRECTORY - 1)]
-    if page == NULL or page.entries[variable & (PAGE - 1)].rate == 0:
+    if page == NULL:
         return NULL
-    return &page.entries[variable & (PAGE - 1)]
+    entry = entry_at(table, page, variable)
+    return entry if entry.rate else NULL
 
 
 cdef inline Rate* rate_of(EntryTable table, Entry* entry) noexcept:

@@ -1,7 +1,8 @@
 """Entries of the status table and everything they refer to by small indices.
 
 A variable id is looked up directly: ten bits choose the leaf, twelve the page, ten the entry; an entry of 24 bytes
-refers to its rate, its inputs and its mode vector, all interned, so that a million entries cost what is different.
+refers to its rate, its inputs and its mode vector, all interned, so that a million entries cost what is different. At
+the edge an entry is a cache line of 64 bytes with the newest record in it.
 """
 
 cimport cython
@@ -11,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from chappe.engine._intervals cimport class_of, periods_of, stamp_of
 from chappe.engine._sets cimport ForwardingSets, Rate, Want
-from chappe.engine._store cimport Interner, Pool, give, pool_at, resize, take
+from chappe.engine._store cimport Interner, Pool, give, pool_at, resize, take, take_lines
 
 cdef enum:
     TERMS_HEAD = 24             # bytes of Terms before its intervals
@@ -25,6 +26,7 @@ cdef class EntryTable:
         if layout not in ("close", "sparse"):
             raise ValueError(f"table layout {layout!r} is not known; use 'close' or 'sparse'")
         self.edge = edge
+        self.stride = sizeof(EdgeEntry) if edge else sizeof(Entry)
         self.meter.calls = &self.allocations
         self.temporary_old = self.temporary_new = -1
         self.leaves = <Page***> take(&self.meter, LEAVES * sizeof(Page**))
@@ -39,23 +41,18 @@ cdef class EntryTable:
         self.vectors.meter = self.rates.meter = self.inputs.meter = self.terms.meter = &self.meter
         self.paths = Pool()
         self.windows = Pool()
-        self.lasts = Pool()
-        self.paths.meter = self.windows.meter = self.lasts.meter = &self.meter
+        self.paths.meter = self.windows.meter = &self.meter
         self.paths.item_size, self.paths.shift = sizeof(Path), 8
         self.windows.item_size, self.windows.shift = sizeof(Window), 4
-        self.lasts.item_size, self.lasts.shift = sizeof(Last), 8
 
     def __dealloc__(self):
         cdef int leaf, number
         cdef int64_t variable
-        cdef Entry* entry
         if self.leaves != NULL:
-            if self.edge and self.lasts is not None:
+            if self.edge:
                 variable = self.next_used(0)
                 while variable >= 0:
-                    entry = find_entry(self, <uint32_t> variable)
-                    if entry.last:
-                        free((<Last*> pool_at(self.lasts, entry.last)).options)
+                    free((<EdgeEntry*> find_entry(self, <uint32_t> variable)).options)
                     variable = self.next_used(variable + 1)
             for leaf in range(LEAVES):
                 if self.leaves[leaf] != NULL:
@@ -75,18 +72,17 @@ cdef class EntryTable:
                 raise MemoryError("no memory for the status table")
         page = &directory[0][(variable >> 10) & (DIRECTORY - 1)]
         if page[0] == NULL:
-            page[0] = <Page*> take(&self.meter, sizeof(Page))
+            page[0] = <Page*> take_lines(&self.meter, sizeof(Page) + PAGE * self.stride)
             if page[0] == NULL:
                 raise MemoryError("no memory for the status table")
         page[0].used += 1
         self.n_entries += 1
-        return &page[0].entries[variable & (PAGE - 1)]
+        return entry_at(self, page[0], variable)
 
     cdef void drop(self, uint32_t variable) noexcept:
         """Forget a variable and give back all it referred to."""
         cdef Entry* entry = find_entry(self, variable)
         cdef Page** page = &self.leaves[variable >> 22][(variable >> 10) & (DIRECTORY - 1)]
-        cdef Last* last
         self.remove_paths(entry, -1, -1)
         self._release_vector(entry.vector)
         if self.rates.release(entry.rate):
@@ -95,15 +91,13 @@ cdef class EntryTable:
             self.inputs.discard(entry.inputs ^ MANY)
         if entry.window:
             self.windows.remove(entry.window)
-        if entry.last:
-            last = <Last*> pool_at(self.lasts, entry.last)
-            give(&self.meter, last.options, last.room)
-            self.lasts.remove(entry.last)
-        memset(entry, 0, sizeof(Entry))
+        if self.edge:
+            give(&self.meter, (<EdgeEntry*> entry).options, (<EdgeEntry*> entry).room)
+        memset(entry, 0, self.stride)
         self.n_entries -= 1
         page[0].used -= 1
         if page[0].used == 0:
-            give(&self.meter, page[0], sizeof(Page))
+            give(&self.meter, page[0], sizeof(Page) + PAGE * self.stride)
             page[0] = NULL
 
     cdef int64_t next_used(self, int64_t start) noexcept:
@@ -120,7 +114,7 @@ cdef class EntryTable:
             if page == NULL:
                 variable = ((variable >> 10) + 1) << 10
                 continue
-            if page.entries[variable & (PAGE - 1)].rate:
+            if entry_at(self, page, <uint32_t> variable).rate:
                 return variable
             variable += 1
         return -1
@@ -133,8 +127,6 @@ cdef class EntryTable:
         entry.rate = self.rates.intern(&rate, sizeof(Rate))
         if old and self.rates.release(old):
             self.rates.discard(old)
-        if self.edge and entry.last == 0:
-            entry.last = self.lasts.add()
         return 0
 
     cdef list inputs_of(self, Entry* entry):
@@ -253,11 +245,11 @@ cdef class EntryTable:
         return self._renew_window(entry)
 
     cdef void keep(self, Entry* entry, const unsigned char* record, Py_ssize_t size) noexcept:
-        """Remember the record if it is the newest of its variable."""
-        cdef Last* last = <Last*> pool_at(self.lasts, entry.last)
+        """Remember the record if it is the newest of its variable; only in a table at the edge."""
+        cdef EdgeEntry* last = <EdgeEntry*> entry
         cdef uint32_t extra = size - 24
         cdef void* moved
-        if last.size and stamp_of(record) < stamp_of(last.head):
+        if entry.last_size and stamp_of(record) < stamp_of(last.head):
             return
         if extra > last.room:
             moved = resize(&self.meter, last.options, last.room, extra)
@@ -268,7 +260,7 @@ cdef class EntryTable:
         memcpy(last.head, record, 24)
         if extra:
             memcpy(last.options, record + 24, extra)
-        last.size = size
+        entry.last_size = size
 
     cdef uint32_t _set_of(self, Entry* entry, int mode, int also) except? 0:
         """The forwarding set of the paths valid in both modes, with the terms of the first."""

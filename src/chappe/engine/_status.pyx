@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 from math import gcd
 
 from chappe.engine._entries cimport (
-    MANY, MAX_PORT, MODES, SLOTS, WINDOW, Entry, EntryTable, Last, Path, Terms, Vector, Window, find_entry, interval_of,
-    rate_of, terms_of, vector_of,
+    MANY, MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
+    interval_of, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of
 from chappe.engine._sets cimport Form, Rate
@@ -340,15 +340,12 @@ cdef class StatusTable(EntryTable):
     def last(self, variable):
         """The newest record accepted of a variable, or None."""
         cdef Entry* entry = find_entry(self, variable)
-        cdef Last* kept
-        if entry == NULL or entry.last == 0:
+        cdef EdgeEntry* kept = <EdgeEntry*> entry
+        if entry == NULL or entry.last_size == 0:
             return None
-        kept = <Last*> pool_at(self.lasts, entry.last)
-        if kept.size == 0:
-            return None
-        if kept.size == 24:
+        if entry.last_size == 24:
             return kept.head[:24]
-        return kept.head[:24] + kept.options[:kept.size - 24]
+        return kept.head[:24] + kept.options[:entry.last_size - 24]
 
     def entries(self):
         """How many variables are in the table."""

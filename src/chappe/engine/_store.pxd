@@ -7,6 +7,7 @@ cdef struct Meter:
     size_t bytes
 
 cdef void* take(Meter* meter, size_t size) noexcept
+cdef void* take_lines(Meter* meter, size_t size) noexcept
 cdef void* resize(Meter* meter, void* block, size_t old, size_t new) noexcept
 cdef void give(Meter* meter, void* block, size_t size) noexcept
 
