@@ -16,7 +16,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 from chappe.errors import ConfigError, RefusedError
 from chappe.security import Authority, client_context, identity_of, server_context
 from chappe.security.authority import load_certificate, load_list
-from chappe.security.certificates import hosts_of
+from chappe.security.certificates import authority_certificate, hosts_of, leaf_certificate, new_key
 from tests.unit.security.conftest import Connect, Mesh, now
 
 
@@ -164,3 +164,32 @@ def test_a_certificate_that_is_not_of_this_project_is_refused(mesh: Mesh) -> Non
         identity_of(mesh.authority.certificate)
     with pytest.raises(RefusedError, match="cannot be read"):
         identity_of(b"junk")
+
+
+@pytest.mark.parametrize(
+    ("uris", "why"),
+    [
+        (["chappe:admin:west"], "and has 2 of them"),
+        (["chappe:node:west"], "and has 2 of them"),
+        (["https://example.org/"], None),
+    ],
+)
+def test_a_certificate_with_two_identities_has_none(uris: list[str], why: str | None) -> None:
+    key = new_key()
+    authority = authority_certificate(key, "x", now(), 10)
+    hosts = [x509.UniformResourceIdentifier(uri) for uri in uris]
+    certificate = leaf_certificate(
+        authority,
+        key,
+        key.public_key(),
+        name="west",
+        role="node",
+        hosts=hosts,
+        now=now(),
+        until=now() + timedelta(days=1),
+    )
+    if why is None:
+        assert identity_of(certificate).name == "west"
+    else:
+        with pytest.raises(RefusedError, match=why):
+            identity_of(certificate)

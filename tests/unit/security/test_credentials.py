@@ -186,6 +186,8 @@ def test_tokens_are_refused_where_none_are_taken(mesh: Mesh, with_tokens: tuple[
     [
         ("node", "east", None, "expected node 'east', and no certificate came"),
         ("node", "east", ("pmu-1", "client"), "the certificate is for client 'pmu-1'"),
+        ("node", "east", ("east", "client"), "expected node 'east', and the certificate is for client 'east'"),
+        ("node", "east", ("east", "admin"), "expected node 'east', and the certificate is for admin 'east'"),
         ("node", "east", ("north", "node"), "the certificate is for node 'north'"),
         ("client", "east", ("east", "node"), "a client needs its own"),
         ("king", "east", ("east", "node"), "unknown role 'king'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,9 @@ def test_datagram_keys_are_removed() -> None:
     assert len(key) == 16
     assert key != datagram_key()
     text = written("opened", answer=DatagramOpened(id=1, port=2, link=3, key=key), key=key, link_key=key)
-    assert repr(key)[2:-1] not in text
-    assert '"port": 2' in text
+    told = json.loads(text)
+    assert told["answer"] == {"id": 1, "port": 2, "link": 3, "key": "[removed]"}
+    assert (told["key"], told["link_key"]) == ("[removed]", "[removed]")
 
 
 def test_exceptions_are_searched_too(token: str) -> None:
@@ -112,9 +114,7 @@ def test_what_is_no_secret_stays() -> None:
     assert redact(None, "info", dict(event)) == event
 
 
-@pytest.mark.parametrize(
-    "text", ["eyJ" * 20_000, "a-" * 30_000, "token" + " " * 60_000, "-----BEGIN X-----" * 4_000]
-)
+@pytest.mark.parametrize("text", ["eyJ" * 20_000, "a-" * 30_000, "token" + " " * 60_000, "-----BEGIN X-----" * 4_000])
 def test_hostile_texts_take_linear_time(text: str) -> None:
     start = time.process_time()
     redacted(text)
