@@ -1,6 +1,6 @@
 """Chappe: status and events across a wide area, with the quality each subscriber asked for.
 
-    async with chappe.connect("tcp://127.0.0.1:4150") as client:
+    async with chappe.connect("tcp://127.0.0.1:7400") as client:
         client.publish("plant/alarm", b"valve 7")
 
 Names are loaded when they are first used: importing the package alone loads no compiled module.

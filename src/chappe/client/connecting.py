@@ -96,7 +96,7 @@ def _urls(url: str | Sequence[str] | None) -> list[str]:
     if url is None:
         found = os.environ.get(ENVIRONMENT)
         if not found:
-            raise ConfigError(f"no address: give one, like tcp://127.0.0.1:4150, or set {ENVIRONMENT}")
+            raise ConfigError(f"no address: give one, like tcp://127.0.0.1:7400, or set {ENVIRONMENT}")
         return found.split(",")
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
