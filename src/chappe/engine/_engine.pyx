@@ -769,6 +769,8 @@ cdef class Engine(Ports):
         if self.put_frame(port, p, priority, data, <uint32_t> len(frame), True) < 0:
             p.counters[DROP_QUEUE_FULL] += 1
             return False
+        if data[0] == PARCEL:
+            p.queues[priority].keep = p.queues[priority].enqueued
         p.counters[CONTROL_OUT] += 1
         return True
 

@@ -226,6 +226,7 @@ cdef class Ports(Stack):
                 else:
                     self._drop_event(port, p, DROP_QUEUE_FULL, run + position)
                 position += length
+        p.queues[cls].keep = p.queues[cls].enqueued
         self.mark_dirty(port, p)
 
     cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
@@ -388,7 +389,7 @@ cdef class Ports(Stack):
         if p.retain:
             for cls in range(4):
                 queue = &p.queues[cls]
-                if queue.probe_token == 0 and queue.enqueued > queue.released:
+                if queue.probe_token == 0 and queue.keep > queue.released:
                     self.tokens_made += 1
                     queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
                     put_header(frame, PROBE, 16)
@@ -523,7 +524,7 @@ cdef class Ports(Stack):
         cdef Queue* queue = &p.queues[(token >> 61) & 3]
         if queue.probe_token == token and token:
             queue.probe_token = 0
-            queue_release(&self.pool, queue, queue.probe_position)
+            queue_release(&self.pool, queue, queue.sent if queue.keep <= queue.probe_position else queue.probe_position)
 
     cdef int rebuild(self, int port, Port* p) except -1:
         """Queues for a new connection: definitions, then retained events, then what was never written."""
@@ -567,6 +568,7 @@ cdef class Ports(Stack):
                             if kind == EVENT:
                                 frame[8] |= 0x20
                         queue_put(&self.pool, &p.queues[cls], frame, length)
+                        p.queues[cls].keep = p.queues[cls].enqueued
                     elif kind == STATUS and position + length > old.sent:
                         queue_put(&self.pool, &p.queues[cls], frame, length)
                 segment = segment.next

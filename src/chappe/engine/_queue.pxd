@@ -30,6 +30,7 @@ cdef struct Queue:
     uint64_t enqueued          # positions: bytes ever appended,
     uint64_t sent              # written out,
     uint64_t released          # and given back
+    uint64_t keep              # retain: end of the last frame that must be confirmed
     uint64_t probe_position    # retain: ECHO of probe_token releases everything below this position
     uint64_t probe_token
     uint64_t plan_end          # position up to which the last gather listed bytes
@@ -53,7 +54,6 @@ cdef void queue_advance(Pool* pool, Queue* queue, uint64_t count, bint retain) n
 cdef void queue_release(Pool* pool, Queue* queue, uint64_t position) noexcept nogil
 cdef Segment* queue_front(Queue* queue) noexcept nogil
 cdef void queue_clear(Pool* pool, Queue* queue) noexcept nogil
-cdef void queue_rewind(Queue* queue) noexcept nogil
 cdef void pool_clear(Pool* pool) noexcept nogil
 
 cdef int count_add(CountTable* table, uint64_t key, uint64_t amount) noexcept nogil

@@ -162,7 +162,7 @@ cdef void queue_release(Pool* pool, Queue* queue, uint64_t position) noexcept no
 
 
 cdef void queue_advance(Pool* pool, Queue* queue, uint64_t count, bint retain) noexcept nogil:
-    """`count` bytes were written; without `retain` they are given back at once."""
+    """`count` bytes were written; they are given back at once unless `retain` and something waits to be confirmed."""
     cdef uint32_t left
     queue.sent += count
     while count > 0 and queue.cursor != NULL:
@@ -177,7 +177,7 @@ cdef void queue_advance(Pool* pool, Queue* queue, uint64_t count, bint retain) n
                 break
             queue.cursor = queue.cursor.next
             queue.offset = 0
-    if not retain:
+    if not retain or queue.keep <= queue.released:
         queue_release(pool, queue, queue.sent)
 
 
@@ -199,16 +199,6 @@ cdef void queue_clear(Pool* pool, Queue* queue) noexcept nogil:
         _give(pool, segment)
         segment = following
     memset(queue, 0, sizeof(Queue))
-
-
-cdef void queue_rewind(Queue* queue) noexcept nogil:
-    """Write everything kept once more."""
-    queue.cursor = queue.head
-    queue.offset = 0
-    queue.sent = queue.head.start if queue.head != NULL else queue.enqueued
-    queue.plan_end = queue.sent
-    if queue.released > queue.sent:
-        queue.released = queue.sent
 
 
 cdef inline uint32_t _place(uint64_t key, uint32_t mask) noexcept nogil:
