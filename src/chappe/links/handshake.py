@@ -230,8 +230,11 @@ async def _drive(raw: Raw, machine: Connector | Acceptor, timeout_s: float) -> A
         except TimeoutError:
             _carry_out(raw, machine.expired(timeout_s))
             raise TimeoutExpired(f"{raw.peer}: the handshake took longer than {timeout_s:g} s") from None
-    except BaseException:
+    except Exception:
         raw.close()
+        raise
+    except BaseException:
+        raw.abort()
         raise
     raw.unread(agreed.rest)
     return agreed

@@ -24,7 +24,8 @@ LINGER_S = 1.0  # how long it tries
 
 def reason_of(error: OSError) -> str:
     """The system's words for an error number; asyncio puts its own in their place."""
-    return os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)  # type: ignore[operator]
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else str(error)
 
 
 def control_frame(message: Message) -> bytes:

@@ -43,15 +43,19 @@ async def listen(
         remedy = "needs certificates (an ssl.SSLContext)" if tls is None else "takes no TLS context; use tls://"
         raise ConfigError(f"{address} {remedy}")
     try:
-        sock = _listen_unix(address) if address.scheme == "unix" else await _listen_tcp(address)
+        sock = _bind_unix(address) if address.scheme == "unix" else await _bind_tcp(address)
+        try:
+            apply(sock, options)
+            sock.listen(options.backlog)
+            return Listener(sock, address, accepted, tls, options)
+        except BaseException:
+            sock.close()
+            raise
     except OSError as error:
         raise LinkError(f"can not listen on {address}: {reason_of(error)}") from error
-    apply(sock, options)
-    sock.listen(options.backlog)
-    return Listener(sock, address, accepted, tls, options)
 
 
-async def _listen_tcp(address: Address) -> socket.socket:
+async def _bind_tcp(address: Address) -> socket.socket:
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -66,7 +70,7 @@ async def _listen_tcp(address: Address) -> socket.socket:
     return sock
 
 
-def _listen_unix(address: Address) -> socket.socket:
+def _bind_unix(address: Address) -> socket.socket:
     if _alive(address.path):
         raise LinkError(f"can not listen on {address}: another process listens there")
     with contextlib.suppress(FileNotFoundError):
