@@ -17,9 +17,10 @@ PATTERNS = st.builds(
     lambda levels, rest: "/".join(levels + rest),
     st.lists(st.one_of(LEVELS, st.just("+")), min_size=1, max_size=3),
     st.sampled_from([[], ["#"]]),
-) | st.just("#")
+) | st.sampled_from(["#", "a/#", "a/+", "+/b", "a/b"])  # the last ones all cover a/b: overlaps must be common
 TYPED = st.tuples(st.integers(-2, 2).map(str), st.sampled_from("il"))
-ANY_PATTERN = st.tuples(PATTERNS, st.just("s")) | TYPED
+STRINGS = st.tuples(PATTERNS, st.just("s"))
+ANY_PATTERN = STRINGS | STRINGS | TYPED
 ANY_TOPIC = st.tuples(TOPICS, st.just("s")) | TYPED
 PORTS = st.sampled_from([0, 1, 2**32 - 1])
 GROUPS = st.sampled_from(["", "", "g", "h"])
@@ -78,6 +79,7 @@ class TopicTableMachine(RuleBasedStateMachine):
         self.numbers: dict[Key, int] = {}
         self.holds: dict[int, int] = {}
         self.quarantined: set[int] = set()
+        self.number(("a/b", "s"), True)
 
     @rule(port=PORTS, pattern=ANY_PATTERN, group=GROUPS, back=st.booleans())
     def subscribe(self, port: int, pattern: Key, group: str, back: bool) -> None:
