@@ -31,6 +31,10 @@ class DeniedError(RefusedError):
     """An access rule is missing: names the action, the address and the rule that would allow it."""
 
 
+class UnknownError(RefusedError):
+    """The node does not know the variable or subscription that was named."""
+
+
 class LinkError(ChappeError):
     """A connection could not be made or was lost."""
 

@@ -1,17 +1,11 @@
 """The protocol of a client, without a socket: frames in, messages out; calls in, frames out."""
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 
-from chappe.client._inbox cimport IssuerEntry, TopicEntry
+from chappe.client._directory cimport Directory
 from chappe.client._outbox cimport Outbox
-from chappe.client._status cimport WatchTable
+from chappe.client._watches cimport WatchTable
 from chappe.engine._stack cimport Stack
-
-cdef class Slot:
-    cdef TopicEntry entry
-    cdef list subscriptions
-    cdef Py_ssize_t generation
-    cdef Py_ssize_t turn
 
 cdef class ClientCore(Stack):
     cdef readonly Outbox outbox
@@ -29,16 +23,9 @@ cdef class ClientCore(Stack):
     cdef Py_ssize_t rest_size
     cdef Py_ssize_t rest_room
     cdef Py_ssize_t max_frame
-    cdef list slots
-    cdef list issuers
     cdef int64_t lost_status
     cdef int64_t lost_events
-    # subscriptions
-    cdef dict exact                  # (kind, text, group) -> [Subscription]
-    cdef list wild
-    cdef Py_ssize_t generation
-    cdef dict issuer_entries         # (session, epoch) -> IssuerEntry, over reconnections
-    cdef IssuerEntry nobody
+    cdef Directory directory
     cdef list touched
     cdef list pushes
     cdef bint progress
@@ -60,8 +47,5 @@ cdef class ClientCore(Stack):
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int event(self, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1
-    cdef int define_topic(self, bytes payload) except -1
-    cdef int define_issuer(self, bytes payload) except -1
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
-    cdef int match(self, Slot slot) except -1
     cdef int finish(self) except -1

@@ -8,18 +8,19 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from chappe.client._inbox cimport Subscription, Window
+from chappe.client._directory cimport Directory, Slot
+from chappe.client._inbox cimport IssuerEntry, Subscription
 from chappe.client._outbox cimport get32, get64
 from chappe.client._status cimport StatusEvent, StatusStream, Watch
 from chappe.engine._stack cimport iovec
 
-from chappe.client.topics import is_wildcard, matches, topic_name
+from chappe.client.topics import topic_name
 from chappe.errors import ProtocolError
-from chappe.wire.events import Event, Issuer, Topic
+from chappe.wire.events import Event
 
 cdef enum:
     STATUS = 0x01
@@ -34,12 +35,6 @@ cdef enum:
     CREDIT = 0x25
     EXT = 0x08
     RESENT = 0x20
-    MAX_TOPIC_NUMBER = 1 << 24
-    MAX_ISSUERS = 65536
-
-
-cdef class Slot:
-    """A topic number of the node, with the subscriptions that its topic matches."""
 
 
 cdef class ClientCore(Stack):
@@ -52,13 +47,7 @@ cdef class ClientCore(Stack):
         self.watches = WatchTable()
         self.live_clock = True
         self.max_frame = max_frame
-        self.slots = []
-        self.issuers = []
-        self.exact = {}
-        self.wild = []
-        self.generation = 1
-        self.issuer_entries = {}
-        self.nobody = IssuerEntry(b"", 0)
+        self.directory = Directory()
         self.touched = []
         self.pushes = []
 
@@ -70,8 +59,7 @@ cdef class ClientCore(Stack):
     def connected(self, *, max_payload=1 << 20, max_topics=65536, credit=0):
         """The handshake of a new connection is over: definitions and events that are kept go out (again)."""
         self.close()
-        self.slots = []
-        self.issuers = []
+        self.directory.forget_numbers()
         self.outbox.connected(max_payload, max_topics, credit)
         self.mark()
 
@@ -179,38 +167,11 @@ cdef class ClientCore(Stack):
 
     def add_subscription(self, Subscription subscription not None):
         """Deliver what matches to this queue from now on."""
-        if subscription.kind == "s" and is_wildcard(subscription.pattern):
-            self.wild.append(subscription)
-        else:
-            key = subscription.kind, subscription.pattern, subscription.group
-            self.exact.setdefault(key, []).append(subscription)
-        self.generation += 1
+        self.directory.add(subscription)
 
     def remove_subscription(self, Subscription subscription not None):
         """Deliver nothing more to this queue; True if no other one here has the same pattern and group."""
-        key = subscription.kind, subscription.pattern, subscription.group
-        self.generation += 1
-        if subscription in self.wild:
-            self.wild.remove(subscription)
-            return not any([(s.kind, s.pattern, s.group) == key for s in self.wild])
-        if subscription in self.exact.get(key, ()):
-            self.exact[key].remove(subscription)
-            if self.exact[key]:
-                return False
-            del self.exact[key]
-        return True
-
-    cdef int match(self, Slot slot) except -1:
-        cdef TopicEntry entry = slot.entry
-        cdef list found = list(self.exact.get((entry.kind, entry.text, entry.group), ()))
-        cdef Subscription subscription
-        if entry.kind == "s":
-            for subscription in self.wild:
-                if subscription.group == entry.group and matches(subscription.pattern, entry.text):
-                    found.append(subscription)
-        slot.subscriptions = found
-        slot.generation = self.generation
-        return 0
+        return self.directory.remove(subscription)
 
     # --- bytes in
 
@@ -298,7 +259,6 @@ cdef class ClientCore(Stack):
         cdef Py_ssize_t extension = 0, start = 12
         cdef Slot slot
         cdef IssuerEntry issuer
-        cdef Window window
         cdef Subscription subscription
         if size < 12:
             raise ProtocolError(f"an EVENT has at least 12 bytes, this one {size}")
@@ -311,26 +271,14 @@ cdef class ClientCore(Stack):
             start = 14
             if 14 + extension > size:
                 raise ProtocolError("the extension of an EVENT reaches past its end")
-        if number >= <uint32_t> len(self.slots) or self.slots[number] is None:
-            raise ProtocolError(f"an EVENT names topic number {number}, which was not defined")
-        slot = <Slot> self.slots[number]
-        issuer = self.nobody
-        if issuer_number < <uint32_t> len(self.issuers) and self.issuers[issuer_number] is not None:
-            issuer = <IssuerEntry> self.issuers[issuer_number]
-            if not slot.entry.group:
-                if issuer.window.seen(sequence, flags & RESENT):
-                    self.repeats += 1
-                    return 0
-            else:
-                window = issuer.groups.get(slot.entry.group)
-                if window is None:
-                    window = issuer.groups[slot.entry.group] = Window()
-                if window.seen(sequence, flags & RESENT) and flags & RESENT:
-                    self.repeats += 1
-                    return 0
+        slot = self.directory.slot(number)
+        issuer = self.directory.issuer(issuer_number)
+        if issuer.repeated(slot.entry.group, sequence, flags & RESENT):
+            self.repeats += 1
+            return 0
         self.in_events += 1
-        if slot.generation != self.generation:
-            self.match(slot)
+        if slot.generation != self.directory.generation:
+            self.directory.match(slot)
         if not slot.subscriptions:
             self.unwanted += 1
             return 0
@@ -385,9 +333,9 @@ cdef class ClientCore(Stack):
             if self.on_control is not None:
                 self.on_control(content)
         elif kind == TOPIC:
-            self.define_topic(content)
+            self.directory.define_topic(content)
         elif kind == ISSUER:
-            self.define_issuer(content)
+            self.directory.define_issuer(content)
         elif kind == PROBE:
             self.outbox.control_frame(ECHO, payload, size)
             self.mark()
@@ -410,30 +358,6 @@ cdef class ClientCore(Stack):
             self.outbox.has_credit = True
             self.outbox.credit = get64(payload)
             self.mark()
-        return 0
-
-    cdef int define_topic(self, bytes payload) except -1:
-        cdef Slot slot = Slot.__new__(Slot)
-        definition = Topic.decode(payload)
-        if definition.number >= MAX_TOPIC_NUMBER:
-            raise ProtocolError(f"topic number {definition.number} is above {MAX_TOPIC_NUMBER - 1}")
-        slot.entry = TopicEntry(definition.topic)
-        while len(self.slots) <= definition.number:
-            self.slots.append(None)
-        self.slots[definition.number] = slot
-        return 0
-
-    cdef int define_issuer(self, bytes payload) except -1:
-        definition = Issuer.decode(payload)
-        key = definition.session, definition.epoch
-        entry = self.issuer_entries.get(key)
-        if entry is None:
-            if len(self.issuer_entries) >= MAX_ISSUERS:
-                del self.issuer_entries[next(iter(self.issuer_entries))]
-            entry = self.issuer_entries[key] = IssuerEntry(definition.session, definition.epoch)
-        while len(self.issuers) <= definition.number:
-            self.issuers.append(None)
-        self.issuers[definition.number] = entry
         return 0
 
     cdef int finish(self) except -1:

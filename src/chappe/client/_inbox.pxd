@@ -27,6 +27,7 @@ cdef class IssuerEntry:
     cdef dict groups                 # group -> Window
     cdef Py_ssize_t mark
     cdef int index
+    cdef bint repeated(self, str group, uint32_t sequence, bint resent) except -1
 
 cdef struct Record:
     PyObject* topic

@@ -34,10 +34,6 @@ cdef class TopicEntry:
         self.group = name.group
         self.text = str(name.name)
 
-    @property
-    def pattern(self):
-        return self.text
-
 
 cdef class Window:
     """Which of the last 4,096 sequence numbers of an issuer have come."""
@@ -78,6 +74,18 @@ cdef class IssuerEntry:
         self.epoch = epoch
         self.window = Window()
         self.groups = {}
+
+    cdef bint repeated(self, str group, uint32_t sequence, bint resent) except -1:
+        """True if this event has come before. A group may rightly get two copies, for two patterns, unless one is a repeat."""
+        cdef Window window
+        if not self.session:
+            return False
+        if not group:
+            return self.window.seen(sequence, resent)
+        window = self.groups.get(group)
+        if window is None:
+            window = self.groups[group] = Window()
+        return window.seen(sequence, resent) and resent
 
 
 @cython.freelist(1024)

@@ -72,11 +72,3 @@ cdef class Watch:
     cdef Watch sibling                # the next watch of the same variable
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1
     cdef object value_of(self, uint64_t bits, bytes options)
-
-cdef class WatchTable:
-    cdef PyObject** watches
-    cdef uint32_t* keys
-    cdef Py_ssize_t room
-    cdef dict by_id
-    cdef PyObject* find(self, uint32_t key) noexcept
-    cdef int rebuild(self) except -1

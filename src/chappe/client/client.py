@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -15,11 +15,11 @@ from chappe.client._core import ClientCore
 from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
-from chappe.client.intervals import interval_ns, rational_rate
 from chappe.client.replies import Replies
 from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
 from chappe.client.topics import Topic
+from chappe.client.values import Values
 from chappe.errors import ChappeError, LinkError, TimeoutExpired
 from chappe.wire import control
 
@@ -27,7 +27,6 @@ log = structlog.get_logger("chappe.client")
 CAPABILITIES = ("credit", "loss")
 CLOSE_FLUSH_S = 5.0
 Queue = Subscription | StatusStream
-T = TypeVar("T")
 
 
 class Client:
@@ -68,8 +67,7 @@ class Client:
         self._session: Session | None = None
         self._requests = Requests(self.core.send_control)
         self._replies = Replies(self)
-        self._variables: list[Variable] = []
-        self._watches: list[Watch] = []
+        self._values = Values(self, self.core, self._requests)
         self._subscriptions: list[Subscription] = []
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._room: asyncio.Future[None] | None = None
@@ -121,7 +119,7 @@ class Client:
 
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
-        queues: set[Queue] = {*self._subscriptions, *(watch.stream for watch in self._watches)}
+        queues: set[Queue] = {*self._subscriptions, *(watch.stream for watch in self._values.watches)}
         return {
             **self.core.counters(),
             "dropped": sum(queue.dropped for queue in queues),
@@ -147,11 +145,7 @@ class Client:
         self._up.clear()
         if self._restoring is not None:
             self._restoring.cancel()
-        for variable in self._variables:
-            variable.active = False
-        for watch in self._watches:
-            watch.active = False
-        self.core.watches.clear()
+        self._values.lost()
         self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
         self._call(self.on_disconnect, error)
         if self.state == "closed":
@@ -159,11 +153,10 @@ class Client:
 
     async def _restore(self) -> None:
         pending: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
-        pending += [self._register(variable) for variable in self._variables]
-        pending += [self._watch(watch, 60.0) for watch in self._watches]
+        pending += self._values.ask_again()
         self._up.set()
         self._call(self.on_reconnect)
-        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+        for outcome in await asyncio.gather(self._values.watch_again(), *pending, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
                 self._report(outcome)
 
@@ -188,7 +181,7 @@ class Client:
             raise LinkError(f"closed with {left} bytes of events that the node did not confirm: {unconfirmed}")
 
     def _end(self, failure: Exception | None) -> None:
-        for queue in (*self._subscriptions, *(watch.stream for watch in self._watches)):
+        for queue in (*self._subscriptions, *(watch.stream for watch in self._values.watches)):
             queue.end(failure)
         closed = failure or LinkError("the client was closed")
         for waiter in (*self._flushes.values(), self._room):
@@ -306,51 +299,20 @@ class Client:
         options: int = 0,
     ) -> Variable:
         """A variable that this client publishes at `rate` a second; no rate: when something happens (an alert)."""
-        return (await self._register_all(publisher, [variable], rate, type, priority, options))[0]
+        await self._connected()
+        return (await self._values.register(publisher, [variable], rate, type, priority, options))[0]
 
     async def register_many(
         self, publisher: str, variables: Iterable[str], *, rate: float | Fraction | None = None, type: str = "float",
         priority: int = 3,
     ) -> VariableGroup:  # fmt: skip
         """Variables of one type and rate that are published together."""
-        return VariableGroup(await self._register_all(publisher, variables, rate, type, priority, 0))
-
-    async def _register_all(
-        self, publisher: str, names: Iterable[str], rate: float | Fraction | None, type: str, priority: int, options: int
-    ) -> list[Variable]:
         await self._connected()
-        exact = rational_rate(rate)
-        made = [Variable(self.core, publisher, name, type, exact, priority, options) for name in names]
-        asked = [self._register(variable) for variable in made]
-        await self._all(asked, f"register {len(made)} variables of {publisher}")
-        for variable in made:
-            variable.owner = self
-        self._variables += made
-        return made
-
-    def _register(self, variable: Variable) -> asyncio.Future[control.Registered]:
-        num, den = variable.rate
-        return self._requests.ask(
-            lambda request: control.Register(
-                id=request, publisher=variable.publisher, variable=variable.name, type=variable.type, rate_num=num,
-                rate_den=den, priority=variable.priority, options=variable.options,
-            ),
-            control.Registered,
-            lambda answer: variable.granted(answer.variable_id),
-        )  # fmt: skip
+        return VariableGroup(await self._values.register(publisher, variables, rate, type, priority, 0))
 
     async def withdraw(self, variable: Variable) -> None:
         """Stop publishing a variable."""
-        if variable not in self._variables:
-            return
-        self._variables.remove(variable)
-        variable.active = False
-        if self.state == "connected":
-            await self._ask(
-                lambda request: control.Withdraw(id=request, variable_id=variable.id),
-                control.Done,
-                f"withdraw {variable.publisher}/{variable.name}",
-            )
+        await self._values.withdraw(variable)
 
     async def watch(
         self,
@@ -367,11 +329,10 @@ class Client:
 
         `wait_s`: how long a variable that nobody publishes yet may take to appear.
         """
-        watch = Watch(
-            publisher, variable, interval_ns=interval_ns(interval), callback=callback, max_queue=max_queue, on_full=on_full
-        )
-        await self._watch_all([watch], wait_s)
-        return watch
+        await self._connected()
+        stream = StatusStream(max_queue=max_queue, on_full=on_full)
+        await self._values.watch([(publisher, variable)], interval, callback, stream, wait_s)
+        return stream.watches[0]
 
     async def watch_many(
         self,
@@ -385,83 +346,14 @@ class Client:
         """One stream of many variables given as (publisher, variable); its `watches` hold the newest value of each."""
         if not variables:
             raise ValueError("watch_many needs at least one (publisher, variable)")
-        stream = StatusStream(max_queue=max_queue, on_full=on_full)
-        every = interval_ns(interval)
-        watches = [Watch(publisher, name, interval_ns=every, stream=stream) for publisher, name in variables]
-        await self._watch_all(watches, wait_s)
-        return stream
-
-    async def _watch_all(self, watches: list[Watch], wait_s: float) -> None:
         await self._connected()
-        stream = watches[0].stream
-        stream.owner = self
-        stream.loop = asyncio.get_running_loop()
-        for watch in watches:
-            watch.owner = self
-        asked = [self._watch(watch, wait_s) for watch in watches]
-        try:
-            await self._all(asked, f"watch {watches[0].publisher}/{watches[0].variable}", wait_s)
-        except BaseException:
-            await self._forget([watch for watch in watches if watch.active])
-            raise
-        self._watches += watches
-        self._refine(watches)
-
-    def _watch(self, watch: Watch, wait_s: float) -> asyncio.Future[control.Watching]:
-        def granted(answer: control.Watching) -> None:
-            watch.granted(answer.variable_id, answer.type, answer.rate_num, answer.rate_den, answer.every)
-            self.core.watches.add([watch])
-
-        return self._requests.ask(
-            lambda request: control.Watch(
-                id=request, publisher=watch.publisher, variable=watch.variable, interval_ns=watch.interval_ns,
-                wait_ns=round(wait_s * 1e9),
-            ),
-            control.Watching,
-            granted,
-        )  # fmt: skip
-
-    def _refine(self, watches: list[Watch]) -> None:
-        """The node keeps one interval for each variable and client: ask for the finest if these are coarser."""
-        ids = {watch.variable_id for watch in watches}
-        finest: dict[int, Watch] = {}
-        for watch in self._watches:
-            if watch.variable_id in ids and watch.active:
-                best = finest.setdefault(watch.variable_id, watch)
-                finest[watch.variable_id] = min(best, watch, key=lambda each: each.interval_ns)
-        for best in finest.values():
-            if any(watch.variable_id == best.variable_id and watch.interval_ns > best.interval_ns for watch in watches):
-                self._requests.ask(
-                    lambda request, best=best: control.Watch(  # type: ignore[misc]
-                        id=request, publisher=best.publisher, variable=best.variable, interval_ns=best.interval_ns
-                    ),
-                    control.Watching,
-                ).add_done_callback(lambda done: done.cancelled() or done.exception())
+        stream = StatusStream(max_queue=max_queue, on_full=on_full)
+        await self._values.watch(variables, interval, None, stream, wait_s)
+        return stream
 
     async def unwatch(self, watched: Watch | StatusStream) -> None:
         """Stop; iterators end after what is queued."""
-        stream = watched if isinstance(watched, StatusStream) else watched.stream
-        watches = stream.watches if isinstance(watched, StatusStream) else [watched]
-        mine = [watch for watch in watches if watch in self._watches]
-        self._watches = [watch for watch in self._watches if watch not in mine]
-        if isinstance(watched, StatusStream) or len(stream.watches) == 1:
-            stream.end()
-            self.subscription_has_room(stream)
-        await self._forget(mine)
-
-    async def _forget(self, watches: list[Watch]) -> None:
-        freed = self.core.watches.remove(watches)
-        for watch in watches:
-            watch.active = False
-        if self.state == "connected":
-            asked = [
-                self._requests.ask(
-                    lambda request, number=number: control.Unwatch(id=request, variable_id=number),  # type: ignore[misc]
-                    control.Done,
-                )
-                for number in freed
-            ]
-            await self._all(asked, "unwatch")
+        await self._values.unwatch(watched)
 
     # --- the node
 
@@ -481,10 +373,6 @@ class Client:
     async def _ask(self, make: Callable[[int], control.Request], kind: type[Answer], what: str) -> Answer:
         await self._connected()
         return await within(self._requests.ask(make, kind), self.timeout_s, what)
-
-    async def _all(self, asked: Sequence[asyncio.Future[Any]], what: str, wait_s: float = 0.0) -> None:
-        if asked:
-            await within(asyncio.gather(*asked), self.timeout_s + wait_s, what)
 
     async def _connected(self) -> None:
         self._check_open()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from chappe.errors import ChappeError, DeniedError, RefusedError, TimeoutExpired
+from chappe.errors import ChappeError, DeniedError, RefusedError, TimeoutExpired, UnknownError
 from chappe.wire.control import Failed, Message, Request, encode
 
 Answer = TypeVar("Answer", bound=Request)
+Outcome = TypeVar("Outcome")
 
 
 def refusal(failed: Failed) -> RefusedError:
     """The error that a `Failed` means; its text is the node's reason."""
-    return DeniedError(failed.reason) if failed.code == "denied" else RefusedError(f"{failed.reason} ({failed.code})")
+    match failed.code:
+        case "denied":
+            return DeniedError(failed.reason)
+        case "unknown":
+            return UnknownError(failed.reason)
+    return RefusedError(f"{failed.reason} ({failed.code})")
 
 
 class Requests:
@@ -67,10 +73,19 @@ class Requests:
                 future.exception()  # a caller that was cancelled meanwhile never looks at it
 
 
-async def within(future: asyncio.Future[Answer], timeout_s: float, what: str) -> Answer:
+async def within(future: asyncio.Future[Outcome], timeout_s: float, what: str) -> Outcome:
     """The answer; TimeoutExpired names what was asked for."""
     try:
         async with asyncio.timeout(timeout_s):
             return await future
     except TimeoutError:
         raise TimeoutExpired(f"{what}: no answer within {timeout_s:g} s") from None
+
+
+async def all_within(futures: Sequence[asyncio.Future[Any]], timeout_s: float, what: str) -> None:
+    """Every answer; the first error if there is one, after all have come."""
+    if futures:
+        outcomes = await within(asyncio.gather(*futures, return_exceptions=True), timeout_s, what)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
