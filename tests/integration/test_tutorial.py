@@ -1,0 +1,87 @@
+"""The programs of the tutorial do what its text says."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
+
+
+def programs(page: str, url: str) -> list[str]:
+    """The whole programs of a page, told to use another address."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (TUTORIAL / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(r"tcp://127\.0\.0\.1:7400", url, block) for block in blocks if block.startswith("import asyncio")]
+
+
+@contextmanager
+def running(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that is ended with the block."""
+    with subprocess.Popen([sys.executable, "-u", *command], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A node as the tutorial starts it, on a free port."""
+    with running("-m", "chappe.node", "--dev", "--listen", "tcp://127.0.0.1:0") as node:
+        assert node.stdout is not None
+        word, address = node.stdout.readline().split()
+        assert word == "listening"
+        yield address
+
+
+def test_topics(url: str) -> None:
+    (program,) = programs("topics.md", url)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "plant/a/alarm b'valve 7' {'severity': 2}\n"
+
+
+def test_variables(url: str) -> None:
+    meter, watcher = programs("variables.md", url)
+    with running("-c", meter):
+        check_values(watcher)
+
+
+def test_mesh(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    blocks = re.findall(r"^```toml\n(.*?)^```", (TUTORIAL / "mesh.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    with ExitStack() as stack:
+        for number, block in enumerate(blocks):
+            file = tmp_path / f"{number}.toml"
+            file.write_text(
+                re.sub(r"127\.0\.0\.1:740(\d)", lambda found: f"127.0.0.1:{ports[int(found[1]) - 1]}", block)
+            )
+            node = stack.enter_context(running("-m", "chappe.node", "--dev", str(file)))
+            assert node.stdout is not None
+            assert node.stdout.readline() == f"listening tcp://127.0.0.1:{ports[number]}\n"
+        stack.enter_context(running("-c", programs("variables.md", f"tcp://127.0.0.1:{ports[0]}")[0]))
+        check_values(programs("variables.md", f"tcp://127.0.0.1:{ports[2]}")[1])
+
+
+def check_values(watcher: str) -> None:
+    """The watcher of the tutorial prints what its meter publishes."""
+    with running("-c", watcher) as watching:
+        assert watching.stdout is not None
+        for _ in range(5):
+            value, latency_ns = watching.stdout.readline().split()
+            assert 49.9 < float(value) < 50.1
+            assert int(latency_ns) > 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on: files of nodes that dial each other must name them before the nodes start."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
