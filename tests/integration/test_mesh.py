@@ -49,9 +49,11 @@ def grid_ns() -> int:
 @pytest.mark.spec("NS-001", "NS-005")
 async def test_status_and_events_cross_a_chain_of_three_nodes() -> None:
     a, b, c = free_port(), free_port(), free_port()
-    async with running(
-        toml("a", a, {"b": b}), toml("b", b, {"c": c, "a": None}), toml("c", c, {"b": None})
-    ) as (first, middle, last):
+    async with running(toml("a", a, {"b": b}), toml("b", b, {"c": c, "a": None}), toml("c", c, {"b": None})) as (
+        first,
+        middle,
+        last,
+    ):
         await eventually(lambda: connected(first, middle, last))
         publisher = await WireClient.open(first.url, name="publisher")
         reader = await WireClient.open(last.url, name="reader")
@@ -178,9 +180,11 @@ async def test_events_for_a_peer_that_is_away_wait_and_status_is_dropped_and_cou
 
 async def test_a_variable_that_is_withdrawn_disappears_from_the_mesh() -> None:
     a, b, c = free_port(), free_port(), free_port()
-    async with running(
-        toml("a", a, {"b": b}), toml("b", b, {"c": c, "a": None}), toml("c", c, {"b": None})
-    ) as (first, middle, last):
+    async with running(toml("a", a, {"b": b}), toml("b", b, {"c": c, "a": None}), toml("c", c, {"b": None})) as (
+        first,
+        middle,
+        last,
+    ):
         await eventually(lambda: connected(first, middle, last))
         publisher = await WireClient.open(first.url)
         try:
@@ -214,7 +218,9 @@ async def test_a_peer_of_the_previous_minor_version_works_in_the_mesh() -> None:
             assert client.events == [("old/news", b"hello")]
             variable = await client.register("near/by")
             await old.until(lambda: bool(old.told))
-            announced = [item for message in old.told if isinstance(message, control.Announce) for item in message.variables]
+            announced = [
+                item for message in old.told if isinstance(message, control.Announce) for item in message.variables
+            ]
             assert [(item.variable_id, item.publisher) for item in announced] == [(variable, "near")]
             client.publish_status(variable, 1.0)
             client.publish("new/news", b"x")

@@ -16,7 +16,7 @@ __all__ = ["Config", "check", "load", "parse"]
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
 
 
-def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
+def parse(text: str, source: str = "configuration", base: Path = Path(), dev: bool = False) -> Config:
     """The tree of a TOML text, its paths relative to `base`; ConfigError says `source: key: reason`."""
     try:
         config = msgspec.toml.decode(text, type=Config)
@@ -25,25 +25,25 @@ def parse(text: str, source: str = "configuration", base: Path = Path()) -> Conf
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     config = _resolved(config, base)
-    found = problems(config)
+    found = problems(config, dev=dev)
     if found:
         raise ConfigError("\n".join(f"{source}: {problem}" for problem in found))
     return config
 
 
-def load(path: str | Path) -> Config:
+def load(path: str | Path, dev: bool = False) -> Config:
     """The tree of a file; ConfigError names the file, the key and the reason."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    return parse(text, str(path), Path(path).parent)
+    return parse(text, str(path), Path(path).parent, dev)
 
 
 def check(path: str | Path, dev: bool = False) -> Config:
     """What `chappe node --check FILE` does: the tree, or a ConfigError with one line for each thing that is wrong."""
-    config = load(path)
+    config = load(path, dev)
     found = problems(config, dev=dev, files=True)
     if found:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in found))

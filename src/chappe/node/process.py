@@ -16,7 +16,7 @@ from chappe.errors import ChappeError, ConfigError
 from chappe.node.config import load
 from chappe.node.metrics import render
 from chappe.node.node import Node
-from chappe.node.sections import Config, Listen, Log
+from chappe.node.sections import Config, Listen, Log, NodeSection
 from chappe.node.web import Answer, Web
 from chappe.security.redact import redact
 
@@ -29,7 +29,7 @@ ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
 def dev_config(urls: tuple[str, ...] = (), name: str = "dev") -> Config:
     """The configuration of `chappe node --dev` without a file."""
     listen = tuple(Listen(url=url) for url in urls or (DEFAULT_URL,))
-    return Config(listen=listen, node=Config().node.__class__(name=name))
+    return Config(listen=listen, node=NodeSection(name=name))
 
 
 def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool = True) -> int:
@@ -38,7 +38,7 @@ def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool =
     SIGHUP reads the file again (with a `Config` instead of a file: only the certificates); what is wrong is logged and
     the old configuration stays. With `announce` each address is printed as a line `listening URL` once it is served.
     """
-    config = source if isinstance(source, Config) else load(source)
+    config = source if isinstance(source, Config) else load(source, dev)
     path = None if isinstance(source, Config) else Path(source)
     start_log(config.log)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -101,7 +101,7 @@ async def _reload_on(again: asyncio.Event, node: Node, path: Path | None) -> Non
         await again.wait()
         again.clear()
         try:
-            await node.reload(load(path) if path else node.config)
+            await node.reload(load(path, node.dev) if path else node.config)
         except ChappeError as error:
             log.error("configuration not reloaded, the old one stays", reason=str(error))
 

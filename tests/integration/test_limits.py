@@ -1,0 +1,257 @@
+"""What one client may use, and what hostile or broken connections meet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from chappe.node.node import Node
+from chappe.wire import control
+from chappe.wire.frames import PREAMBLE, Kind, encode_frame
+from tests.support.nodes import eventually, running
+from tests.support.wireclient import WireClient
+
+LISTEN = '[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
+
+
+async def refusal(client: WireClient) -> control.Refused:
+    """What a connection is told before it ends."""
+    await client.until(client.closed.is_set)
+    await client.close()
+    assert client.refused is not None, "closed without a word"
+    return client.refused
+
+
+async def serves(node: Node) -> None:
+    """Others are not touched."""
+    client = await WireClient.open(node.url)
+    try:
+        await client.subscribe("a/b")
+        client.publish("a/b", b"x")
+        await client.until(lambda: client.events == [("a/b", b"x")])
+    finally:
+        await client.close()
+
+
+async def test_connections_beyond_the_limit_are_refused_with_the_reason() -> None:
+    async with running(LISTEN + "[limits]\nconnections = 2\n") as (node,):
+        first = await WireClient.open(node.url)
+        second = await WireClient.open(node.url)
+        answer = await refusal(await WireClient.connect(node.url))
+        assert (answer.code, "2 connections" in answer.reason, "limits.connections" in answer.reason) == (
+            "limit",
+            True,
+            True,
+        )
+        await second.close()
+        await eventually(lambda: len(node.connections) == 1)
+        third = await WireClient.open(node.url)
+        await third.close()
+        await first.close()
+
+
+async def test_connections_of_one_identity_are_limited_apart() -> None:
+    async with running(LISTEN + "[limits]\nper_identity = 1\n") as (node,):
+        one = await WireClient.open(node.url, name="one")
+        two = await WireClient.open(node.url, name="two")
+        answer = await refusal(await WireClient.connect(node.url, name="one"))
+        assert (answer.code, "limits.per_identity" in answer.reason) == ("limit", True)
+        await one.close()
+        await two.close()
+
+
+async def test_a_payload_above_the_limit_ends_the_connection_that_sent_it() -> None:
+    async with running(LISTEN + "[limits]\npayload = 2048\n") as (node,):
+        client = await WireClient.open(node.url)
+        assert client.welcome is not None
+        assert client.welcome.max_payload == 2048
+        client.publish("a", bytes(2000))
+        await client.flush()
+        client.publish("a", bytes(2048))
+        answer = await refusal(client)
+        assert (answer.code, "2048" in answer.reason) == ("protocol", True)
+        await serves(node)
+
+
+async def test_a_length_of_16_mib_is_refused_before_it_arrives() -> None:
+    async with running(LISTEN) as (node,):
+        client = await WireClient.open(node.url)
+        client.send_bytes(b"\x02\xff\xff\xff")
+        answer = await refusal(client)
+        assert (answer.code, "1048576" in answer.reason) == ("protocol", True)
+        await serves(node)
+
+
+async def test_subscriptions_and_variables_are_limited() -> None:
+    async with running(LISTEN + "[limits]\nsubscriptions = 2\nvariables = 2\n") as (node,):
+        client = await WireClient.open(node.url, name="greedy")
+        await client.register("p/a")
+        await client.register("p/b")
+        answer = await client.ask(control.Register, publisher="p", variable="c")
+        assert answer == control.Failed(
+            id=answer.id, code="limit", reason="greedy has 2 variables, the most allowed (limits.variables)"
+        )
+        await client.subscribe("t/#")
+        await client.watch("p/a")
+        answer = await client.ask(control.Watch, publisher="p", variable="b")
+        assert (answer.code, "limits.subscriptions" in answer.reason) == ("limit", True)
+        await client.watch("p/a")
+        await client.ask(control.Unsubscribe, pattern="t/#")
+        await client.watch("p/b")
+        await client.close()
+
+
+async def test_a_client_above_its_rate_is_slowed_down_and_the_others_are_not() -> None:
+    async with running(LISTEN + "[limits]\nrate = 1000\nburst = 100\n") as (node,):
+        hasty, calm, reader = [await WireClient.open(node.url, name=name) for name in ("hasty", "calm", "reader")]
+        await reader.subscribe("#")
+        start = time.monotonic()
+        for number in range(1100):
+            hasty.publish("hasty", str(number).encode())
+        flushed = asyncio.create_task(hasty.flush())
+        latencies = []
+        for _ in range(20):
+            before = time.monotonic()
+            calm.publish("calm", b"")
+            await calm.flush()
+            latencies.append(time.monotonic() - before)
+        await flushed
+        hasty.publish("hasty", b"end")
+        await hasty.flush()
+        assert time.monotonic() - start > 0.9
+        await reader.until(lambda: len(reader.events) == 1121)
+        assert sorted(latencies)[10] < 0.2
+        for client in (hasty, calm, reader):
+            await client.close()
+
+
+async def test_an_idle_client_is_closed_when_told_so() -> None:
+    async with running(LISTEN + "[limits]\nidle_s = 0.3\nheartbeat_s = 0.05\n") as (node,):
+        client = await WireClient.open(node.url, heartbeat_ns=50_000_000)
+        answer = await refusal(client)
+        assert (answer.code, "limits.idle_s" in answer.reason) == ("limit", True)
+
+
+async def test_half_a_handshake_is_given_up_after_its_time() -> None:
+    async with running(LISTEN + "[limits]\nhandshake_s = 0.2\n") as (node,):
+        for piece in (b"", PREAMBLE[:3], PREAMBLE, PREAMBLE + b"\x05\x00\x00\x40half"):
+            client = await WireClient.connect(node.url, send_hello=False)
+            client.send_bytes(piece)
+            answer = await refusal(client)
+            assert answer.reason == "no Hello within 0.2 s"
+        await serves(node)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (b"CHAPPE\x02\x00", "version", ("2.0", "1.1")),
+        (b"GET / HTTP/1.1\r\n\r\n", "protocol", ("CHAPPE",)),
+        (PREAMBLE + b"\x01\x00\x00\x18" + bytes(24), "protocol", ("kind 0x01", "handshake")),
+        (PREAMBLE + b"\x05\xff\xff\xff", "protocol", ("65536",)),
+        (PREAMBLE + encode_frame(Kind.CONTROL, b"\x81\xa1k\xa5Hallo"), "protocol", ("Hallo",)),
+        (PREAMBLE + encode_frame(Kind.CONTROL, b"\xc1\xc1"), "protocol", ("readable",)),
+    ],
+)
+async def test_a_bad_opening_is_refused_with_the_reason(data: bytes, code: str, words: tuple[str, ...]) -> None:
+    async with running(LISTEN) as (node,):
+        client = await WireClient.connect(node.url, send_hello=False)
+        client.send_bytes(data)
+        answer = await refusal(client)
+        assert answer.code == code
+        assert all(word in answer.reason for word in words), answer.reason
+        await serves(node)
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"\x7f\x00\x00\x01x", "kind"),
+        (b"\x01\x00\x00\x17" + bytes(23), "STATUS"),
+        (b"\x02\x00\x00\x04" + bytes(4), "EVENT"),
+        (encode_frame(Kind.CONTROL, b"\xc1"), "readable"),
+        (
+            encode_frame(Kind.CONTROL, control.encode(control.Hello(role="client", name="x", session=bytes(16)))),
+            "Hello",
+        ),
+    ],
+)
+async def test_a_bad_frame_ends_its_connection_with_a_reason_and_touches_no_other(data: bytes, word: str) -> None:
+    async with running(LISTEN) as (node,):
+        other = await WireClient.open(node.url)
+        await other.subscribe("x")
+        client = await WireClient.open(node.url)
+        client.publish("x", b"before")
+        client.send_bytes(data)
+        answer = await refusal(client)
+        assert answer.code == "protocol"
+        assert word.lower() in answer.reason.lower()
+        await other.until(lambda: other.events == [("x", b"before")])
+        await other.close()
+        await eventually(lambda: len(node.connections) == 0)
+
+
+async def test_an_unknown_kind_of_control_message_is_answered_by_name() -> None:
+    async with running(LISTEN) as (node,):
+        client = await WireClient.open(node.url)
+        client.send_bytes(encode_frame(Kind.CONTROL, b"\x82\xa1k\xa8Teleport\xa2id\x63"))
+        await client.until(lambda: bool(client.told))
+        told = client.told[0]
+        assert isinstance(told, control.Failed)
+        assert (told.id, told.code, "Teleport" in told.reason) == (99, "unsupported", True)
+        await client.subscribe("still/open")
+        await client.close()
+
+
+async def test_a_subscriber_that_stops_reading_hurts_only_itself() -> None:
+    async with running(LISTEN + "[limits]\nqueue_bytes = 1048576\n") as (node,):
+        publisher, healthy, stuck = [
+            await WireClient.open(node.url, name=name) for name in ("publisher", "healthy", "stuck")
+        ]
+        await healthy.subscribe("bulk")
+        await stuck.subscribe("bulk")
+        stuck.pause()
+        body = bytes(10_000)
+        for number in range(1000):
+            publisher.publish("bulk", body)
+            if number % 20 == 0:
+                await publisher.flush()
+        await publisher.flush()
+        await healthy.until(lambda: len(healthy.events) == 1000)
+        rows = {row["name"]: row for row in (await publisher.ask(control.List, what="clients")).rows}
+        lost = rows["stuck"]["drop_queue_full"]
+        assert lost > 0
+        assert rows["healthy"]["drop_queue_full"] == 0
+        assert rows["stuck"]["queued_bytes"] <= 1_048_576
+        stuck.resume()
+        await stuck.until(lambda: bool(stuck.losses) and stuck.losses[-1].events == lost)
+        assert len(stuck.events) == 1000 - lost
+        for client in (publisher, healthy, stuck):
+            await client.close()
+
+
+async def test_a_flood_of_connections_leaves_those_who_are_served_alone() -> None:
+    async with running(LISTEN + "[limits]\nconnections = 50\nhandshake_s = 1\n") as (node,):
+        client = await WireClient.open(node.url)
+        await client.subscribe("x")
+
+        async def knock(number: int) -> str:
+            stranger = await WireClient.connect(node.url, send_hello=number % 2 == 0, name=f"s{number}")
+            try:
+                await stranger.until(lambda: stranger.closed.is_set() or stranger.welcome is not None, 20)
+                return stranger.refused.code if stranger.refused else "welcome" if stranger.welcome else "closed"
+            finally:
+                await stranger.close()
+
+        flood = asyncio.gather(*(knock(number) for number in range(400)))
+        for number in range(50):
+            client.publish("x", str(number).encode())
+            await client.flush()
+        outcomes = await flood
+        await client.until(lambda: len(client.events) == 50)
+        assert outcomes.count("limit") > 0
+        assert set(outcomes) <= {"limit", "welcome", "protocol"}
+        assert node.reception.greeting == 0
+        await client.close()
