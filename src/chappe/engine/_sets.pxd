@@ -26,6 +26,7 @@ cdef struct Form:
     uint32_t* starts
     uint32_t* intervals
     PortList* whole             # every port passes
+    PortList* latest            # close: what was selected last
     uint32_t n_steps            # sparse: distinct intervals, 0 = evaluate closely
     uint32_t n_families
     size_t block_size
@@ -73,4 +74,5 @@ cdef class ForwardingSets:
     cdef PortList* _sparse(self, Form* form, uint64_t round_number) noexcept
     cdef void _remember(self, Form* form, uint64_t pattern, PortList* found) noexcept
     cdef PortList* _settle(self, uint32_t n, uint32_t nfail) noexcept
+    cdef bint _holds(self, const PortList* found, uint32_t n, uint32_t nfail) noexcept
     cdef PortList* _keep(self, uint32_t n, uint32_t nfail) noexcept

@@ -190,6 +190,7 @@ cdef class ForwardingSets:
     cdef PortList* _close(self, Form* form, uint64_t round_number) noexcept:
         cdef uint32_t* items = self.scratch + 2
         cdef uint32_t passed = 0, failed = 0, port, k
+        cdef PortList* found
         for port in range(form.n_ports):
             for k in range(form.starts[port], form.starts[port + 1]):
                 if round_number % form.intervals[k] == 0:
@@ -199,7 +200,13 @@ cdef class ForwardingSets:
             else:
                 self.fails[failed] = form.items[port]
                 failed += 1
-        return self._settle(passed, failed)
+        if form.latest != NULL:     # at one stamp a set selects the same list for all its variables
+            self.last = form.latest
+            self.passing = False
+        found = self._settle(passed, failed)
+        if not self.passing:
+            form.latest = found
+        return found
 
     cdef PortList* _sparse(self, Form* form, uint64_t round_number) noexcept:
         cdef uint64_t pattern = 0, quotient
@@ -268,8 +275,7 @@ cdef class ForwardingSets:
         cdef PortList* found = self.last
         if nfail:
             memcpy(self.scratch + 2 + n, self.fails, nfail * sizeof(uint32_t))
-        if (found != NULL and <uint32_t> found.n == n and <uint32_t> found.nfail == nfail
-                and memcmp(found.items, self.scratch + 2, (n + nfail) * sizeof(uint32_t)) == 0):
+        if found != NULL and self._holds(found, n, nfail):
             return found
         self.scratch[0] = n
         self.scratch[1] = nfail
@@ -279,7 +285,9 @@ cdef class ForwardingSets:
         else:
             found = self._keep(n, nfail) if self.list_bytes <= MAX_LIST_BYTES else NULL
         self.passing = found == NULL
-        if found == NULL:
+        if found == NULL and self._holds(&self.ring[self.ring_at], n, nfail):
+            found = &self.ring[self.ring_at]
+        elif found == NULL:
             self.ring_at = (self.ring_at + 1) % RING
             found = &self.ring[self.ring_at]
             found.n = n
@@ -287,6 +295,10 @@ cdef class ForwardingSets:
             memcpy(found.items, self.scratch + 2, (n + nfail) * sizeof(uint32_t))
         self.last = found
         return found
+
+    cdef bint _holds(self, const PortList* found, uint32_t n, uint32_t nfail) noexcept:
+        return (<uint32_t> found.n == n and <uint32_t> found.nfail == nfail
+                and memcmp(found.items, self.scratch + 2, (n + nfail) * sizeof(uint32_t)) == 0)
 
     cdef PortList* _keep(self, uint32_t n, uint32_t nfail) noexcept:
         cdef uint32_t index, size = (2 + n + nfail) * sizeof(uint32_t)
@@ -398,6 +410,7 @@ cdef class ForwardingSets:
     cdef void _refresh(self, Form* form) noexcept:
         form.generation = self.generation
         form.whole = NULL
+        form.latest = NULL
         form.n_memo = 0
         if form.room_memo:
             memset(form.lists, 0, form.room_memo * sizeof(PortList*))
