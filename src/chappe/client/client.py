@@ -1,4 +1,4 @@
-"""The asyncio client: publish, watch, subscribe, request and reply, over one connection that is made again when lost."""
+"""The asyncio client: publish, watch, subscribe, request and reply, over one connection made again when lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -190,6 +190,11 @@ class Client:
 
     # --- events
 
+    def publish_from_threads(self) -> None:
+        """Let `publish` be called from other threads than the loop's."""
+        assert self._session is not None
+        self._session.schedule_from_threads()
+
     async def publish_wait(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> None:
         """`publish`, waiting for room while the queue is full."""
         while not self.core.publish(topic, body, priority, **extension):
@@ -224,7 +229,7 @@ class Client:
         backpressure: bool = False,
         max_queue: int = 65536,
         max_bytes: int = 64 << 20,
-        on_full: str | None = None,
+        on_full: Literal["drop", "block"] | None = None,
     ) -> Subscription:
         """Events of a topic pattern (`+` one level, `#` the rest); of a `group` each event goes to one member.
 
@@ -365,7 +370,7 @@ class Client:
         return [*answer.rows]
 
     async def command(self, command: control.Command) -> None:
-        """Send a table command (SetupPath, SetMode …; its `id` is filled in) and wait until the node has carried it out."""
+        """Send a table command (SetupPath, SetMode …; `id` is filled in) and wait until it is carried out."""
         await self._ask(
             lambda request: msgspec.structs.replace(command, id=request), control.Done, type(command).__name__
         )

@@ -115,4 +115,3 @@ def _context(tls: Secure) -> ssl.SSLContext:
         case (ca, cert, key):
             return client_context(Tls(ca=str(ca), cert=str(cert), key=str(key)))
     raise ConfigError(f"tls is an ssl.SSLContext, a path or (ca, cert, key), not {type(tls).__name__}")
-

@@ -12,7 +12,9 @@ def rational_rate(rate: float | Fraction | None) -> tuple[int, int]:
     if rate is None or rate == 0:
         return 0, 1
     if rate < 0:
-        raise ValueError(f"a rate is positive, not {rate}; None for a variable that is published when something happens")
+        raise ValueError(
+            f"a rate is positive, not {rate}; None for a variable that is published when something happens"
+        )
     exact = rate if isinstance(rate, Fraction) else Fraction(rate).limit_denominator(1_000_000)
     per_ns = exact / NS
     return per_ns.numerator, per_ns.denominator

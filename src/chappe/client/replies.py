@@ -30,7 +30,8 @@ class Replies:
         await self._open()
         self._last += 1
         number = self._last
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         try:
             async with asyncio.timeout(timeout_s):
                 await self._client.publish_wait(topic, body, reply=self._topic, correlation=number, **options)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import ssl
 import structlog
 
 from chappe.client._core import ClientCore
@@ -52,7 +52,7 @@ class Route:
 
 
 class Session:
-    """Keeps one connection: when it is lost, the next address is tried at once, then with backoff and jitter (GS-035)."""
+    """Keeps one connection: when it is lost, the next try comes at once, then with backoff and jitter (GS-035)."""
 
     def __init__(self, core: ClientCore, route: Route, hello: Callable[[], Hello], owner: Owner) -> None:
         self.state: State = "connecting"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chappe.wire.events import TOPIC_LIMIT, TopicName, check_topic
 from chappe.errors import ProtocolError
+from chappe.wire.events import TOPIC_LIMIT, TopicName, check_topic
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -91,6 +91,4 @@ def matches(pattern: str, topic: str) -> bool:
         if len(levels) < len(wanted):
             return False
         levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(
-        want in ("+", level) for want, level in zip(wanted, levels, strict=True)
-    )
+    return len(wanted) == len(levels) and all(want in ("+", level) for want, level in zip(wanted, levels, strict=True))

@@ -41,7 +41,13 @@ class Values:
     # --- published
 
     async def register(
-        self, publisher: str, names: Iterable[str], rate: float | Fraction | None, kind: str, priority: int, options: int
+        self,
+        publisher: str,
+        names: Iterable[str],
+        rate: float | Fraction | None,
+        kind: str,
+        priority: int,
+        options: int,
     ) -> list[Variable]:
         """Variables of one publisher, type and rate; RefusedError or DeniedError of the first that the node refuses."""
         exact = rational_rate(rate)

@@ -1,0 +1,276 @@
+"""The blocking client for notebooks and scripts: the asyncio client on a loop in a thread of its own.
+
+with chappe.sync.connect("tcp://127.0.0.1:4150") as client:
+    client.publish("plant/alarm", b"valve 7")
+    for message in client.subscribe("plant/#"):
+        print(message.topic, message.body)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Generic, TypeVar
+
+import uvloop
+
+from chappe.client import client as asynchronous
+from chappe.client import connecting
+from chappe.client._inbox import Message
+from chappe.client._inbox import Subscription as AsyncSubscription
+from chappe.client._status import StatusEvent, StatusStream
+from chappe.client._status import Watch as AsyncWatch
+from chappe.client._variables import Variable as AsyncVariable
+from chappe.client._variables import VariableGroup
+from chappe.client.topics import Topic
+from chappe.errors import TimeoutExpired
+from chappe.wire.control import Command
+
+T = TypeVar("T")
+Entry = TypeVar("Entry")
+
+
+class _Loop:
+    """A uvloop in a thread; `run` waits for a coroutine on it."""
+
+    def __init__(self) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="chappe-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._stay())
+
+    async def _stay(self) -> None:
+        self._end = asyncio.Event()
+        await self._end.wait()
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """What the coroutine returns or raises; TimeoutExpired after `timeout_s`."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise TimeoutExpired(f"nothing came within {timeout_s:g} s") from None
+        except BaseException:  # Ctrl-C in a notebook: the coroutine must not go on
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        self._loop.call_soon_threadsafe(lambda: self._end.set())
+        self._thread.join()
+
+
+class Entries(Generic[Entry]):
+    """Blocking iteration over a subscription or watch, one by one, by lists or by RecordBatches."""
+
+    def __init__(self, loop: _Loop, source: AsyncSubscription | AsyncWatch | StatusStream) -> None:
+        self._loop = loop
+        self._source = source
+
+    @property
+    def dropped(self) -> int:
+        """How many found no room in the queue."""
+        return self._source.dropped
+
+    def __iter__(self) -> Iterator[Entry]:
+        for batch in self.batches():
+            yield from batch
+
+    def next(self, timeout_s: float | None = None) -> Entry:
+        """The next one; TimeoutExpired if none comes in time."""
+        entry: Entry = self._loop.run(_next(self._source), timeout_s)
+        return entry
+
+    def batches(self, max: int = 65536) -> Iterator[list[Entry]]:
+        """Lists of what has come."""
+        return self._each(self._source.batches(max))
+
+    def arrow(self, max_rows: int = 65536, max_wait: float = 0.0) -> Iterator[Any]:
+        """RecordBatches of what has come."""
+        return self._each(self._source.arrow(max_rows, max_wait))
+
+    def take_nowait(self, limit: int = 65536) -> list[Entry]:
+        """What is queued now; never waits."""
+        entries: list[Any] = self._loop.run(_called(self._source.take_nowait, limit))
+        return entries
+
+    def _each(self, steps: Any) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._loop.run(_next(steps))
+            except StopAsyncIteration:
+                return
+
+
+class Subscription(Entries[Message]):
+    """Blocking form of `chappe.Subscription`."""
+
+    def unsubscribe(self) -> None:
+        """Stop; what is queued can still be read."""
+        assert isinstance(self._source, AsyncSubscription)
+        self._loop.run(self._source.unsubscribe())
+
+
+class Watch(Entries[StatusEvent]):
+    """Blocking form of `chappe.Watch`: `value`, `created`, `received` and `latency_ns` are of the newest value."""
+
+    def __init__(self, loop: _Loop, watch: AsyncWatch) -> None:
+        super().__init__(loop, watch)
+        self._watch = watch
+
+    @property
+    def value(self) -> Any:
+        return self._watch.value
+
+    @property
+    def created(self) -> int | None:
+        return self._watch.created
+
+    @property
+    def received(self) -> int | None:
+        return self._watch.received
+
+    @property
+    def latency_ns(self) -> int | None:
+        return self._watch.latency_ns
+
+    def unwatch(self) -> None:
+        """Stop."""
+        self._loop.run(self._watch.unwatch())
+
+
+class Stream(Entries[StatusEvent]):
+    """Blocking form of `chappe.StatusStream`."""
+
+    def __init__(self, loop: _Loop, stream: StatusStream) -> None:
+        super().__init__(loop, stream)
+        self.watches = stream.watches
+
+    def unwatch(self) -> None:
+        """Stop."""
+        assert isinstance(self._source, StatusStream)
+        self._loop.run(self._source.unwatch())
+
+
+class Client:
+    """Blocking form of `chappe.Client`; the same names, iterators instead of async iterators."""
+
+    def __init__(self, url: str | Sequence[str] | None = None, **options: Any) -> None:
+        self._loop = _Loop()
+        try:
+            self._client = self._loop.run(_awaited(connecting.connect, url, options))
+        except BaseException:
+            self._loop.stop()
+            raise
+        self._client.publish_from_threads()
+        self.publish = self._client.publish
+        self.publish_many = self._client.publish_many
+        self.counters = self._client.counters
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close(flush=error is None)
+
+    @property
+    def state(self) -> str:
+        return self._client.state
+
+    @property
+    def losses(self) -> tuple[int, int]:
+        return self._client.losses
+
+    def close(self, *, flush: bool = True) -> None:
+        """Flush and end. LinkError if events that were accepted are not confirmed by the node."""
+        try:
+            self._loop.run(self._client.close(flush=flush))
+        finally:
+            self._loop.stop()
+
+    def publish_wait(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> None:
+        """`publish`, waiting for room while the queue is full."""
+        if not self.publish(topic, body, priority, **extension):
+            self._loop.run(self._client.publish_wait(topic, body, priority, **extension))
+
+    def drain(self) -> None:
+        """Wait until the queue of events is at most half full."""
+        self._loop.run(self._client.drain())
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """The node has every event published so far."""
+        self._loop.run(self._client.flush(timeout_s))
+
+    def subscribe(self, pattern: Topic, **options: Any) -> Subscription:
+        """As `Client.subscribe` of the asyncio client."""
+        return Subscription(self._loop, self._loop.run(self._client.subscribe(pattern, **options)))
+
+    def request(self, topic: Topic, body: bytes, *, timeout_s: float | None = None, **options: Any) -> Message:
+        """Publish and wait for the first answer; TimeoutExpired if none comes."""
+        return self._loop.run(self._client.request(topic, body, timeout_s=timeout_s, **options))
+
+    def respond(self, message: Message, body: bytes, **options: Any) -> None:
+        """Answer a request."""
+        self._loop.run(self._client.respond(message, body, **options))
+
+    reply = respond
+
+    def register(
+        self, publisher: str, variable: str, *, rate: float | Fraction | None = None, **options: Any
+    ) -> AsyncVariable:
+        """A variable that this client publishes; its `publish` may be called from any thread."""
+        return self._loop.run(self._client.register(publisher, variable, rate=rate, **options))
+
+    def register_many(
+        self, publisher: str, variables: Iterable[str], *, rate: float | Fraction | None = None, **options: Any
+    ) -> VariableGroup:
+        """Variables of one type and rate that are published together."""
+        return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **options))
+
+    def withdraw(self, variable: AsyncVariable) -> None:
+        """Stop publishing a variable."""
+        self._loop.run(self._client.withdraw(variable))
+
+    def watch(self, publisher: str, variable: str, **options: Any) -> Watch:
+        """As `Client.watch` of the asyncio client; a `callback` runs in the thread of the loop."""
+        return Watch(self._loop, self._loop.run(self._client.watch(publisher, variable, **options)))
+
+    def watch_many(self, variables: Sequence[tuple[str, str]], **options: Any) -> Stream:
+        """One stream of many variables."""
+        return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **options)))
+
+    def list(self, what: str, limit: int = 1000) -> list[dict[str, Any]]:
+        """Rows of what exists: variables, topics, publishers, types, links, clients, counters."""
+        return self._loop.run(self._client.list(what, limit))
+
+    def command(self, command: Command) -> None:
+        """Send a table command and wait until the node has carried it out."""
+        self._loop.run(self._client.command(command))
+
+
+def connect(url: str | Sequence[str] | None = None, **options: Any) -> Client:
+    """A connected client; the options are those of `chappe.connect`."""
+    return Client(url, **options)
+
+
+async def _awaited(
+    make: Callable[..., connecting.Connecting], url: str | Sequence[str] | None, options: dict[str, Any]
+) -> asynchronous.Client:
+    return await make(url, **options)
+
+
+async def _next(steps: Any) -> Any:
+    return await anext(steps)
+
+
+async def _called(function: Callable[..., T], *arguments: Any) -> T:
+    return function(*arguments)
