@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chappe import errors, sync
+    from chappe import errors
+    from chappe.client import sync
     from chappe.client._inbox import Message, Subscription
     from chappe.client._status import StatusEvent, StatusStream, Watch
     from chappe.client._variables import Variable, VariableGroup
