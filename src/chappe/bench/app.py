@@ -14,9 +14,11 @@ from chappe.errors import ChappeError
 
 app = typer.Typer(
     no_args_is_help=True,
+    pretty_exceptions_enable=False,
     help=f"Measure Chappe beside its peers. Each bench takes at most {CEILING_S // 60} minutes and has --quick.",
 )
 
+OUT = Path("bench/out")
 Quick = Annotated[bool, typer.Option("--quick", help="One short round: shows that it runs, not how fast.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write environment and results there.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit with 1 if a target is missed.")]
@@ -42,10 +44,10 @@ def _run(module: str, options: Options, **more: Any) -> None:
 
 @app.command()
 def peers(
-    clients: Annotated[str, typer.Option(help="`compiled`: one load generator for all; `python`: each one's Python client.")]
+    clients: Annotated[str, typer.Option(help="compiled: one load generator for all; python: each one's client.")]
     = "compiled",
     peer: Annotated[list[str] | None, typer.Option(help="Compare with this peer only (repeatable).")] = None,
-    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """Chappe beside nats-server, Mosquitto, Redis and ZeroMQ: throughput, CPU a message, latency.
 
@@ -64,9 +66,9 @@ def peers(
 @app.command()
 def status(
     layout: Annotated[str, typer.Option(help="Table layout of the router: close or sparse.")] = "sparse",
-    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
-    """100,000 variables through one router: rate, the rule of every forwarded and dropped event, latency, allocations."""
+    """100,000 variables through one router: rate, every event held against the rule, latency, allocations."""
     if layout not in ("close", "sparse"):
         raise typer.BadParameter("choose `close` or `sparse`", param_hint="--layout")
     _run("status", Options(quick, json, check, rounds, charts), layout=layout)
@@ -74,7 +76,7 @@ def status(
 
 @app.command()
 def growth(
-    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """CPU a message as variables, topic subscriptions and subscribers grow, with fitted exponents."""
     _run("growth", Options(quick, json, check, rounds, charts))
@@ -82,7 +84,7 @@ def growth(
 
 @app.command()
 def client(
-    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """What one Python process publishes and consumes a second: by message, by batch, by Arrow; beside nats-py."""
     _run("client", Options(quick, json, check, rounds, charts))
@@ -90,7 +92,7 @@ def client(
 
 @app.command()
 def slow(
-    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = Path("bench/out"),
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """A subscriber that stops reading: what it costs the others, the node's memory, and whose counters show it."""
     _run("slow", Options(quick, json, check, rounds, charts))

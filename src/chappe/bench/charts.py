@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from chappe.errors import ChappeError
 
@@ -38,7 +39,9 @@ def curves(path: Path, title: str, across: str, up: str, lines: Mapping[str, Seq
     plt = _pyplot()
     figure, axis = plt.subplots(figsize=(6.4, 4.2))
     for at, (label, points) in enumerate(lines.items()):
-        axis.plot(*zip(*points, strict=True), marker="o", label=label, color=COLOURS[at % len(COLOURS)])
+        measured = [point for point in points if point[1] > 0]
+        if measured:
+            axis.plot(*zip(*measured, strict=True), marker="o", label=label, color=COLOURS[at % len(COLOURS)])
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel(across)
@@ -51,13 +54,15 @@ def curves(path: Path, title: str, across: str, up: str, lines: Mapping[str, Seq
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
     """Slope of the least-squares line through the points on logarithmic axes."""
-    logs = [(math.log(x), math.log(y)) for x, y in points]
+    logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]
+    if len(logs) < 2:
+        return float("nan")
     mean_x = sum(x for x, _ in logs) / len(logs)
     mean_y = sum(y for _, y in logs) / len(logs)
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
-def _pyplot():  # type: ignore[no-untyped-def]
+def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
@@ -68,7 +73,7 @@ def _pyplot():  # type: ignore[no-untyped-def]
     return matplotlib.pyplot
 
 
-def _save(plt, figure, path: Path) -> Path:  # type: ignore[no-untyped-def]
+def _save(plt: Any, figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
     figure.savefig(path, dpi=120)

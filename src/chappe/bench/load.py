@@ -75,11 +75,11 @@ class Figures:
 class Worker:
     """A process of the load generator."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, module: str = "chappe.bench.worker") -> None:
         fds = (job.shared,) if job.shared >= 0 else ()
         self.role = job.role
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "chappe.bench.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=fds,
@@ -116,21 +116,27 @@ class Worker:
 class Session:
     """Publishers and subscribers connected to a broker; any number of measured intervals, then the account."""
 
-    def __init__(self, broker: Running, row: Row) -> None:
+    def __init__(self, broker: Running, row: Row, consumer: str | None = None) -> None:
+        """`consumer` names a Python consumer (`client:form`) that takes the place of the compiled subscribers."""
         self.broker, self.row = broker, row
         self.shared = Shared(row.subscribers)
         self.workers: list[Worker] = []
         job = _job(broker, row, self.shared.fd)
         try:
             # The publisher first: a variable exists before it is watched.
-            for role, count in (("publish", row.publishers), ("subscribe", row.subscribers)):
-                worker = Worker(msgspec.structs.replace(job, role=role, connections=count))
-                self.workers.append(worker)
-                worker.answer()
+            self._add(Worker(msgspec.structs.replace(job, role="publish", connections=row.publishers)))
+            if consumer is not None:
+                self._add(Worker(msgspec.structs.replace(job, role=consumer), "chappe.bench.clients.consume"))
+            else:
+                self._add(Worker(msgspec.structs.replace(job, role="subscribe", connections=row.subscribers)))
         except BaseException:
             self.close()
             raise
         self.publisher, self.subscriber = self.workers
+
+    def _add(self, worker: Worker) -> None:
+        self.workers.append(worker)
+        worker.answer()
 
     def __enter__(self) -> Session:
         return self

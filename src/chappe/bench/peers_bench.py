@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from chappe.bench import charts, peers
 from chappe.bench.load import Figures, Row, measure, ping_pong
@@ -50,7 +52,9 @@ def run(options: Options, only: tuple[str, ...] = ()) -> Report:
         def measured(cell: Cell) -> Figures:
             broker = brokers[cell.system, cell.pinned, cell.tls]
             row = next(row for row in ROWS if row.name == cell.row)
-            row = replace(row, warm_s=0.2, measured_s=0.3 if options.quick else 0.7, rounds=1000 if options.quick else 4000)
+            row = replace(
+                row, warm_s=0.2, measured_s=0.3 if options.quick else 0.7, rounds=1000 if options.quick else 4000
+            )
             if row.name == PING.name:
                 return ping_pong(broker, row)
             if row.name == HALF.name:
@@ -97,7 +101,13 @@ def _start(stack: contextlib.ExitStack, systems: list[Peer]) -> dict[tuple[str, 
     return brokers
 
 
-def _choose(options: Options, rounds: Rounds[Cell, Figures], systems: list[Peer], rows: list[Row], measured) -> list[Cell]:  # type: ignore[no-untyped-def]
+def _choose(
+    options: Options,
+    rounds: Rounds[Cell, Figures],
+    systems: list[Peer],
+    rows: list[Row],
+    measured: Callable[[Cell], Figures],
+) -> list[Cell]:
     """One pilot round finds the better variant of each system; nats-server runs both in every round."""
     both = [Cell(row.name, peer.name, pinned) for row in rows for peer in systems for pinned in (False, True)]
     if options.quick:
@@ -120,7 +130,9 @@ def _merit(values: dict[Cell, list[Figures]], cell: Cell) -> float:
     return -figures.p50_us if cell.row in (PING.name, HALF.name) else figures.delivered_per_s
 
 
-def best(values: dict[Cell, list[Figures]], row: Row, system: str, figure: str, tls: bool = False) -> tuple[float, float]:
+def best(
+    values: dict[Cell, list[Figures]], row: Row, system: str, figure: str, tls: bool = False
+) -> tuple[float, float]:
     """Median and spread of a figure in the better variant of a system."""
     series = [
         [getattr(one, figure) for one in runs]
@@ -139,15 +151,21 @@ def summarise(report: Report, values: dict[Cell, list[Figures]], peak: float) ->
         return ratio(best(values, row, OURS, figure, tls)[0], best(values, row, THEIRS, figure, tls)[0])
 
     for row, target in ((SMALL, 5.0), (FAN, 5.0), (LARGE, 2.0), (LARGE_FAN, 1.5)):
-        report.compare(f"{row.name}: delivered, of nats-server's", against(row, "delivered_per_s"), "times", ">=", target)
+        report.compare(
+            f"{row.name}: delivered, of nats-server's", against(row, "delivered_per_s"), "times", ">=", target
+        )
     for row in (SMALL, FAN):
-        report.compare(f"{row.name}: broker CPU a message, of nats-server's", against(row, "cpu_ns"), "times", "<=", 1 / 6)
+        report.compare(
+            f"{row.name}: broker CPU a message, of nats-server's", against(row, "cpu_ns"), "times", "<=", 1 / 6
+        )
     report.compare(f"{WRITERS.name}: CPU a message, of nats-server's", against(WRITERS, "cpu_ns"), "times", "<=", 0.5)
     report.compare(f"{PING.name}: p50, of nats-server's", against(PING, "p50_us"), "times", "<=", 1.3)
     report.compare(f"{HALF.name}: p99, of nats-server's", against(HALF, "p99_us"), "times", "<=", 1.0)
     ours = [figures for cell, runs in values.items() if cell.system == OURS for figures in runs]
     report.compare("messages lost by Chappe", sum(one.lost + one.dropped for one in ours), "messages", "==", 0)
-    report.compare("messages out of order or damaged", sum(one.reordered + one.wrong for one in ours), "messages", "==", 0)
+    report.compare(
+        "messages out of order or damaged", sum(one.reordered + one.wrong for one in ours), "messages", "==", 0
+    )
     for row in (*THROUGHPUT, PING, HALF):
         figure, unit = _figure(row)
         if any(cell.tls and cell.row == row.name for cell in values):
@@ -179,7 +197,7 @@ def _show(report: Report, cell: Cell, runs: list[Figures]) -> None:
             report.note(f"{cell}: the load generator was the bottleneck, the broker can do more than shown")
 
 
-def _chart(options: Options, values: dict[Cell, list[Figures]]):  # type: ignore[no-untyped-def]
+def _chart(options: Options, values: dict[Cell, list[Figures]]) -> Path:
     systems = list(dict.fromkeys(cell.system for cell in values))
     groups = {}
     for row in THROUGHPUT:

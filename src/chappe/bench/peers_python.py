@@ -1,4 +1,4 @@
-"""`chappe bench peers --clients python`: a publisher process, a node, a subscriber process, in each one's Python client."""
+"""`chappe bench peers --clients python`: a publisher process, a node, a subscriber process, each one's own client."""
 
 from __future__ import annotations
 

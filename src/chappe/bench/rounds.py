@@ -42,7 +42,7 @@ class Rounds(Generic[Cell, Value]):
     def run(self, count: int, cells: Sequence[Cell], measure: Callable[[Cell], Value], title: str) -> None:
         """`count` rounds over all cells, fewer if the ceiling is near."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as progress:
             task = progress.add_task(title, total=count * len(cells))
             longest = 0.0
             for turn in range(count):

@@ -1,4 +1,4 @@
-"""One process of the load generator: reads its job as a line of JSON, says when it is ready, runs, writes its result."""
+"""One process of the load generator: reads its job as a line of JSON, says when it is ready, runs, says what it saw."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def subscribe(job: Job, links: list[Link]) -> None:
 def publish(job: Job, links: list[Link]) -> None:
     shared = Shared(fd=job.shared)
     speak = protocol(job.protocol)
-    made = [speak.frames(link, job.topics, job.size) for link in links][0]
+    made = speak.frames(links[0], job.topics, job.size)
+    for link in links[1:]:
+        speak.frames(link, job.topics, job.size)  # each connection defines its own topics
     fds = [-1 if job.pki else link.sock.fileno() for link in links]
     sender = Publisher(
         speak.SCAN, fds, made.frames, made.places, shared.words, job.subscribers, job.size,
@@ -140,8 +142,8 @@ def main() -> int:
     try:
         tls = client_context(job.pki) if job.pki else None
         speak = protocol(job.protocol)
-        for _ in range(2 if job.role == "pingpong" else job.connections):
-            links.append(speak.connect((job.host, job.port), tls))
+        count = 2 if job.role == "pingpong" else job.connections
+        links.extend(speak.connect((job.host, job.port), tls) for _ in range(count))
         {"publish": publish, "subscribe": subscribe, "pingpong": pingpong}[job.role](job, links)
     except (ChappeError, OSError, ValueError) as error:
         say({"error": f"{job.role} over {job.protocol}: {error}"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 
 import pytest
 
@@ -49,13 +48,14 @@ PROTOCOLS = ["nats", "mqtt", "resp", "zmtp", "chappe"]
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
-    yield Shared(2)
+def shared() -> Shared:
+    return Shared(2)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_messages_cut_anywhere_are_counted_once(protocol: str, shared: Shared) -> None:
-    stream = b"".join(as_delivered(protocol, stamped(i)) + (beside(protocol) if i % 7 == 0 else b"") for i in range(500))
+    between = [beside(protocol) if i % 7 == 0 else b"" for i in range(500)]
+    stream = b"".join(as_delivered(protocol, stamped(i)) + between[i] for i in range(500))
     chance = random.Random(7)
     receiver = Subscriber(protocol, [-1], 1, SIZE, shared.words)
     at = 0
@@ -117,7 +117,16 @@ def test_status_records_are_noted_and_captured(shared: Shared) -> None:
 def test_a_publisher_stays_within_its_window_and_credit(shared: Shared) -> None:
     frame = as_delivered("chappe", body(SIZE))
     sender = Publisher(
-        "chappe", [-1], [frame], (16, 24, 32, 12), shared.words, 1, SIZE, batch_bytes=800, window=40, credits=[20 * 80 + 4]
+        "chappe",
+        [-1],
+        [frame],
+        (16, 24, 32, 12),
+        shared.words,
+        1,
+        SIZE,
+        batch_bytes=800,
+        window=40,
+        credits=[20 * 80 + 4],
     )
     batches = [sender.next_batch(0, 1000) for _ in range(4)]
     assert [len(batch) // 80 for batch in batches] == [10, 10, 0, 0]

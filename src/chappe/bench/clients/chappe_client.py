@@ -1,4 +1,4 @@
-"""Chappe's own client: `publish` until the queue is full, then `flush`; one message at a time on arrival."""
+"""Chappe's own client: `publish` until the queue is full, then `drain`; one message at a time on arrival."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def publish(port: int, count: int) -> int:
         for i in range(count):
             body = message(i)
             while not send(TOPIC, body):
-                await connection.flush()
+                await connection.drain()
         await connection.flush()
     return began_ns
 

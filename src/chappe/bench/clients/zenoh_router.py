@@ -1,4 +1,4 @@
-"""eclipse-zenoh with a router session as the node between: callbacks, and a publisher that blocks instead of dropping."""
+"""eclipse-zenoh with a router session between: callbacks, and a publisher that blocks instead of dropping."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ BROKER: Peer | None = Peer(
     protocol="zenoh",
     install="pip install eclipse-zenoh",
     find=lambda: "eclipse-zenoh",
-    version=lambda: zenoh.__version__,
+    version=lambda: metadata.version("eclipse-zenoh"),
     command=_command,
 )
 

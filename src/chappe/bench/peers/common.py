@@ -24,7 +24,7 @@ START_S = 20.0
 
 @dataclass(frozen=True)
 class Peer:
-    """A system under test. `command(folder, port, tls)` writes what it needs into the folder and gives its command line."""
+    """A system under test; `command(folder, port, tls)` writes what it needs there and gives its command line."""
 
     name: str
     protocol: str

@@ -36,7 +36,7 @@ PEER = Peer(
     version=lambda: first_line(find() or "mosquitto", "-h").removeprefix("mosquitto version "),
     command=command,
     settings=(
-        "max_queued_messages 0, max_queued_bytes 0, max_inflight_messages 0: queues without a limit, nothing is dropped",
+        "max_queued_messages 0, max_queued_bytes 0, max_inflight_messages 0: no limit on queues, nothing is dropped",
         "persistence false, log_type error: no disk in a measured interval",
     ),
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 
-from chappe.bench.protocols.common import Frames, Link, at_body, body, dial, name, secure
+from chappe.bench.protocols import common
+from chappe.bench.protocols.common import Frames, Link, at_body, body, dial, secure
 from chappe.errors import LinkError, RefusedError
 from chappe.wire import control
 
@@ -14,10 +15,10 @@ CONTROL, PROBE, TOPIC = 0x05, 0x04, 0x12
 HEARTBEAT_NS = 60_000_000_000
 
 
-def connect(address: tuple[str, int], tls: ssl.SSLContext | None) -> Link:
+def connect(address: tuple[str, int], tls: ssl.SSLContext | None, name: str = "bench") -> Link:
     link = Link(secure(dial(address), tls))
     hello = control.Hello(
-        role="client", name="bench", session=os.urandom(16), capabilities=control.CAPABILITIES, heartbeat_ns=HEARTBEAT_NS
+        role="client", name=name, session=os.urandom(16), capabilities=control.CAPABILITIES, heartbeat_ns=HEARTBEAT_NS
     )
     link.sock.sendall(b"CHAPPE" + bytes([control.MAJOR, control.MINOR]) + frame(CONTROL, control.encode(hello)))
     preamble = link.take(8)
@@ -31,16 +32,16 @@ def connect(address: tuple[str, int], tls: ssl.SSLContext | None) -> Link:
 
 
 def subscribe(link: Link, topics: int) -> None:
-    requests = [control.Subscribe(id=link.serial + i + 1, pattern=name(i)) for i in range(topics)]
+    requests = [control.Subscribe(id=link.serial + i + 1, pattern=common.name(i)) for i in range(topics)]
     ask(link, list(requests))
 
 
 def frames(link: Link, topics: int, size: int) -> Frames:
-    definitions = [
-        frame(TOPIC, (i + 1).to_bytes(4, "big") + b"s\x00" + name(i).encode()) for i in range(topics)
-    ]
+    definitions = [frame(TOPIC, (i + 1).to_bytes(4, "big") + b"s\x00" + common.name(i).encode()) for i in range(topics)]
     link.sock.sendall(b"".join(definitions))
-    made = [frame(0x02, (i + 1).to_bytes(4, "big") + b"\x03\x00\x00\x00" + bytes(4) + body(size)) for i in range(topics)]
+    made = [
+        frame(0x02, (i + 1).to_bytes(4, "big") + b"\x03\x00\x00\x00" + bytes(4) + body(size)) for i in range(topics)
+    ]
     return Frames(made, at_body(made[0], size, header=12))
 
 

@@ -1,0 +1,129 @@
+"""`chappe bench status`: 100,000 variables through one router."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from chappe.bench import charts, peers, status_rule
+from chappe.bench.engine_load import steady_allocations
+from chappe.bench.load import Figures, Row, Session, measure
+from chappe.bench.peers import chappe as node
+from chappe.bench.peers import nats, relay
+from chappe.bench.peers.common import Peer, running
+from chappe.bench.report import Options, Report
+from chappe.bench.rounds import Ceiling, Rounds, median, ratio, spread
+from chappe.errors import ChappeError
+
+VARIABLES, QUICK_VARIABLES = 100_000, 2_000
+PORTS = 2
+WINDOW = 65_536
+OURS, THEIRS, RELAY = "chappe", "nats-server", "relay"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A system, free or on one core."""
+
+    system: str
+    pinned: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.system}{' on one core' if self.pinned else ''}"
+
+
+def run(options: Options, layout: Literal["close", "sparse"] = "sparse") -> Report:
+    """Rate, rule, allocations and latency of status events with that table layout."""
+    report = Report(f"status-{layout}")
+    if peers.named(OURS).find() is None:
+        raise ChappeError("the Chappe node is not built: run `make test` or `pip install .` first")
+    variables = QUICK_VARIABLES if options.quick else VARIABLES
+    ceiling = Ceiling()
+    router = node.with_layout(layout)
+    report.versions[OURS] = router.version()
+    rates = _rates(options, report, ceiling, router, variables)
+    ours = _best(rates, OURS)
+    report.compare(
+        f"{variables:,} variables to {PORTS} ports: delivered, of nats-server's 24-byte messages",
+        ratio(ours, _best(rates, THEIRS)), "times", ">=", 4,
+    )  # fmt: skip
+    _check_rule(options, report, router, variables)
+    report.compare(
+        "allocator calls in the engine for each event",
+        steady_allocations(layout, variables, max(variables, 100_000)), "calls", "==", 0,
+    )  # fmt: skip
+    _latency(options, report, ceiling, router, variables, ours / PORTS / 2)
+    for cell, series in rates.items():
+        report.show(f"{cell}: delivered", median([one.delivered_per_s for one in series]), "events/s")
+        report.show(f"{cell}: spread", spread([one.delivered_per_s for one in series]) * 100, "%")
+        report.show(f"{cell}: broker CPU", median([one.cpu_ns for one in series]), "ns an event")
+    bars = {
+        str(cell): (median([one.delivered_per_s for one in series]), spread([one.delivered_per_s for one in series]))
+        for cell, series in rates.items()
+    }
+    title = f"Status events of {variables:,} variables, {layout} table"
+    report.charts.append(charts.bars(options.charts / f"status-{layout}.png", title, "events/s", {"delivered": bars}))
+    return report
+
+
+def _best(rates: dict[Cell, list[Figures]], system: str) -> float:
+    """The median of the better variant."""
+    medians = [median([one.delivered_per_s for one in runs]) for cell, runs in rates.items() if cell.system == system]
+    return max(medians, default=float("nan"))
+
+
+def _rates(
+    options: Options, report: Report, ceiling: Ceiling, router: Peer, variables: int
+) -> dict[Cell, list[Figures]]:
+    """Interleaved intervals on sessions that are set up once: 100,000 registrations take longer than a round."""
+    row = Row("every event", size=24, topics=variables, subscribers=PORTS, window=WINDOW, warm_s=0.2,
+              measured_s=0.3 if options.quick else 1.0)  # fmt: skip
+    systems = [(OURS, router, "status")]
+    if nats.PEER.find() is not None:
+        systems.append((THEIRS, nats.PEER, "nats"))
+        report.versions[THEIRS] = nats.PEER.version()
+    else:
+        report.note(f"{THEIRS} is missing: {nats.PEER.install}")
+    rounds: Rounds[Cell, Figures] = Rounds(options.console, ceiling)
+    with contextlib.ExitStack() as stack:
+        sessions = {}
+        for name, peer, protocol in systems:
+            for pinned in (False,) if options.quick else (False, True):
+                broker = stack.enter_context(running(peer, pinned=pinned))
+                session = Session(broker, replace(row, protocol=protocol))
+                sessions[Cell(name, pinned)] = stack.enter_context(session)
+        rounds.run(options.repeats, list(sessions), lambda cell: sessions[cell].interval(), "every event")
+        for cell, session in sessions.items():
+            total = session.account()
+            if cell.system == OURS:
+                name = f"{cell}: events lost or out of order in {total.delivered:,}"
+                report.compare(name, total.lost + total.reordered + total.wrong + total.dropped, "events", "==", 0)
+    return rounds.values
+
+
+def _check_rule(options: Options, report: Report, router: Peer, variables: int) -> None:
+    with running(router) as broker:
+        outcome = status_rule.check(broker, variables, rounds=6 if options.quick else 12)
+    judged = f"in {outcome.judged:,} decisions on {status_rule.PORTS} ports"
+    report.compare(f"events forwarded against the rule, {judged}", outcome.wrongly_forwarded, "events", "==", 0)
+    report.compare(f"events dropped against the rule, {judged}", outcome.wrongly_dropped, "events", "==", 0)
+    report.show("events forwarded by the rule", outcome.forwarded, "events")
+
+
+def _latency(options: Options, report: Report, ceiling: Ceiling, router: Peer, variables: int, rate: float) -> None:
+    """One port at half load, beside a relay that only copies."""
+    row = Row(
+        "half load", size=24, topics=variables, window=WINDOW, rate=rate, measured_s=0.4 if options.quick else 1.0
+    )
+    rounds: Rounds[str, Figures] = Rounds(options.console, ceiling)
+    with running(router) as broker, running(relay.PEER) as bare:
+        runs = {OURS: (broker, replace(row, protocol="status")), RELAY: (bare, replace(row, protocol="relay"))}
+        rounds.run(options.repeats, list(runs), lambda name: measure(*runs[name]), "half load")
+    p99 = {name: median([one.p99_us for one in rounds.values.get(name, [])]) for name in runs}
+    p50 = {name: median([one.p50_us for one in rounds.values.get(name, [])]) for name in runs}
+    report.compare("p99 at half load, of a bare relay's", ratio(p99[OURS], p99[RELAY]), "times", "<=", 1.5)
+    report.show("half load", rate, "events/s")
+    for name in runs:
+        report.show(f"{name}: p50 at half load", p50[name], "us")
+        report.show(f"{name}: p99 at half load", p99[name], "us")
