@@ -19,6 +19,7 @@ from chappe.wire.control import Message, Refused
 log = structlog.get_logger(__name__)
 
 FREED_AT_ONCE = 2_000  # table entries and subscriptions of a closed port removed in one go
+BUSY = ("status_in", "events_in", "parcels_in", "control_in", "status_out", "events_out")
 OUTBOX_LIMIT = 65_536  # control messages a port may wait to be sent
 
 
@@ -156,7 +157,7 @@ class Connections:
 
     def _idle(self, connection: Connection, now_ns: int, idle_ns: int) -> bool:
         counters = self._engine.port_counters(connection.port)
-        frames = counters["frames_in"] - counters["probes_in"] + counters["status_out"] + counters["events_out"]
+        frames = sum(counters[name] for name in BUSY)
         if frames != connection.busy_frames:
             connection.busy_frames, connection.busy_ns = frames, now_ns
         return now_ns - connection.busy_ns >= idle_ns

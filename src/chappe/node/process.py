@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ from chappe.security.redact import redact
 log = structlog.get_logger(__name__)
 
 DEFAULT_URL = "tcp://127.0.0.1:7400"
+SPARE_FILES = 64  # beside connections
 ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
 
 
@@ -41,6 +43,7 @@ def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool =
     config = source if isinstance(source, Config) else load(source, dev)
     path = None if isinstance(source, Config) else Path(source)
     start_log(config.log)
+    _open_many_files(config.limits.connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, path, dev, announce))
 
@@ -65,6 +68,15 @@ def start_log(config: Log) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def _open_many_files(connections: int) -> None:
+    """Each connection is a file: use what the system allows, and say when that is less than the configuration."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < connections + SPARE_FILES:
+        log.warning("fewer files than limits.connections may be open", files=hard, connections=connections)
 
 
 async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -> int:
