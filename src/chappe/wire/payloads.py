@@ -10,7 +10,7 @@ from chappe.wire.events import Event, Issuer, Topic
 from chappe.wire.frames import Cursor, Frame, Kind, unsigned
 from chappe.wire.status import Record, decode_status, encode_status
 
-PROBE_PADDING_LIMIT = 1400
+PROBE_PADDING_LIMIT = 1400 - 16  # a probe fits into one datagram
 PARCEL_VERSION = 1
 
 

@@ -53,7 +53,7 @@ events = st.builds(
     unknown=st.lists(st.tuples(st.integers(17, 255), st.binary(max_size=20)), max_size=3).map(tuple),
 )
 session = st.binary(min_size=16, max_size=16)
-probes = st.builds(Probe, unsigned(8), unsigned(8), st.binary(max_size=1400))
+probes = st.builds(Probe, unsigned(8), unsigned(8), st.binary(max_size=1384))
 payloads: st.SearchStrategy[Payload] = st.one_of(
     events,
     st.builds(Topic, unsigned(4), topic_names),
