@@ -270,3 +270,19 @@ def test_ipv6() -> None:
         carried.readable()
         assert session.peer == far.getsockname()[:2]
         assert tape.datagrams[0] == [FRAME]
+
+
+@pytest.mark.spec("GS-161")
+@given(st.integers(0, len(datagram(1)) - 1), st.integers(1, 255), st.integers(0, 40))
+def test_no_changed_or_cut_datagram_reaches_the_stack(place: int, flip: int, cut: int) -> None:
+    made = side(opener=False)
+    with made.sock, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        bad = bytearray(datagram(1))
+        bad[place] ^= flip
+        sender.sendto(bad, made.address)
+        sender.sendto(datagram(1)[: len(bad) - 1 - cut], made.address)
+        made.socket.readable()
+        assert made.tape.datagrams == {}
+        assert made.socket.received == 2
+        counted = made.counted()
+        assert sum(counted.values()) == 2

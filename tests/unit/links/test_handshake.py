@@ -175,3 +175,12 @@ def test_the_connector_accepts_nothing_but_a_whole_welcome(message: Done | Welco
 
 def test_no_answer_in_time_ends_the_connector() -> None:
     assert isinstance(error(Connector(hello()).expired(3)), TimeoutExpired)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=40), st.just(PREAMBLE), st.just(control_frame(hello()))), max_size=6))
+def test_any_bytes_end_in_at_most_one_decision(pieces: list[bytes]) -> None:
+    """Hostile bytes cause outputs, never exceptions, and nothing follows the decision."""
+    for machine in (Acceptor(welcome), Connector(hello())):
+        outputs = [output for piece in pieces for output in machine.receive(piece)]
+        assert sum(isinstance(output, Agreed | Ended) for output in outputs) == machine.over
+        assert not outputs or isinstance(outputs[-1], Agreed | Ended)
