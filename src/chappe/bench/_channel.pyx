@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memmove
 
-from chappe.bench._meter cimport BUCKETS, Meter, Scan
+from chappe.bench._meter cimport BUCKETS, Scan
 from chappe.bench._scan_chappe cimport scan_chappe
 from chappe.bench._scan_mqtt cimport scan_mqtt
 from chappe.bench._scan_nats cimport scan_nats

@@ -3,7 +3,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from chappe.bench._channel cimport CLOCK_MONOTONIC, CLOCK_REALTIME, Channel, clock_ns, close_channels, open_channels, preload, read_some, scanner
+from chappe.bench._channel cimport (
+    CLOCK_MONOTONIC, CLOCK_REALTIME, Channel, clock_ns, close_channels, open_channels, preload, read_some, scanner,
+)
 from chappe.bench._meter cimport BUCKETS, Scan, bucket_of, put32, put64
 
 cdef extern from "sys/socket.h" nogil:
@@ -22,8 +24,8 @@ cdef enum:
     FRAME_ROOM = 4096
 
 
-def ping_pong(str protocol, int out_fd, int back_fd, bytes frame, tuple places, int size, uint64_t rounds, uint64_t warm,
-              list heads):
+def ping_pong(str protocol, int out_fd, int back_fd, bytes frame, tuple places, int size, uint64_t rounds,
+              uint64_t warm, list heads):
     """Histogram of the times from writing a message to having it back; ConnectionError after 5 s of silence."""
     cdef Scan scan = scanner(protocol)
     cdef uint64_t histogram[BUCKETS]

@@ -6,8 +6,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from chappe.bench._channel cimport (
-    CLOCK_MONOTONIC, CLOCK_REALTIME, END, FAULT, IN_ROOM, LINE, PHASE, RUN, SENT, SLOTS, STOP, Channel, absorb, clock_ns,
-    close_channels, open_channels, pause_ns, preload, read_some, scanner, sharpen_timers,
+    CLOCK_MONOTONIC, CLOCK_REALTIME, END, FAULT, IN_ROOM, LINE, PHASE, RUN, SENT, SLOTS, STOP, Channel, absorb,
+    clock_ns, close_channels, open_channels, pause_ns, preload, read_some, scanner, sharpen_timers,
 )
 from chappe.bench._meter cimport BUCKETS, PROBE_PUBLISHER, Scan, put32, put64
 
@@ -119,12 +119,12 @@ cdef class Publisher:
         cdef Channel* channel = &self.channels[publisher]
         cdef char* at = self.outbox
         cdef int64_t now = clock_ns(CLOCK_REALTIME)
-        cdef uint64_t i, sequence = channel.sent
+        cdef uint64_t _i, sequence = channel.sent
         cdef uint64_t topic = (sequence + <uint64_t> publisher) % <uint64_t> self.topics
         if self.run_head:
             put32(at, 0x01000000 | <uint32_t> (messages * self.frame_size))
             at += 4
-        for i in range(messages):
+        for _i in range(messages):
             memcpy(at, self.frames + topic * self.frame_size, self.frame_size)
             if self.publisher_at >= 0:
                 put32(at + self.publisher_at, <uint32_t> publisher)
@@ -152,7 +152,7 @@ cdef class Publisher:
         return got
 
     cdef int write_all(self, Channel* channel, Py_ssize_t length) noexcept nogil:
-        """The outbox, whole, within the connection's credit; -1 if the connection ended or STOP came while it was stuck."""
+        """The outbox, whole, within the connection's credit; -1 if the connection ended or STOP found it stuck."""
         cdef Py_ssize_t done = 0, allowed
         cdef ssize_t wrote
         cdef pollfd wait
@@ -161,7 +161,7 @@ cdef class Publisher:
         while done < length:
             allowed = length - done
             # Credit counts whole frames at the node, so a batch waits until all of it fits.
-            if self.limited(channel) and channel.sent_bytes + <uint64_t> length > channel.meter.credit + <uint64_t> done:
+            if self.limited(channel) and channel.sent_bytes + <uint64_t> (length - done) > channel.meter.credit:
                 wrote = -1
                 wait.events = POLLIN
             else:
@@ -238,7 +238,7 @@ cdef class Publisher:
         return not failed
 
     def linger(self):
-        """Read what still comes back until END: a connection closed with unread answers would take sent messages with it."""
+        """Read what comes back until END: a connection closed with unread answers would take messages with it."""
         cdef int turn
         with nogil:
             while peek_word(self.shared + PHASE) != END:
@@ -285,7 +285,8 @@ cdef class Publisher:
 
     def probe(self):
         """One message on the last topic from no publisher, to see whether subscriptions have arrived."""
-        cdef bytearray frame = bytearray(self.frames[(self.topics - 1) * self.frame_size: self.topics * self.frame_size])
+        cdef Py_ssize_t last = (self.topics - 1) * self.frame_size
+        cdef bytearray frame = bytearray(self.frames[last:last + self.frame_size])
         frame[self.publisher_at:self.publisher_at + 4] = (<uint32_t> PROBE_PUBLISHER).to_bytes(4, "big")
         return bytes(frame)
 

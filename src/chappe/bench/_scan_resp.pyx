@@ -20,7 +20,7 @@ cdef Py_ssize_t scan_resp(Meter* meter, const char* bytes, Py_ssize_t length) no
     cdef const char* stop = bytes + length
     cdef const char* item
     cdef const char* end
-    cdef Py_ssize_t items, size, part
+    cdef Py_ssize_t items, size, _part
     while at < stop:
         if at[0] == c"*":
             item = number(at, stop, &items)
@@ -29,7 +29,7 @@ cdef Py_ssize_t scan_resp(Meter* meter, const char* bytes, Py_ssize_t length) no
             if items != 3:
                 return -1
             size = 0
-            for part in range(items):
+            for _part in range(items):
                 if item >= stop:
                     return at - bytes
                 if item[0] != c"$":

@@ -5,7 +5,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from chappe.bench._channel cimport (
-    END, FAULT, IN_ROOM, LINE, PHASE, SLOTS, Channel, absorb, close_channels, open_channels, preload, read_some, scanner,
+    END, FAULT, IN_ROOM, LINE, PHASE, SLOTS, Channel, absorb, close_channels, open_channels, preload, read_some,
+    scanner,
 )
 from chappe.bench._meter cimport BUCKETS, Scan
 

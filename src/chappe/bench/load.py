@@ -151,11 +151,11 @@ class Session:
 
     def interval(self) -> Figures:
         """Publish for a while; rate and CPU of the part after the warm-up. Publishing then rests."""
-        shared, row, before = self.shared, self.row, self._received()
+        shared, row = self.shared, self.row
+        first = before = self._reading()
         shared.phase = RUN
-        self._until(lambda: self._received() > before, self.publisher, "the first message to arrive")
+        self._until(lambda: self._received() > before[1], self.publisher, "the first message to arrive")
         if row.limit:
-            first = self._reading()
             self._until(lambda: self._received() >= row.limit * row.subscribers, self.publisher, "all to arrive", 60.0)
         else:
             time.sleep(row.warm_s)

@@ -38,8 +38,8 @@ pattern = "#"
 
 
 def find() -> str | None:
-    """The node needs its compiled engine, and the command line that starts it."""
-    wanted = ("chappe.engine._engine", "chappe.links._socket", "chappe.cli.__main__")
+    """The node needs its compiled modules."""
+    wanted = ("chappe.engine._engine", "chappe.links._socket", "chappe.node")
     return "chappe" if all(importlib.util.find_spec(module) for module in wanted) else None
 
 
@@ -56,7 +56,7 @@ def write_config(folder: Path, port: int, tls: bool, layout: str) -> list[str]:
         text += SECURE.format(pki=write_certificates(folder))
     file = folder / "node.toml"
     file.write_text(text)
-    return [sys.executable, "-m", "chappe.cli", "node", str(file), *([] if tls else ["--dev"])]
+    return [sys.executable, "-m", "chappe.node", *([] if tls else ["--dev"]), str(file)]
 
 
 def command(folder: Path, port: int, tls: bool) -> list[str]:
