@@ -16,7 +16,6 @@ import uvloop
 from tests.spec.rows import load_rows
 from tests.support import leaks
 
-TESTS = Path(__file__).parent
 MARKED_FOLDERS = ("integration", "interop", "spark", "browser")
 CHECKED_FOLDERS = ("integration", "interop")
 OUTCOMES = pytest.StashKey[dict[str, str]]()
@@ -39,7 +38,7 @@ def pytest_asyncio_loop_factories(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rows = load_rows()
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        folder = item.nodeid.removeprefix("tests/").partition("/")[0]
         if folder in MARKED_FOLDERS:
             item.add_marker(folder)
         for marker in item.iter_markers("spec"):
