@@ -1,0 +1,267 @@
+"""Who gets in, what they may do, and what is written down about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from chappe.node.config import parse
+from chappe.security.authority import Authority
+from chappe.security.config import Rule, Tls
+from chappe.security.tls import client_context
+from chappe.security.tokens import SigningKey, create_key, issue
+from chappe.wire import control
+from tests.support.nodes import eventually, free_port, running
+from tests.support.wireclient import WireClient
+
+
+class Keys:
+    """An authority, a token key and the configuration that believes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority.create(folder / "ca", datetime.now(UTC))
+        self.tokens: SigningKey = create_key(folder / "tokens")
+        (folder / "revoked").write_text("")
+
+    def toml(self, node: str, listen: str = "tls://127.0.0.1:0", rules: str = "") -> str:
+        if not (self.folder / "ca" / f"{node}.pem").exists():
+            self.authority.issue(node, "node", datetime.now(UTC), hosts=["127.0.0.1"])
+        ca = self.folder / "ca"
+        return (
+            f'[node]\nname = "{node}"\n[[listen]]\nurl = "{listen}"\n'
+            f'[tls]\nca = "{ca}/ca.pem"\ncert = "{ca}/{node}.pem"\nkey = "{ca}/{node}.key"\ncrl = "{ca}/ca.crl"\n'
+            f'[tokens]\nkeys = ["{self.folder}/tokens/token.pub"]\nrevoked = "{self.folder}/revoked"\nleeway_s = 0\n'
+            f'[audit]\npath = "{self.folder}/audit.jsonl"\n' + rules
+        )
+
+    def token(self, name: str, role: str = "client", ttl_s: int = 60, rules: tuple[Rule, ...] | None = None) -> str:
+        return issue(self.tokens, name, role, ttl_s, time.time_ns(), rules)  # type: ignore[arg-type]
+
+    def context(self, name: str = "", role: str = "client") -> ssl.SSLContext:
+        ca = self.folder / "ca"
+        if not name:
+            return client_context(Tls(ca=f"{ca}/ca.pem"))
+        if not (ca / f"{name}.pem").exists():
+            hosts = ["127.0.0.1"] if role == "node" else []
+            self.authority.issue(name, role, datetime.now(UTC), hosts=hosts)  # type: ignore[arg-type]
+        return client_context(Tls(ca=f"{ca}/ca.pem", cert=f"{ca}/{name}.pem", key=f"{ca}/{name}.key"))
+
+    def audit(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+RULES = """
+[[rule]]
+action = ["publish", "subscribe"]
+pattern = "plant/#"
+names = ["alice"]
+[[rule]]
+action = ["register", "watch"]
+pattern = "{name}/#"
+"""
+
+
+async def refused(url: str, **options: object) -> control.Refused:
+    client = await WireClient.connect(url, **options)  # type: ignore[arg-type]
+    await client.until(client.closed.is_set)
+    await client.close()
+    assert client.refused is not None
+    return client.refused
+
+
+@pytest.mark.spec("NS-072", "NS-073")
+async def test_clients_come_by_certificate_or_token_and_nobody_else(keys: Keys) -> None:
+    async with running(keys.toml("n1", rules=RULES), dev=False) as (node,):
+        by_certificate = await WireClient.open(node.url, tls=keys.context("alice"))
+        by_token = await WireClient.open(node.url, tls=keys.context(), token=keys.token("alice"))
+        names = {connection.session.identity.name for connection in node.connections}
+        assert names == {"alice"}
+        await by_certificate.close()
+        await by_token.close()
+        answer = await refused(node.url, tls=keys.context(), name="mallory")
+        assert (answer.code, answer.reason) == ("identity", "client 'mallory' must bring a certificate or a token")
+        answer = await refused(node.url, tls=keys.context(), token=keys.token("alice")[:-8] + "AAAAAAAA")
+        assert (answer.code, "signature" in answer.reason) == ("identity", True)
+        answer = await refused(node.url, tls=keys.context(), role="node", name="n2")
+        assert (answer.code, "node 'n2'" in answer.reason) == ("identity", True)
+
+
+async def test_plain_tcp_on_loopback_needs_a_token_too(keys: Keys) -> None:
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        assert (await refused(node.url)).code == "identity"
+        client = await WireClient.open(node.url, token=keys.token("alice"))
+        await client.close()
+
+
+@pytest.mark.spec("NS-072", "GS-160")
+async def test_what_no_rule_allows_is_refused_and_the_missing_rule_is_named(keys: Keys) -> None:
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0", RULES), dev=False) as (node,):
+        alice = await WireClient.open(node.url, token=keys.token("alice"))
+        bob = await WireClient.open(node.url, token=keys.token("bob"))
+        try:
+            await alice.subscribe("plant/+/volts")
+            await alice.register("alice/x")
+            expected = [
+                (control.Subscribe, {"pattern": "#"}, 'action = "subscribe"\npattern = "#"'),
+                (control.Register, {"publisher": "bob", "variable": "x"}, 'action = "register"\npattern = "bob/x"'),
+                (control.Watch, {"publisher": "bob", "variable": "x"}, 'action = "watch"\npattern = "bob/x"'),
+                (
+                    control.SetVariable,
+                    {"epoch": 1, "command": 1, "variable_id": 5, "rate_num": 0, "rate_den": 1},
+                    'action = "control"\npattern = "n1/SetVariable"',
+                ),
+            ]
+            for kind, fields, rule in expected:
+                answer = await alice.ask(kind, **fields)
+                assert answer.code == "denied"
+                assert rule in answer.reason
+                assert 'names = ["alice"]' in answer.reason
+            assert node.engine.status.entries() == 1
+            bob.publish("plant/one/volts", b"forged")
+            await bob.flush()
+            await bob.until(lambda: bool(bob.told))
+            told = bob.told[0]
+            assert isinstance(told, control.Failed)
+            assert 'action = "publish"\npattern = "plant/one/volts"\nnames = ["bob"]' in told.reason
+            alice.publish("plant/one/volts", b"true")
+            await alice.flush()
+            await alice.until(lambda: bool(alice.events))
+            assert alice.events == [("plant/one/volts", b"true")]
+            assert (await alice.ask(control.List, what="clients")).code == "denied"
+            assert [(line["who"], line["outcome"]) for line in keys.audit()] == [("alice", "denied")]
+        finally:
+            await alice.close()
+            await bob.close()
+
+
+@pytest.mark.spec("GS-160", "GS-073")
+async def test_a_broker_drives_the_table_and_every_command_is_written_down(keys: Keys) -> None:
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        broker = await WireClient.open(node.url, token=keys.token("leaf-7", "broker"))
+        try:
+            fields = {"variable_id": 5, "rate_num": 1, "rate_den": 1_000_000}
+            assert isinstance(await broker.ask(control.SetVariable, epoch=2, command=1, **fields), control.Done)
+            answer = await broker.ask(control.SetVariable, epoch=1, command=9, **fields)
+            assert (answer.code, "epoch 1 is over" in answer.reason) == ("stale", True)
+            answer = await broker.ask(
+                control.SetupPath, epoch=2, command=2, variable_id=5, link="nowhere", path=1, intervals_ns=(0,)
+            )
+            assert (answer.code, answer.reason) == ("invalid", "SetupPath: there is no link named 'nowhere'")
+            lines = [(line["target"], line["outcome"]) for line in keys.audit()]
+            assert lines == [("n1/SetVariable", "done"), ("n1/SetVariable", "failed"), ("n1/SetupPath", "failed")]
+        finally:
+            await broker.close()
+
+
+async def test_a_session_ends_when_its_token_does(keys: Keys) -> None:
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        client = await WireClient.open(node.url, token=keys.token("alice", ttl_s=2))
+        await client.until(client.closed.is_set)
+        await client.close()
+        assert client.refused is not None
+        assert (client.refused.code, "expired" in client.refused.reason) == ("identity", True)
+
+
+async def test_a_reload_ends_the_sessions_of_revoked_tokens_and_certificates(keys: Keys) -> None:
+    text = keys.toml("n1")
+    async with running(text, dev=False) as (node,):
+        eve = await WireClient.open(node.url, tls=keys.context(), token=keys.token("eve"))
+        dan = await WireClient.open(node.url, tls=keys.context("dan"))
+        alice = await WireClient.open(node.url, tls=keys.context("alice"))
+        try:
+            (keys.folder / "revoked").write_text("name:eve\n")
+            keys.authority.revoke("dan", datetime.now(UTC))
+            await node.reload(parse(text))
+            await eve.until(eve.closed.is_set)
+            await dan.until(dan.closed.is_set)
+            assert eve.refused is not None
+            assert dan.refused is not None
+            assert "revoked" in eve.refused.reason
+            assert "revoked" in dan.refused.reason
+            assert isinstance(await alice.ask(control.List, what="variables"), control.Listing)
+        finally:
+            for client in (eve, dan, alice):
+                await client.close()
+
+
+async def test_a_reload_ends_the_sessions_whose_rights_were_taken_away(keys: Keys) -> None:
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0", RULES), dev=False) as (node,):
+        alice = await WireClient.open(node.url, token=keys.token("alice"))
+        bob = await WireClient.open(node.url, token=keys.token("bob"))
+        try:
+            alice.publish("plant/x", b"")
+            await alice.flush()
+            await bob.register("bob/x")
+            await node.reload(parse(keys.toml("n1", "tcp://127.0.0.1:0", RULES.replace("alice", "anna"))))
+            await alice.until(alice.closed.is_set)
+            assert alice.refused is not None
+            assert 'may not publish "plant/x"' in alice.refused.reason
+            await bob.register("bob/y")
+        finally:
+            await alice.close()
+            await bob.close()
+
+
+@pytest.mark.spec("NS-073")
+async def test_nodes_trust_each_other_by_certificate(keys: Keys) -> None:
+    port = free_port()
+    path = '[[path]]\nvariables = "#"\nto = ["n2"]\n[[topic_route]]\npattern = "#"\nto = ["n2"]\n'
+    peer = f'[[peer]]\nname = "n2"\nurl = "tls://127.0.0.1:{port}"\n'
+    rules = '[[rule]]\naction = ["publish", "subscribe", "register", "watch"]\npattern = "#"\n'
+    first = keys.toml("n1", "tls://127.0.0.1:0", peer + path + rules)
+    second = keys.toml("n2", f"tls://127.0.0.1:{port}", rules)
+    async with running(second, first, dev=False) as (last, begin):
+        await eventually(lambda: all(peer.connection is not None for peer in begin.peers))
+        alice = await WireClient.open(begin.url, tls=keys.context("alice"))
+        bob = await WireClient.open(last.url, tls=keys.context("bob"))
+        try:
+            await bob.subscribe("x")
+            variable = await alice.register("p/v")
+            await bob.watch("p/v", wait_ns=5_000_000_000)
+            alice.publish("x", b"hello")
+            alice.publish_status(variable, 1.0)
+            await bob.until(lambda: bool(bob.events) and bool(bob.records))
+        finally:
+            await alice.close()
+            await bob.close()
+
+
+async def test_a_node_with_the_name_of_another_is_not_dialled_into_the_mesh(keys: Keys) -> None:
+    port = free_port()
+    peer = f'[[peer]]\nname = "n2"\nurl = "tls://127.0.0.1:{port}"\n'
+    async with running(keys.toml("n3", f"tls://127.0.0.1:{port}"), keys.toml("n1", rules=peer), dev=False) as (_, node):
+        await eventually(lambda: all(peer.problem for peer in node.peers))
+        (link,) = node.peers
+        assert "is node 'n3', not 'n2'" in link.problem
+        assert link.connection is None
+
+
+async def test_the_present_certificate_is_shown_after_a_reload(keys: Keys) -> None:
+    text = keys.toml("n1")
+    async with running(text, dev=False) as (node,):
+
+        async def serial() -> str:
+            client = await WireClient.open(node.url, tls=keys.context("alice"))
+            try:
+                shown = client._writer.get_extra_info("peercert")
+                return str(shown["serialNumber"])
+            finally:
+                await client.close()
+
+        before = await serial()
+        await asyncio.to_thread(keys.authority.renew, "n1", datetime.now(UTC))
+        assert await serial() == before
+        await node.reload(parse(text))
+        assert await serial() != before
