@@ -354,29 +354,37 @@ cdef class Engine(Ports):
 
     cdef void send_group(self, int arrival, Port* p, Run* run) noexcept:
         """One member of each group gets the message: the next one in turn that has room."""
-        cdef int g, step, port
+        cdef int g, step, tried, port
         cdef uint32_t turn, topic = get32(run.start + 4)
         cdef uint32_t size = <uint32_t> (run.end - run.start)
         cdef GroupRef* group
         cdef Port* member
+        cdef bint held
         for g in range(run.route.ngroups):
             group = &run.route.groups[g]
             turn = self.topics.cursors[group.group]
             port = -1
+            tried = 0
             for step in range(group.n):
+                tried = step
                 port = <int> group.ports[(turn + <uint32_t> step) % <uint32_t> group.n]
                 member = self.table[port]
                 if (member.state == OPEN and (port != arrival or not p.peer)
                         and self.has_room(member, run.cls, size)):
                     break
-            self.topics.cursors[group.group] = turn + <uint32_t> step + 1
+            self.topics.cursors[group.group] = turn + <uint32_t> tried + 1
             member = self.table[port]
             if (group.pair >= member.topics_words * 64
                     or not (member.topics_out[group.pair >> 6] >> (group.pair & 63)) & 1):
                 self.define_topic(port, member, group.pair)
+            held = False
+            for step in range(group.nback):
+                held = held or group.back[step] == <uint32_t> port
             put32(run.start + 4, group.pair)
-            self.put_events(port, member, run.cls, run.start, size, 1, run.issuer, False)
+            self.put_events(port, member, run.cls, run.start, size, 1, run.issuer, held and p.window != 0)
             put32(run.start + 4, topic)
+            if held:
+                self.hold(arrival, p, port, member)
 
     cdef int limit_frames(self, Port* p, uint64_t events) noexcept:
         """Token bucket of a client's port; below zero the caller stops reading for a while."""
@@ -470,11 +478,11 @@ cdef class Engine(Ports):
         for i in range(targets.n):
             item = targets.items[i]
             port = <int> (item >> 2)
-            if port != arrival:
+            if port != arrival and port < self.ntable:
                 self.put_status(port, self.table[port], item & 3, start, size, count)
         for i in range(targets.n, targets.n + targets.nfail):
             port = <int> (targets.items[i] >> 2)
-            if port != arrival:
+            if port != arrival and port < self.ntable:
                 self.table[port].counters[FILTERED] += count
 
     cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
