@@ -1,0 +1,5 @@
+"""`python -m chappe.cli …`."""
+
+from chappe.cli import main
+
+main()

@@ -1,0 +1,102 @@
+"""The commands of `chappe`: where each one lives, and its line in the help. Only the one that is called is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+MESH, DATA, LOOK, TOOLS = "Run a mesh", "Publish and receive", "Look inside", "Tools"
+COMPLETING = "_CHAPPE_COMPLETE"  # set by the shell's completion
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command: `module:name` of its function or Typer, and what it does in one line."""
+
+    place: str
+    line: str
+    panel: str
+
+
+COMMANDS = {
+    "node": Entry("chappe.cli.node:node", "Run a node until Ctrl-C or SIGTERM, then drain it.", MESH),
+    "up": Entry("chappe.cli.up:up", "Run a whole deployment on this machine.", MESH),
+    "demo": Entry("chappe.cli.demo:demo", "Three nodes, 1,000 variables and a live table.", MESH),
+    "pub": Entry("chappe.cli.pub:pub", "Publish events to a topic, or values of a variable.", DATA),
+    "sub": Entry("chappe.cli.sub:sub", "Print the events of topics.", DATA),
+    "watch": Entry("chappe.cli.watch:watch", "Print the values of variables.", DATA),
+    "request": Entry("chappe.cli.request:request", "Publish a request and print the first answer.", DATA),
+    "top": Entry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
+    "ls": Entry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
+    "dump": Entry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
+    "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
+    "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
+    "token": Entry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),
+    "version": Entry("chappe.cli.version:version", "Print the versions of Chappe, its wire format and Python.", TOOLS),
+}
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Do what the arguments say and exit."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    wanted = None if COMPLETING in os.environ else next((word for word in given if not word.startswith("-")), "")
+    build(wanted)(args=given, prog_name="chappe")
+
+
+def build(wanted: str | None = None) -> typer.Typer:
+    """The application with one command loaded and only the lines of the others; None loads all of them."""
+    app = typer.Typer(
+        name="chappe",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not reachable, 4 refused.")(_root)
+    for name, entry in COMMANDS.items():
+        if wanted is None or name == wanted:
+            _add(app, name, entry)
+        else:
+            app.command(name, help=entry.line, rich_help_panel=entry.panel)(_elsewhere)
+    return app
+
+
+def _add(app: typer.Typer, name: str, entry: Entry) -> None:
+    place, _, attribute = entry.place.partition(":")
+    module = import_module(place)
+    loaded: typer.Typer | Callable[..., Any] = getattr(module, attribute)
+    if isinstance(loaded, typer.Typer):
+        app.add_typer(loaded, name=name, short_help=entry.line, rich_help_panel=entry.panel)
+        return
+    examples: tuple[str, ...] = getattr(module, "EXAMPLES", ())
+    epilog = "\n\n".join(("Examples:", *(f"  [bold]{example}[/bold]" for example in examples))) if examples else None
+    app.command(name, epilog=epilog, short_help=entry.line, rich_help_panel=entry.panel)(loaded)
+
+
+def _elsewhere() -> None:
+    """Stands for a command that was not called."""
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from chappe import __version__
+
+        typer.echo(f"chappe {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Status and events across a wide area.
+
+    Every command has --help with examples. Commands that talk to a node take its address from --url or CHAPPE_URL.
+    """
