@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,7 +21,8 @@ from chappe.bench.shared import END, RUN, STOP, WAIT, Shared
 from chappe.bench.worker import Job
 from chappe.errors import ChappeError, TimeoutExpired
 
-READY_S, DRAIN_S = 120.0, 20.0
+ARRIVAL_S, DRAIN_S = 30.0, 20.0
+_serial = itertools.count(os.getpid() << 20)
 BUSY = 0.9  # share of a core above which a process counts as the bottleneck
 
 
@@ -100,6 +103,12 @@ class Worker:
             raise ChappeError(f"load generator, {said['error']}")
         return said
 
+    def check(self) -> None:
+        """Raise what it died of, if it did."""
+        if self.process.poll() is not None:
+            said = self.answer()
+            raise ChappeError(f"the {self.role} worker of the load generator ended early: {str(said)[:300]}")
+
     def cpu_s(self) -> float:
         return process_cpu_s(self.process.pid)
 
@@ -154,13 +163,13 @@ class Session:
         shared, row = self.shared, self.row
         first = before = self._reading()
         shared.phase = RUN
-        self._until(lambda: self._received() > before[1], self.publisher, "the first message to arrive")
+        self._until(lambda: self._received() > before[1], "the first message to arrive")
         if row.limit:
-            self._until(lambda: self._received() >= row.limit * row.subscribers, self.publisher, "all to arrive", 60.0)
+            self._until(lambda: self._received() >= row.limit * row.subscribers, "all to arrive", 60.0)
         else:
             time.sleep(row.warm_s)
             first = self._reading()
-            self._until(lambda: time.monotonic() - first[0] >= row.measured_s, self.publisher, "the interval to pass")
+            self._until(lambda: time.monotonic() - first[0] >= row.measured_s, "the interval to pass")
         last = self._reading()
         shared.phase = WAIT
         span, delivered = last[0] - first[0], last[1] - first[1]
@@ -179,7 +188,7 @@ class Session:
         sent: int = self.publisher.answer()["sent"]
         wanted = sent * self.row.subscribers
         with contextlib.suppress(TimeoutExpired):
-            self._until(lambda: self._received() >= wanted, self.subscriber, "the rest to arrive", DRAIN_S)
+            self._until(lambda: self._received() >= wanted, "the rest to arrive", DRAIN_S)
         self.shared.phase = END
         result = self.subscriber.answer()
         connections = result["connections"]
@@ -201,11 +210,11 @@ class Session:
             time.monotonic(), self._received(), self.broker.cpu_s(), self.publisher.cpu_s(), self.subscriber.cpu_s(),
         )  # fmt: skip
 
-    def _until(self, condition: Callable[[], bool], worker: Worker, what: str, within_s: float = READY_S) -> None:
+    def _until(self, condition: Callable[[], bool], what: str, within_s: float = ARRIVAL_S) -> None:
         deadline = time.monotonic() + within_s
         while not condition():
-            if worker.process.poll() is not None:
-                worker.answer()
+            for worker in self.workers:
+                worker.check()
             if self.shared.faulty:
                 raise ChappeError(f"a connection of the load generator broke while it waited for {what}")
             if time.monotonic() > deadline:
@@ -247,7 +256,7 @@ def _job(broker: Running, row: Row, shared: int) -> Job:
     return Job(
         role="publish", protocol=row.protocol or broker.peer.protocol, port=broker.port, pki=broker.pki, shared=shared,
         publishers=row.publishers, subscribers=row.subscribers, topics=row.topics, size=row.size,
-        batch_bytes=row.batch_bytes, window=row.window, rate=row.rate, limit=row.limit,
+        batch_bytes=row.batch_bytes, window=row.window, rate=row.rate, limit=row.limit, label=f"bench-{next(_serial)}",
     )  # fmt: skip
 
 

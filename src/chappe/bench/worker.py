@@ -39,6 +39,7 @@ class Job(msgspec.Struct, kw_only=True):
     rate: float = 0.0  # messages a second over all connections, 0 = as fast as the window allows
     limit: int = 0  # messages over all connections, 0 = until told to stop
     rounds: int = 0  # of a ping-pong
+    label: str = "bench"  # of this session, the same for both halves
 
 
 def say(message: dict[str, Any]) -> None:
@@ -143,7 +144,10 @@ def main() -> int:
         tls = client_context(job.pki) if job.pki else None
         speak = protocol(job.protocol)
         count = 2 if job.role == "pingpong" else job.connections
-        links.extend(speak.connect((job.host, job.port), tls) for _ in range(count))
+        for _ in range(count):
+            link = speak.connect((job.host, job.port), tls)
+            link.label = job.label
+            links.append(link)
         {"publish": publish, "subscribe": subscribe, "pingpong": pingpong}[job.role](job, links)
     except (ChappeError, OSError, ValueError) as error:
         say({"error": f"{job.role} over {job.protocol}: {error}"})

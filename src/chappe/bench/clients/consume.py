@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import uvloop
 
-from chappe.bench.protocols import status
 from chappe.bench.protocols.common import name
 from chappe.bench.shared import END, SLOTS, Shared
 from chappe.bench.worker import Job, cpu_s, say
@@ -25,6 +24,8 @@ STEP = 256  # messages between two reports of progress
 class Progress:
     """Counts into the shared block, where the publisher sees how far this process is; a gap is an error."""
 
+    __slots__ = ("broken", "received", "shared")
+
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.received = 0
@@ -34,7 +35,10 @@ class Progress:
         """`count` messages have arrived, the last of which carries sequence `newest`."""
         self.received = count
         self.broken += newest != count - 1
-        self.shared.words[SLOTS] = count
+        self.post()
+
+    def post(self) -> None:
+        self.shared.words[SLOTS] = self.received
 
 
 async def consume_nats(job: Job, progress: Progress) -> None:
@@ -49,7 +53,8 @@ async def consume_nats(job: Job, progress: Progress) -> None:
         async for message in stream.messages:
             body = message.data
             count += 1
-            if count % STEP == 0 or stream.pending_msgs == 0:
+            progress.received = count
+            if count % STEP == 0:
                 progress.to(count, int.from_bytes(body[8:16], "big"))
     finally:
         await connection.close()
@@ -66,7 +71,8 @@ async def consume_events(job: Job, form: str, progress: Progress) -> None:
             async for message in stream:
                 body = message.body
                 count += 1
-                if count % STEP == 0 or stream.pending == 0:
+                progress.received = count
+                if count % STEP == 0:
                     progress.to(count, int.from_bytes(body[8:16], "big"))
         elif form == "batch":
             async for batch in stream.batches():
@@ -82,7 +88,7 @@ async def consume_status(job: Job, form: str, progress: Progress) -> None:
     import chappe
 
     async with chappe.connect(f"tcp://127.0.0.1:{job.port}") as connection:
-        wanted = [(status.PUBLISHER, f"v{i:06d}") for i in range(job.topics)]
+        wanted = [(job.label, f"v{i:06d}") for i in range(job.topics)]
         stream: Any = await connection.watch_many(wanted, on_full="block")
         say({"ready": True})
         count = 0
@@ -90,7 +96,8 @@ async def consume_status(job: Job, form: str, progress: Progress) -> None:
             async for event in stream:
                 value = event.value
                 count += 1
-                if count % STEP == 0 or stream.pending == 0:
+                progress.received = count
+                if count % STEP == 0:
                     progress.to(count, value)
         elif form == "batch":
             async for batch in stream.batches():
@@ -99,13 +106,7 @@ async def consume_status(job: Job, form: str, progress: Progress) -> None:
         else:
             async for rows in stream.arrow():
                 count += rows.num_rows
-                progress.to(count, newest_value(rows))
-
-
-def newest_value(rows: Any) -> int:
-    column = "value" if "value" in rows.schema.names else "int_value"
-    value: int = rows.column(column)[-1].as_py()
-    return value
+                progress.to(count, rows.column("value")[-1].as_py())
 
 
 async def run(job: Job, shared: Shared) -> None:
@@ -118,6 +119,7 @@ async def run(job: Job, shared: Shared) -> None:
     consumer = asyncio.ensure_future(work)
     before = cpu_s()
     async for _ in ticks(0.01):
+        progress.post()  # the rest of a step at the end of a run
         if consumer.done() or shared.phase == END:
             break
     if not consumer.done():

@@ -21,6 +21,7 @@ class Link:
     head: bytes = b""
     credit: int = 0
     serial: int = 0
+    label: str = "bench"  # publisher of status variables: a node remembers the last values of an earlier run
 
     def fill(self, at_least: int) -> None:
         """Read until `head` has that many bytes."""

@@ -9,7 +9,6 @@ from chappe.bench.protocols.common import Frames, Link
 from chappe.wire import control
 
 SCAN = "chappe"
-PUBLISHER = "bench"
 RATE_NUM, RATE_DEN = 30, 1_000_000_000
 
 
@@ -33,7 +32,7 @@ def register(link: Link, variables: int) -> list[int]:
     first = link.serial + 1
     wanted: list[control.Request] = [
         control.Register(
-            id=first + i, publisher=PUBLISHER, variable=f"v{i:06d}", type="int", rate_num=RATE_NUM, rate_den=RATE_DEN
+            id=first + i, publisher=link.label, variable=f"v{i:06d}", type="int", rate_num=RATE_NUM, rate_den=RATE_DEN
         )
         for i in range(variables)
     ]
@@ -44,7 +43,7 @@ def watch(link: Link, intervals_ns: list[int]) -> list[control.Watching]:
     """Watch the variables from the first on, each at its interval."""
     first = link.serial + 1
     wanted: list[control.Request] = [
-        control.Watch(id=first + i, publisher=PUBLISHER, variable=f"v{i:06d}", interval_ns=interval)
+        control.Watch(id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval)
         for i, interval in enumerate(intervals_ns)
     ]
     return [answer for answer in chappe.ask(link, wanted) if isinstance(answer, control.Watching)]
