@@ -54,7 +54,8 @@ class Keys:
         return client_context(Tls(ca=f"{ca}/ca.pem", cert=f"{ca}/{name}.pem", key=f"{ca}/{name}.key"))
 
     def audit(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["action"] == "control"]
 
 
 @pytest.fixture

@@ -28,12 +28,16 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
     places = [(f"listen[{at}].url", entry.url, True) for at, entry in enumerate(config.listen)]
     places += [(f"peer[{at}].url", peer.url, False) for at, peer in enumerate(config.peer) if peer.url]
     seen: dict[str, str] = {}
+    datagrams = 0
     for key, url, listening in places:
         try:
             address = parse_address(url, SCHEMES if listening else STREAMS)
         except ConfigError as error:
             yield f"{key}: {error}"
             continue
+        datagrams += listening and address.scheme == "udp"
+        if datagrams > 1:
+            yield f"{key}: a node has one udp:// address"
         if listening and (address.port or address.path) and seen.setdefault(str(address), key) != key:
             yield f"{key}: {address} is listened on twice"
         if dev and not address.is_loopback:

@@ -112,7 +112,7 @@ class Connections:
         self._remove(connection, str(error) if error else "closed by the other side")
 
     def free(self, port: int) -> None:
-        """Take a closed port out of the tables, bit by bit."""
+        """Take a port out of the tables, bit by bit."""
         self._engine.close_port(port)
         self._freeing.append(port)
 

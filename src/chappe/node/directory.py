@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,10 +18,10 @@ class Entry:
 
     variable: Variable
     owner: int = -1  # port of the client that registered it
-    owner_name: str = ""
-    inputs: set[int] = field(default_factory=set)  # ports of peers that announced it
+    owner_name: str = ""  # kept while the client is away; empty: nobody is expected back
+    inputs: tuple[int, ...] = ()  # ports of peers that announced it
     watchers: dict[int, int] = field(default_factory=dict)  # port -> path
-    routes: dict[tuple[int, int], int] = field(default_factory=dict)  # (static route, port) -> path
+    routes: dict[tuple[str, int], int] = field(default_factory=dict)  # (static route, port) -> path
     next_path: int = 1
     away_since_ns: int = 0  # since when nobody publishes it; 0: somebody does
 
@@ -33,9 +34,13 @@ class Entry:
         """Whether there is anybody its events may come from."""
         return self.owner >= 0 or bool(self.inputs)
 
-    def sources(self) -> list[int]:
-        """The permitted input ports."""
-        return [self.owner, *self.inputs] if self.owner >= 0 else list(self.inputs)
+    def only_from(self, port: int) -> bool:
+        """Whether that peer is the only one it may come from."""
+        return self.owner < 0 and self.inputs == (port,)
+
+    def targets(self) -> set[int]:
+        """Ports of peers it is forwarded to."""
+        return {port for _, port in self.routes}
 
     def path(self) -> int:
         """A number that no path of this variable has had."""
@@ -48,6 +53,8 @@ class Directory:
     """Variables by (publisher, variable) and by id; issues ids of one leaf."""
 
     def __init__(self, leaf: int) -> None:
+        self.publishers: Counter[str] = Counter()  # how many variables each has
+        self.types: Counter[str] = Counter()
         self._leaf = leaf
         self._by_name: dict[tuple[str, str], Entry] = {}
         self._by_id: dict[int, Entry] = {}
@@ -64,17 +71,29 @@ class Directory:
     def numbered(self, variable_id: int) -> Entry | None:
         return self._by_id.get(variable_id)
 
+    def ids(self) -> list[int]:
+        """All ids, for walks during which entries come and go."""
+        return list(self._by_id)
+
     def add(self, entry: Entry) -> Entry:
         """Remember it; its name and id must be free."""
         assert entry.name not in self._by_name
         assert entry.variable.variable_id not in self._by_id
         self._by_name[entry.name] = entry
         self._by_id[entry.variable.variable_id] = entry
+        self._count(entry.variable, 1)
         return entry
+
+    def replace(self, entry: Entry, variable: Variable) -> None:
+        """Its rate, type or priority is another now; name and id stay."""
+        self._count(entry.variable, -1)
+        entry.variable = variable
+        self._count(variable, 1)
 
     def remove(self, entry: Entry) -> None:
         del self._by_name[entry.name]
         del self._by_id[entry.variable.variable_id]
+        self._count(entry.variable, -1)
 
     def issue(self, publisher: str, variable: str) -> int | None:
         """A free id of this leaf, None if there is none.
@@ -89,3 +108,9 @@ class Directory:
             if number and number not in self._by_id:
                 return number
         return None
+
+    def _count(self, variable: Variable, change: int) -> None:
+        for counter, key in ((self.publishers, variable.publisher), (self.types, variable.type)):
+            counter[key] += change
+            if not counter[key]:
+                del counter[key]

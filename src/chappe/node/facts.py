@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from chappe.engine._engine import Engine
 from chappe.node.connections import Connections
-from chappe.node.directory import Entry
 from chappe.node.sessions import Control, Session
 from chappe.node.variables import Variables
 from chappe.security.patterns import topic_address, variable_address
 from chappe.wire.control import List
 
 MAX_ROWS = 5_000  # a listing is one frame
+MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
 LISTS = ("variables", "publishers", "types", "topics", "links", "clients", "counters", "drops")
 Row = dict[str, Any]
 
@@ -48,39 +48,44 @@ class Facts:
         limit = max(0, min(request.limit, MAX_ROWS))
         match request.what:
             case "variables":
-                return self._listed(self._variable_rows(session), limit)
+                return list(islice(self._variable_rows(session), limit)), len(self._variables.directory)
             case "publishers":
-                return self._listed(self._counted(session, "publisher"), limit)
+                return self._counted(self._publishers(session), "publisher", limit)
             case "types":
-                return self._listed(self._counted(session, "type"), limit)
+                return self._counted(self._variables.directory.types.items(), "type", limit)
             case "topics":
-                return self._listed(self._topic_rows(session), limit)
+                return list(islice(self._topic_rows(session), limit)), self._engine.topics.subscriptions()
         if request.what not in LISTS:
             raise KeyError(f"{request.what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")
         assert self.control is not None
         self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what}").require()
         match request.what:
             case "links":
-                return self._listed(self._link_rows(), limit)
+                rows = list(self._link_rows())
+                return rows[:limit], len(rows)
             case "clients":
-                return self._listed(self._client_rows(), limit)
+                clients = sum(connection.session.role == "client" for connection in self._connections)
+                return list(islice(self._client_rows(), limit)), clients
             case "drops":
-                return self._listed(self._drop_rows(), limit)
+                rows = list(self._drop_rows())
+                return rows[:limit], len(rows)
         return [{"node": self._node, **self._engine.counters()}], 1
 
-    def _listed(self, rows: Iterator[Row], limit: int) -> tuple[list[Row], int]:
-        shown = list(islice(rows, limit))
-        return shown, len(shown) + sum(1 for _ in rows)
+    def _counted(self, counts: Iterable[tuple[str, int]], key: str, limit: int) -> tuple[list[Row], int]:
+        found = sorted(counts)
+        return [{key: value, "variables": count} for value, count in found[:limit]], len(found)
 
-    def _visible(self, session: Session) -> Iterator[Entry]:
+    def _publishers(self, session: Session) -> Iterator[tuple[str, int]]:
         assert self.control is not None
-        book = self.control.book
-        for entry in list(self._variables.directory):
-            if book.allows(session.identity, "watch", variable_address(*entry.name)):
-                yield entry
+        for publisher, count in self._variables.directory.publishers.items():
+            if self.control.book.allows(session.identity, "watch", variable_address(publisher, "#")):
+                yield publisher, count
 
     def _variable_rows(self, session: Session) -> Iterator[Row]:
-        for entry in self._visible(session):
+        assert self.control is not None
+        for entry in self._variables.directory:
+            if not self.control.book.allows(session.identity, "watch", variable_address(*entry.name)):
+                continue
             variable = entry.variable
             yield {
                 "id": variable.variable_id,
@@ -95,20 +100,12 @@ class Facts:
                 "watchers": len(entry.watchers),
             }
 
-    def _counted(self, session: Session, key: str) -> Iterator[Row]:
-        counts: dict[str, int] = {}
-        for entry in self._visible(session):
-            value = str(getattr(entry.variable, key))
-            counts[value] = counts.get(value, 0) + 1
-        for value, count in sorted(counts.items()):
-            yield {key: value, "variables": count}
-
     def _topic_rows(self, session: Session) -> Iterator[Row]:
         assert self.control is not None
         counts: dict[tuple[str, str, str], int] = {}
-        for other in list(self.control.sessions.values()):
-            for key in other.subscriptions:
-                counts[key] = counts.get(key, 0) + 1
+        every = (key for other in self.control.sessions.values() for key in other.subscriptions)
+        for key in islice(every, MAX_SCANNED):
+            counts[key] = counts.get(key, 0) + 1
         for (kind, pattern, group), count in sorted(counts.items()):
             if self.control.book.allows(session.identity, "subscribe", topic_address(kind, pattern)):
                 yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}

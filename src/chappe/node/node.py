@@ -53,7 +53,10 @@ class Node:
         self.dev = dev
         self.issuer = secrets.token_bytes(16)
         self.ready = False
-        self._credentials = None if dev else Credentials(config.tls, config.tokens)
+        self._credentials = Credentials(config.tls, config.tokens)
+        own = self._credentials.own
+        if own is not None and (own.role, own.name) != ("node", config.node.name):
+            raise ConfigError(f"tls.cert: the certificate is for {own}; node.name is {config.node.name!r}")
         self._audit = AuditLog(config.audit) if config.audit else None
         self._book = RuleBook.open() if dev else RuleBook.of(config.rule)
         self._assemble()
@@ -66,9 +69,7 @@ class Node:
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)
-        tls = self._credentials
-        client_tls = (lambda: tls.client) if tls is not None and config.tls is not None else None
-        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, client_tls)
+        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self._credentials.client)
         self.variables = Variables(
             self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
         )
@@ -80,11 +81,11 @@ class Node:
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
         self.shell = Shell(self.engine, self.control, self.connections, self._audit, self.datagrams)
         self.reception = Reception(
-            node=name, issuer=self.issuer, connections=self.connections, peers=self.peers, credentials=tls,
+            node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
+            credentials=None if self.dev else self._credentials,
             limits=config.limits, mode=lambda: self.engine.status.slot, open_client=self._open_client,
         )  # fmt: skip
-        for peer in self.peers.configure(config.peer, config.topic_route):
-            assert peer is None, "a new node has no peers"
+        self.peers.configure(config.peer, config.topic_route)
 
     @property
     def name(self) -> str:
@@ -115,6 +116,7 @@ class Node:
         self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
         self.peers.start()
         self.ready = True
+        await self._administered("start")
         log.info("listening", node=self.name, addresses=[str(address) for address in self.addresses], dev=self.dev)
 
     async def stop(self, drain: bool = True) -> None:
@@ -137,6 +139,7 @@ class Node:
             await asyncio.gather(self._ticker, return_exceptions=True)
         await self.datagrams.close()
         if self._audit is not None:
+            await self._administered("stop")
             self._audit.close()
         log.info("stopped", node=self.name)
 
@@ -153,20 +156,29 @@ class Node:
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
-        if self._credentials is not None:
-            await asyncio.to_thread(self._credentials.reload)
+        await asyncio.to_thread(self._credentials.reload)
         self.config, self.control.book = config, book
         self.control.limits = self.reception.limits = config.limits
         self.shell.throttles = config.limits.rate > 0
         for peer in self.peers.configure(config.peer, config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
         self.peers.start()
-        self.variables.reroute(static_routes(config))
+        for _ in self.variables.reroute(static_routes(config)):
+            await asyncio.sleep(0)
         for connection in self.connections:
+            if connection.session.role == "client":
+                self._limit_rate(connection.port)
             self._recheck(connection)
+            await asyncio.sleep(0)
         self.shell.perform(self.control.flush())
         self.tick.soon()
         log.info("configuration reloaded", node=self.name)
+        await self._administered("reload")
+
+    async def _administered(self, what: str) -> None:
+        """Write down what somebody at this machine did to the node."""
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.record, None, "admin", f"{self.name}/{what}", "done")
 
     async def snapshot(self) -> Snapshot:
         """The counters for /metrics, taken in slices so that forwarding does not wait."""
@@ -187,10 +199,7 @@ class Node:
         if address.scheme == "udp":
             await self.datagrams.listen(address, options, self.tick)
             return
-        tls = None
-        if address.scheme == "tls":
-            assert self._credentials is not None or self.dev
-            tls = (self._credentials or Credentials(self.config.tls)).server
+        tls = self._credentials.server if address.scheme == "tls" else None
 
         async def accepted(raw: Raw) -> None:
             await self.reception.accept(raw, entry)
@@ -213,9 +222,7 @@ class Node:
             loss="loss" in welcome.capabilities, max_topics=limits.topics, session=hello.session,
             epoch=hello.epoch,
         )  # fmt: skip
-        if limits.rate:
-            self.engine.limit_rate(port, limits.rate, limits.burst or max(1, round(limits.rate)))
-            self.shell.publishes(port)
+        self._limit_rate(port)
         session = Session(port, hello.name[:64], "client", identity)
         return self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
 
@@ -269,9 +276,9 @@ class Node:
         self.shell.forget(session.port)
         self.datagrams.gone(session.port)
         if session.role == "client":
-            outputs = self.control.close(session.port, self.engine.mono_ns)
-            self.connections.free(session.port)
-            self.shell.perform(outputs)
+            self.engine.close_port(session.port)
+            self.shell.perform(self.control.close(session.port, self.engine.mono_ns))
+            self.tick.soon()
             return
         self.control.close(session.port, self.engine.mono_ns)
         self.variables.peer_down(session.port)
@@ -299,9 +306,14 @@ class Node:
             self.connections.close(connection, f"rules have changed: {problem}", "identity")
 
     def _lapsed(self, connection: Connection) -> str | None:
-        return None if self._credentials is None else self._credentials.lapsed(connection.session.identity)
+        return None if self.dev else self._credentials.lapsed(connection.session.identity)
+
+    def _limit_rate(self, port: int) -> None:
+        limits = self.config.limits
+        self.engine.limit_rate(port, limits.rate, limits.burst or max(1, round(limits.rate)))
 
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
+        self.shell.publishes(port)
         return self.control.authorize(port, kind, topic)
 
     # --- time

@@ -55,4 +55,11 @@ class DataOpened:
     answer: DatagramOpened
 
 
-Output = Send | Close | Record | OpenData | DataOpened
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Nothing refers to that closed port any more: its number may be used again."""
+
+    port: int
+
+
+Output = Send | Close | Record | OpenData | DataOpened | Free

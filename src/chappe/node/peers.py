@@ -59,7 +59,7 @@ class Peers:
     """All peers by name. `carry(peer, raw, identity, issuer, minor, heartbeat_ns, dialled)` attaches a connection."""
 
     def __init__(
-        self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext] | None
+        self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext]
     ) -> None:
         self._node = node
         self._issuer = issuer
@@ -176,7 +176,7 @@ class Peers:
         config = peer.config
         address = parse(config.url)
         options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
-        tls = self._client_tls() if address.scheme == "tls" and self._client_tls else None
+        tls = self._client_tls() if address.scheme == "tls" else None
         raw = await dial(address, tls=tls, options=options)
         hello = Hello(
             role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,

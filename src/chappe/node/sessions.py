@@ -102,14 +102,14 @@ class Control:
     @property
     def busy(self) -> bool:
         """Whether `work` has something to do."""
-        return self._commands.busy
+        return self._commands.busy or self._variables.busy
 
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""
         self.sessions[session.port] = session
 
     def close(self, port: int, now_ns: int) -> list[Output]:
-        """The connection of a client is over; what it registered may come back."""
+        """A connection is over; what a client registered may come back. `Free` follows when all is forgotten."""
         session = self.sessions.pop(port, None)
         if session is not None and session.role == "client":
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
@@ -196,7 +196,7 @@ class Control:
         if refusal:
             return [refusal]
         entry = self._variables.directory.named(request.publisher, request.variable)
-        if entry is not None and entry.owner not in (-1, session.port):
+        if entry is not None and entry.owner != session.port and entry.owner in self.sessions:
             reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
             return [_failed(session.port, request, "exists", reason)]
         if len(session.variables) >= self.limits.variables and (entry is None or entry.owner != session.port):
@@ -221,7 +221,6 @@ class Control:
             reason = f"variable {request.variable_id:#x} is not registered by you"
             return [_failed(session.port, request, "unknown", reason)]
         session.variables.discard(request.variable_id)
-        entry.owner_name = ""
         self._variables.withdraw(entry, now_ns)
         return [Send(session.port, control.Done(id=request.id))]
 
@@ -320,7 +319,7 @@ class Control:
         return []
 
     def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Output]:
-        refused = self._variables.announced(session.port, message.variables, now_ns)
+        refused = self._variables.announced(session.port, message.variables)
         for reason in refused[:10]:
             log.error("announcement refused", link=session.name, reason=reason)
         outputs: list[Output] = []
@@ -346,13 +345,15 @@ class Control:
         return [self._recorded(session, command, answer)]
 
     def work(self) -> list[Output]:
-        """The next slice of a mode change; call it again while `busy`."""
+        """The next slice of a mode change and of what clients left behind; call it again while `busy`."""
+        outputs = self._variables.work()
         answer = self._commands.work()
-        if answer is None or self._working is None:
-            return []
-        session, command = self._working
-        self._working = None
-        return [self._recorded(session, command, answer)] if session.port in self.sessions else []
+        if answer is not None and self._working is not None:
+            session, command = self._working
+            self._working = None
+            if session.port in self.sessions:
+                outputs.append(self._recorded(session, command, answer))
+        return outputs
 
     def _recorded(self, session: Session, command: control.Command, answer: control.Message) -> Record:
         failed = answer if isinstance(answer, control.Failed) else None

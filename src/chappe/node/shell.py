@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from time import perf_counter_ns
 
 import msgspec
 import structlog
@@ -14,14 +15,14 @@ from chappe.errors import ProtocolError
 from chappe.links.tick import FlushTick
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
-from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.outputs import Close, DataOpened, Free, OpenData, Output, Record, Send
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog
-from chappe.wire.control import KINDS, Failed, Message, decode
+from chappe.wire.control import KINDS, Failed, Message, Register, decode
 
 log = structlog.get_logger(__name__)
 
-MESSAGES_AT_ONCE = 64  # control messages handled in one tick: forwarding waits for no more than that
+BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding waits for no more than that
 BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
 
 
@@ -48,10 +49,13 @@ class Shell:
     def arrived(self) -> None:
         """Handle what sockets delivered since the last flush."""
         self._take()
-        for _ in range(min(MESSAGES_AT_ONCE, len(self._inbox))):
+        until_ns = perf_counter_ns() + BUDGET_NS
+        while self._inbox and perf_counter_ns() < until_ns:
             port, payload = self._inbox.popleft()
             self._handled(port)
             message = self._decode(port, payload)
+            if isinstance(message, Register):
+                self._publishers.add(port)
             if message is not None:
                 self.perform(self._control.receive(port, message, self._engine.mono_ns))
         self.perform(self._control.flush())
@@ -78,6 +82,8 @@ class Shell:
                 case DataOpened(port, answer):
                     assert self.tick is not None
                     self._datagrams.opened(port, answer, self.tick)
+                case Free(port):
+                    self._connections.free(port)
                 case Record():
                     self._record(output)
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-
-import structlog
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 from chappe.engine._engine import Engine
+from chappe.engine._status import UnknownVariableError
+from chappe.node.announcements import Announcements
 from chappe.node.directory import Directory, Entry
-from chappe.node.outputs import Close, Output, Send
+from chappe.node.outputs import Close, Free, Output
 from chappe.node.sections import Config
 from chappe.security.patterns import Pattern, variable_address
-from chappe.wire.control import Announce, Retract, Variable
+from chappe.wire.control import Variable
 
-log = structlog.get_logger(__name__)
-
-ANNOUNCED_AT_ONCE = 500  # variables in one message: with the longest names it stays below a megabyte
 WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
+SLICE = 1_000  # entries handled in one go when a client with many variables leaves
 
 PeerPort = Callable[[str], int | None]
 
@@ -26,6 +26,7 @@ PeerPort = Callable[[str], int | None]
 class StaticRoute:
     """A `[[path]]` entry, ready to compare."""
 
+    key: str  # the same for equal entries
     pattern: Pattern
     to: tuple[str, ...]
     interval_ns: int
@@ -35,24 +36,13 @@ class StaticRoute:
 
 def static_routes(config: Config) -> tuple[StaticRoute, ...]:
     """The `[[path]]` entries of a configuration."""
-    return tuple(
-        StaticRoute(
-            Pattern.address(route.variables),
-            route.to,
-            round(route.interval_ms * 1_000_000),
-            route.priority,
-            sum(1 << mode for mode in set(route.modes)),
-        )
-        for route in config.path
-    )
-
-
-@dataclass(slots=True)
-class _Pending:
-    """What a peer has not been told yet; a dictionary, because order matters and repeats do not."""
-
-    announced: dict[int, Variable] = field(default_factory=dict)
-    retracted: dict[int, None] = field(default_factory=dict)
+    routes = []
+    for route in config.path:
+        interval_ns, modes = round(route.interval_ms * 1_000_000), sum(1 << mode for mode in set(route.modes))
+        key = f"{route.variables} {interval_ns} {route.priority} {modes}"
+        pattern = Pattern.address(route.variables)
+        routes.append(StaticRoute(key, pattern, route.to, interval_ns, route.priority, modes))
+    return tuple(routes)
 
 
 class Variables:
@@ -69,9 +59,12 @@ class Variables:
         self._routes = tuple(routes)
         self._peer_port = peer_port
         self._away_ns = away_ns
-        self._pending: dict[int, _Pending] = {}
-        self._away: dict[int, None] = {}  # ids of variables that nobody publishes, oldest first
+        self._announcements = Announcements()
+        self._routed: dict[int, dict[int, Variable]] = {}  # port -> what is forwarded to it, by id
+        self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
+        self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
+        self._leaving: deque[tuple[int, Iterator[int], Iterator[int], int]] = deque()
         self._evicted: list[Output] = []
 
     # --- clients
@@ -82,90 +75,81 @@ class Variables:
         The caller has checked that nobody else publishes it now.
         """
         entry = self.directory.named(wanted.publisher, wanted.variable)
+        number = (
+            self.directory.issue(wanted.publisher, wanted.variable) if entry is None else entry.variable.variable_id
+        )
+        if number is None:
+            return None
+        wanted.variable_id = number
+        self._engine.status.set_variable(number, wanted.rate_num, wanted.rate_den)
+        self._engine.status.add_input(number, port)
         if entry is None:
-            number = self.directory.issue(wanted.publisher, wanted.variable)
-            if number is None:
-                return None
-            wanted.variable_id = number
             entry = self.directory.add(Entry(wanted))
         else:
-            wanted.variable_id = entry.variable.variable_id
-            entry.variable = wanted
+            self.directory.replace(entry, wanted)
         entry.owner, entry.owner_name = port, owner_name
         self._changed(entry)
         return entry
 
     def withdraw(self, entry: Entry, now_ns: int) -> None:
-        """Its owner publishes it no more."""
-        entry.owner = -1
+        """Its owner publishes it no more and is not expected back."""
+        self._forbid(entry, entry.owner)
+        entry.owner, entry.owner_name = -1, ""
         self._source_lost(entry, now_ns)
 
     def watch(self, entry: Entry, port: int, interval_ns: int, priority: int, modes: int) -> int:
         """Send it to that port; the answer is one of how many events the port gets."""
-        path = entry.watchers.setdefault(port, WATCH_PATH + port)
-        variable_id = entry.variable.variable_id
-        return self._engine.watch(port, variable_id, path, [interval_ns], [priority], modes)
+        path = WATCH_PATH + port
+        every = self._engine.watch(port, entry.variable.variable_id, path, [interval_ns], [priority], modes)
+        entry.watchers[port] = path
+        return every
 
     def unwatch(self, entry: Entry, port: int) -> None:
         """Nothing of it goes to that port any more."""
         path = entry.watchers.pop(port, None)
         if path is not None:
-            self._engine.status.terminate_path(entry.variable.variable_id, path)
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(entry.variable.variable_id, path)
             self._forget_if_unused(entry)
 
     def client_gone(self, port: int, owned: Iterable[int], watched: Iterable[int], now_ns: int) -> None:
-        """Its port is closed; the engine takes the port out of the table by itself."""
-        for variable_id in watched:
-            entry = self.directory.numbered(variable_id)
-            if entry is not None and entry.watchers.pop(port, None) is not None:
-                self._forget_if_unused(entry)
-        for variable_id in owned:
-            entry = self.directory.numbered(variable_id)
-            if entry is not None and entry.owner == port:
-                self.withdraw(entry, now_ns)
+        """Its port is closed: `work` forgets it bit by bit and then says that the port may be freed."""
+        self._leaving.append((port, iter(list(owned)), iter(list(watched)), now_ns))
 
     # --- peers
 
     def peer_up(self, port: int, fresh: bool, now_ns: int) -> None:
         """A link carries this port (again): tell the peer everything; `fresh`: it has restarted and will tell us."""
-        pending = self._pending[port] = _Pending()
-        for entry in self.directory:
-            if any(target == port for _, target in entry.routes):
-                pending.announced[entry.variable.variable_id] = entry.variable
-        if fresh:
-            known = {entry.variable.variable_id for entry in self.directory if port in entry.inputs}
-            self._unconfirmed[port] = (now_ns + self._away_ns, known)
+        self._announcements.open(port, self._routed.get(port, {}))
+        if fresh and self._inputs.get(port):
+            self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
 
     def peer_down(self, port: int) -> None:
         """The link is lost. Table entries stay, so that the streams go on when it is back."""
-        self._pending.pop(port, None)
+        self._announcements.close(port)
 
     def peer_gone(self, port: int, now_ns: int) -> None:
-        """The port of that peer is freed."""
-        self._pending.pop(port, None)
+        """The port of that peer is about to be freed."""
+        self._announcements.close(port)
         self._unconfirmed.pop(port, None)
-        for entry in list(self.directory):
-            for key in [key for key in entry.routes if key[1] == port]:
-                del entry.routes[key]
-            if port in entry.inputs:
-                entry.inputs.discard(port)
-                self._source_lost(entry, now_ns)
+        for variable_id in self._routed.pop(port, {}):
+            entry = self.directory.numbered(variable_id)
+            if entry is not None:
+                entry.routes = {key: path for key, path in entry.routes.items() if key[1] != port}
+        self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
 
-    def announced(self, port: int, variables: Iterable[Variable], now_ns: int) -> list[str]:
+    def announced(self, port: int, variables: Iterable[Variable]) -> list[str]:
         """A peer will send these; the answer says what was refused and why."""
-        refused = []
-        for variable in variables:
-            problem = self._announced(port, variable, now_ns)
-            if problem:
-                refused.append(problem)
-        return refused
+        return [problem for variable in variables if (problem := self._announced(port, variable))]
 
     def retracted(self, port: int, variable_ids: Iterable[int], now_ns: int) -> None:
         """A peer sends these no more."""
         for variable_id in variable_ids:
             entry = self.directory.numbered(variable_id)
             if entry is not None and port in entry.inputs:
-                entry.inputs.discard(port)
+                entry.inputs = tuple(other for other in entry.inputs if other != port)
+                self._inputs.get(port, set()).discard(variable_id)
+                self._forbid(entry, port)
                 self._source_lost(entry, now_ns)
 
     # --- time and configuration
@@ -175,136 +159,165 @@ class Variables:
         for port in [port for port, (deadline, _) in self._unconfirmed.items() if now_ns >= deadline]:
             _, missing = self._unconfirmed.pop(port)
             self.retracted(port, missing, now_ns)
-        for variable_id in list(self._away):
-            entry = self.directory.numbered(variable_id)
-            if entry is None or entry.published:
-                del self._away[variable_id]
-            elif now_ns - entry.away_since_ns < self._away_ns:
-                break
-            elif not entry.watchers:
-                self._drop(entry)
+        for _ in range(min(SLICE, len(self._away))):
+            entry = self.directory.numbered(self._away[0])
+            if entry is not None and entry.away_since_ns:
+                if now_ns - entry.away_since_ns < self._away_ns:
+                    break
+                entry.owner_name = ""
+                self._forget_if_unused(entry)
+            self._away.popleft()
 
-    def reroute(self, routes: Sequence[StaticRoute]) -> None:
-        """Use other `[[path]]` entries from now on."""
-        for entry in self.directory:
-            before = self._targets(entry)
-            for path in entry.routes.values():
-                self._engine.status.terminate_path(entry.variable.variable_id, path)
-            entry.routes.clear()
-            self._route(entry, routes)
-            for port in before - self._targets(entry):
-                self._tell_retracted(port, entry)
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._leaving) or self._announcements.waiting
+
+    def work(self) -> list[Output]:
+        """A slice of what clients that left have left behind."""
+        left = SLICE
+        while self._leaving and left > 0:
+            port, owned, watched, since_ns = self._leaving[0]
+            for variable_id in watched:
+                self._watcher_gone(variable_id, port)
+                left -= 1
+                if not left:
+                    return []
+            for variable_id in owned:
+                self._owner_gone(variable_id, port, since_ns)
+                left -= 1
+                if not left:
+                    return []
+            self._leaving.popleft()
+            return [Free(port)]
+        return []
+
+    def reroute(self, routes: Sequence[StaticRoute]) -> Iterator[None]:
+        """Use other `[[path]]` entries from now on; stops after each slice. Paths that stay are not interrupted."""
         self._routes = tuple(routes)
+        wanted = {
+            (route.key, port) for route in routes for name in route.to if (port := self._peer_port(name)) is not None
+        }
+        for at, variable_id in enumerate(self.directory.ids()):
+            entry = self.directory.numbered(variable_id)
+            if entry is not None:
+                self._unroute(entry, [key for key in entry.routes if key not in wanted])
+                self._route(entry)
+            if at % SLICE == SLICE - 1:
+                yield
 
     def flush(self) -> list[Output]:
         """What peers (and clients whose variables were renumbered) must be told now."""
         outputs, self._evicted = self._evicted, []
-        for port, pending in self._pending.items():
-            ids = tuple(pending.retracted)
-            outputs += [Send(port, Retract(variable_ids=ids[at : at + 10_000])) for at in range(0, len(ids), 10_000)]
-            told = tuple(pending.announced.values())
-            step = ANNOUNCED_AT_ONCE
-            outputs += [Send(port, Announce(variables=told[at : at + step])) for at in range(0, len(told), step)]
-            pending.announced.clear()
-            pending.retracted.clear()
-        return outputs
+        return [*outputs, *self._announcements.take()]
 
     # --- how it is done
 
-    def _announced(self, port: int, variable: Variable, now_ns: int) -> str:
-        name = f"{variable.publisher}/{variable.variable}"
+    def _announced(self, port: int, variable: Variable) -> str:
+        name, number = f"{variable.publisher}/{variable.variable}", variable.variable_id
         entry = self.directory.named(variable.publisher, variable.variable)
-        if entry is not None and entry.variable.variable_id != variable.variable_id:
-            if entry.owner >= 0 or entry.inputs - {port}:
-                return f"{name} has id {entry.variable.variable_id:#x} here and {variable.variable_id:#x} there"
+        if entry is not None and entry.variable.variable_id != number:
+            if entry.owner >= 0 or set(entry.inputs) - {port}:
+                return f"{name} has id {entry.variable.variable_id:#x} here and {number:#x} there"
             self._evict(entry)
             entry = None
+        holder = self.directory.numbered(number)
+        if entry is None and holder is not None:
+            if holder.owner >= 0 or set(holder.inputs) - {port}:
+                taken = f"{name} comes with id {number:#x}, which {'/'.join(holder.name)} has"
+                return f"{taken}: give each node of the mesh its own node.leaf"
+            self._evict(holder)
+        try:
+            self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
+        except ValueError as error:
+            return f"{name}: {error}"
+        self._engine.status.add_input(number, port)
         if entry is None:
-            holder = self.directory.numbered(variable.variable_id)
-            if holder is not None:
-                if holder.owner >= 0 or holder.inputs - {port}:
-                    return (
-                        f"{name} comes with id {variable.variable_id:#x}, which {'/'.join(holder.name)} has: "
-                        "give each node of the mesh its own node.leaf"
-                    )
-                self._evict(holder)
             entry = self.directory.add(Entry(variable))
         elif entry.owner < 0:
-            entry.variable = variable
-        entry.inputs.add(port)
+            self.directory.replace(entry, variable)
+        if port not in entry.inputs:
+            entry.inputs = (*entry.inputs, port)
+            self._inputs.setdefault(port, set()).add(number)
         if port in self._unconfirmed:
-            self._unconfirmed[port][1].discard(variable.variable_id)
+            self._unconfirmed[port][1].discard(number)
         self._changed(entry)
         return ""
 
     def _changed(self, entry: Entry) -> None:
-        variable = entry.variable
+        """It has a source (again); peers that know it learn its rate and type, others that it exists."""
         entry.away_since_ns = 0
-        self._engine.status.set_variable(
-            variable.variable_id, variable.rate_num, variable.rate_den, inputs=entry.sources()
-        )
-        before = self._targets(entry)
-        self._route(entry, self._routes)
-        for port in before:  # rate or type may differ from what the peer was told
-            self._tell_announced(port, entry)
+        self._route(entry)
+        for port in entry.targets():
+            self._routed[port][entry.variable.variable_id] = entry.variable
+            self._announcements.announce(port, entry.variable)
 
-    def _route(self, entry: Entry, routes: Sequence[StaticRoute]) -> None:
+    def _route(self, entry: Entry) -> None:
+        if not self._routes:
+            return
         address = Pattern.address(variable_address(*entry.name))
-        before = self._targets(entry)
-        for number, route in enumerate(routes):
+        number = entry.variable.variable_id
+        for route in self._routes:
             if not route.pattern.covers(address):
                 continue
             for name in route.to:
                 port = self._peer_port(name)
-                if port is None or (number, port) in entry.routes or entry.sources() == [port]:
+                if port is None or (route.key, port) in entry.routes or entry.only_from(port):
                     continue
-                path = entry.routes[number, port] = entry.path()
-                self._engine.status.setup_path(
-                    entry.variable.variable_id, port, path, [route.interval_ns], [route.priority], route.modes
-                )
-        for port in self._targets(entry) - before:
-            self._tell_announced(port, entry)
+                path = entry.path()
+                self._engine.status.setup_path(number, port, path, [route.interval_ns], [route.priority], route.modes)
+                entry.routes[route.key, port] = path
+                if number not in self._routed.setdefault(port, {}):
+                    self._routed[port][number] = entry.variable
+                    self._announcements.announce(port, entry.variable)
 
-    def _targets(self, entry: Entry) -> set[int]:
-        return {port for _, port in entry.routes}
+    def _unroute(self, entry: Entry, keys: Iterable[tuple[str, int]]) -> None:
+        before = entry.targets()
+        for key in keys:
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(entry.variable.variable_id, entry.routes.pop(key))
+        for port in before - entry.targets():
+            self._routed.get(port, {}).pop(entry.variable.variable_id, None)
+            self._announcements.retract(port, entry.variable.variable_id)
 
-    def _tell_announced(self, port: int, entry: Entry) -> None:
-        pending = self._pending.get(port)
-        if pending is not None:
-            pending.announced[entry.variable.variable_id] = entry.variable
+    def _forbid(self, entry: Entry, port: int) -> None:
+        if port >= 0:
+            with suppress(UnknownVariableError):
+                self._engine.status.remove_input(entry.variable.variable_id, port)
 
-    def _tell_retracted(self, port: int, entry: Entry) -> None:
-        pending = self._pending.get(port)
-        if pending is not None:
-            pending.announced.pop(entry.variable.variable_id, None)
-            pending.retracted[entry.variable.variable_id] = None
+    def _watcher_gone(self, variable_id: int, port: int) -> None:
+        entry = self.directory.numbered(variable_id)
+        if entry is not None and entry.watchers.pop(port, None) is not None:
+            self._forget_if_unused(entry)
+
+    def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
+        entry = self.directory.numbered(variable_id)
+        if entry is not None and entry.owner == port:
+            entry.owner = -1
+            self._source_lost(entry, since_ns)
 
     def _source_lost(self, entry: Entry, now_ns: int) -> None:
-        variable = entry.variable
-        self._engine.status.set_variable(
-            variable.variable_id, variable.rate_num, variable.rate_den, inputs=entry.sources()
-        )
-        if not entry.published:
+        if not entry.published and not entry.away_since_ns:
             entry.away_since_ns = now_ns
-            self._away[variable.variable_id] = None
+            self._away.append(entry.variable.variable_id)
             self._forget_if_unused(entry)
 
     def _forget_if_unused(self, entry: Entry) -> None:
-        """Away variables are kept for a while: their publisher or peer may come back."""
+        """A variable whose client is expected back is kept for a while, one that is watched until it is not."""
         if not entry.published and not entry.watchers and not entry.owner_name:
             self._drop(entry)
 
     def _evict(self, entry: Entry) -> None:
         """Its id now means something else: watchers must ask again, which they do when they reconnect."""
-        self._evicted += [
-            Close(port, f"variable {'/'.join(entry.name)} has a new id; connect again", "address")
-            for port in entry.watchers
-        ]
+        reason = f"variable {'/'.join(entry.name)} has a new id; connect again"
+        self._evicted += [Close(port, reason, "address") for port in entry.watchers]
         self._drop(entry)
 
     def _drop(self, entry: Entry) -> None:
-        self._away.pop(entry.variable.variable_id, None)
-        for port in self._targets(entry):
-            self._tell_retracted(port, entry)
-        self._engine.status.drop_variable(entry.variable.variable_id)
+        number = entry.variable.variable_id
+        self._unroute(entry, list(entry.routes))
+        for port in entry.inputs:
+            self._inputs.get(port, set()).discard(number)
+        with suppress(UnknownVariableError):
+            self._engine.status.drop_variable(number)
         self.directory.remove(entry)
