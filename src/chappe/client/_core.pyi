@@ -23,8 +23,10 @@ class ClientCore(Stack):
     heard_ns: int
 
     def __init__(self, *, queue_bytes: int = ..., status_bytes: int = ..., max_frame: int = ...) -> None: ...
-    def connected(self, *, max_payload: int = ..., max_topics: int = ..., credit: int = 0) -> None:
+    def connected(self, *, max_payload: int = ..., max_topics: int = ..., credit: int = 0, hold: bool = False) -> None:
         """The handshake of a new connection is over: definitions and events that are kept go out (again)."""
+    def release_events(self) -> None:
+        """Send the events that `connected` held back."""
     def close(self) -> None:
         """The connection is gone: events wait for the next one, the rest is forgotten."""
     @property

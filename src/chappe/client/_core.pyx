@@ -56,11 +56,20 @@ cdef class ClientCore(Stack):
 
     # --- connection
 
-    def connected(self, *, max_payload=1 << 20, max_topics=65536, credit=0):
-        """The handshake of a new connection is over: definitions and events that are kept go out (again)."""
+    def connected(self, *, max_payload=1 << 20, max_topics=65536, credit=0, hold=False):
+        """The handshake of a new connection is over: definitions and events that are kept go out (again).
+
+        `hold`: events wait until `release_events`, so that the answers to them find their subscriptions.
+        """
         self.close()
+        self.outbox.held = hold
         self.directory.forget_numbers()
         self.outbox.connected(max_payload, max_topics, credit)
+        self.mark()
+
+    def release_events(self):
+        """Send the events that `connected` held back."""
+        self.outbox.held = False
         self.mark()
 
     def close(self):

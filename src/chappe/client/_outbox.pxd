@@ -36,6 +36,7 @@ cdef class Outbox:
     cdef readonly SegmentQueue status
     cdef readonly SegmentQueue events
     cdef bint ready                  # Welcome has come on this connection
+    cdef bint held                   # events wait, control and status do not
     cdef Py_ssize_t queue_bytes
     cdef Py_ssize_t status_bytes
     cdef Py_ssize_t max_payload

@@ -293,7 +293,7 @@ cdef class Outbox:
         cdef Py_ssize_t at, size, length
         cdef int64_t room = PLAN_BYTES
         cdef unsigned char* frame
-        if self.control.head > self.control_planned:
+        if self.held or self.control.head > self.control_planned:
             return 0  # a definition that an event needs may be in what did not fit
         if segment == NULL:
             segment = self.events.first

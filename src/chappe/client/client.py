@@ -152,11 +152,17 @@ class Client:
             self._end(LinkError(f"the connection was lost: {error or 'end of stream'}"))
 
     async def _restore(self) -> None:
-        pending: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
-        pending += self._values.ask_again()
+        """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
+        subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
+        registered = self._values.ask_again()
+        if subscribed:
+            await asyncio.wait(subscribed, timeout=self.timeout_s)
+        self.core.release_events()
         self._up.set()
         self._call(self.on_reconnect)
-        for outcome in await asyncio.gather(self._values.watch_again(), *pending, return_exceptions=True):
+        for outcome in await asyncio.gather(
+            self._values.watch_again(), *subscribed, *registered, return_exceptions=True
+        ):
             if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
                 self._report(outcome)
 

@@ -106,7 +106,9 @@ class Session:
         self.address, self.welcome = address, welcome
         credit = welcome.credit if "credit" in welcome.capabilities else 0
         try:
-            self._core.connected(max_payload=welcome.max_payload, max_topics=welcome.max_topics, credit=credit)
+            self._core.connected(
+                max_payload=welcome.max_payload, max_topics=welcome.max_topics, credit=credit, hold=again
+            )
             self._link = raw.attach(self._core, 0, self._tick, self._lost)
         except BaseException:
             self._core.close()
