@@ -13,7 +13,7 @@ from chappe.bench.peers.common import Peer
 
 CONFIG = """\
 [node]
-name = "bench"
+name = "peer"
 layout = "{layout}"
 
 [limits]
