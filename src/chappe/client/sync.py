@@ -1,6 +1,6 @@
 """The blocking client for notebooks and scripts: the asyncio client on a loop in a thread of its own.
 
-with chappe.sync.connect("tcp://127.0.0.1:4150") as client:
+with chappe.sync.connect("tcp://127.0.0.1:7400") as client:
     client.publish("plant/alarm", b"valve 7")
     for message in client.subscribe("plant/#"):
         print(message.topic, message.body)
