@@ -58,7 +58,7 @@ spec: $(STAMPS)/build ## the rows of the specification, their tests and the last
 
 .PHONY: docs
 docs: $(STAMPS)/venv ## the documentation, in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that hides warnings from --strict
 
 .PHONY: peers
 peers: ## apt: the servers of benchmarks and interop tests (for CI; needs root)
