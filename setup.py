@@ -20,7 +20,7 @@ def extensions() -> list[Extension]:
     for path in sorted(SOURCE.rglob("*.pyx")):
         name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         if WANTED in name:
-            found.append(Extension(name, [str(path)], extra_compile_args=FLAGS, extra_link_args=os.environ.get("CHAPPE_LDFLAGS", "").split()))
+            found.append(Extension(name, [str(path)], extra_compile_args=FLAGS))
     return found
 
 

@@ -1,6 +1,6 @@
 """A second engine, built with clang and its sanitizers, in its own folder; users never need it.
 
-    python tests/fuzz/build.py FOLDER
+python tests/fuzz/build.py FOLDER
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parents[2]
 SANITIZE = "-fsanitize=address,undefined,fuzzer-no-link"
-FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-w", "-fno-sanitize=function,alignment", SANITIZE]
+FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-w", SANITIZE]
 
 
 def runtime(clang: str, name: str) -> str:
     """Path of a file of clang's run-time library."""
-    found = subprocess.run([clang, f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout.strip()
+    asked = [clang, f"-print-file-name={name}"]
+    found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     if not Path(found).is_absolute():
         found = next((str(path) for path in Path("/usr/lib").glob(f"llvm-*/lib/clang/*/lib/linux/{name}")), "")
     if not found:
@@ -29,11 +30,9 @@ def runtime(clang: str, name: str) -> str:
 
 
 def modules() -> list[Extension]:
-    found = []
-    for path in sorted((ROOT / "src/chappe/engine").glob("*.pyx")):
-        found.append(Extension(f"chappe.engine.{path.stem}", [str(path.relative_to(ROOT))]))
-    found.append(Extension("_libfuzzer", ["tests/fuzz/_libfuzzer.pyx"]))
-    return found
+    engine = sorted((ROOT / "src/chappe/engine").glob("*.pyx"))
+    found = [Extension(f"chappe.engine.{path.stem}", [str(path.relative_to(ROOT))]) for path in engine]
+    return [*found, Extension("_libfuzzer", ["tests/fuzz/_libfuzzer.pyx"])]
 
 
 def build(folder: Path, clang: str = "clang") -> None:

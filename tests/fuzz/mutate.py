@@ -1,6 +1,6 @@
 """A given number of mutated and cut buffers through the ordinary engine; checks for leaks, too.
 
-    python tests/fuzz/mutate.py --count 1000000
+python tests/fuzz/mutate.py --count 1000000
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fuzz.mesh import Mesh, good_stream, mutated, pieces  # noqa: E402
+from tests.fuzz.mesh import Mesh, good_stream, mutated, pieces
 
 
 def resident_bytes() -> int:
@@ -42,4 +42,5 @@ if __name__ == "__main__":
     options = parser.parse_args()
     started = time.monotonic()
     fed, growth = run(options.count, options.seed)
-    print(f"{fed} buffers in {time.monotonic() - started:.0f} s, memory grew by {growth / 1e6:.1f} MB after the first tenth")
+    took = time.monotonic() - started
+    print(f"{fed} buffers in {took:.0f} s, memory grew by {growth / 1e6:.1f} MB after the first tenth")

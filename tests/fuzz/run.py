@@ -1,7 +1,7 @@
 """Run libFuzzer on the engine built with sanitizers.
 
-    python tests/fuzz/build.py build/fuzz
-    python tests/fuzz/run.py build/fuzz -runs=1000000 -max_len=4096
+python tests/fuzz/build.py build/fuzz
+python tests/fuzz/run.py build/fuzz -runs=1000000 -max_len=4096
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from build import runtime
 
 
 def command(folder: Path, arguments: list[str], clang: str = "clang") -> tuple[list[str], dict[str, str]]:
-    """What to execute, and its environment: the driver first, because the sanitizer has weak symbols of the same names."""
+    """What to execute, and its environment: the driver first, the sanitizer has weak symbols of its names."""
     driver = next((folder / "lib").glob("_libfuzzer*.so"))
     environment = {
         **os.environ,

@@ -1,6 +1,6 @@
 """libFuzzer's way into the engine; needs the build of `build.py` on PYTHONPATH and preloaded.
 
-    python tests/fuzz/run.py BUILD_FOLDER -runs=1000000 -max_len=4096
+python tests/fuzz/run.py BUILD_FOLDER -runs=1000000 -max_len=4096
 """
 
 from __future__ import annotations

@@ -459,7 +459,7 @@ class EngineModel:
         place = -queue.written
         for item in queue.frames:
             key = getattr(item, "key", None)
-            if key is not None and b"????" == item.data[4:8]:
+            if key is not None and item.data[4:8] == b"????":
                 if item.data[0] == TOPIC and place >= 0 and place + 8 <= len(learn):
                     number = int.from_bytes(learn[place + 4 : place + 8], "big")
                     assert number, "topic number 0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any
 
@@ -53,10 +54,7 @@ issuer_frames = st.builds(
 
 
 def extension(kind: int, expires: int) -> bytes:
-    if kind == 0:
-        item = struct.pack(">BHq", 2, 8, expires)
-    else:
-        item = struct.pack(">BH", 5, 4) + b"text"
+    item = struct.pack(">BHq", 2, 8, expires) if kind == 0 else struct.pack(">BH", 5, 4) + b"text"
     return struct.pack(">H", len(item)) + item
 
 
@@ -68,9 +66,7 @@ def event(number: int, issuer: int, sequence: int, priority: int, ext: bytes, bo
 extensions = st.one_of(
     st.just(b""), st.just(b""), st.builds(extension, st.integers(0, 1), st.sampled_from([WALL_NS - 1, WALL_NS + 1]))
 )
-events = st.builds(
-    event, numbers, numbers, st.integers(1, 40), st.integers(0, 6), extensions, st.binary(max_size=20)
-)
+events = st.builds(event, numbers, numbers, st.integers(1, 40), st.integers(0, 6), extensions, st.binary(max_size=20))
 others = st.one_of(
     st.builds(lambda token: frame(PROBE, struct.pack(">QQ", token, 5)), st.integers(0, 9)),
     st.builds(lambda token: frame(ECHO, struct.pack(">QQ", token, 5)), st.integers(0, 9)),
@@ -123,7 +119,7 @@ class EngineAgrees(RuleBasedStateMachine):
     @rule(port=ports, data=input_bytes, cuts=st.lists(st.integers(0, 400), max_size=4))
     def feed(self, port: int, data: bytes, cuts: list[int]) -> None:
         edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             self._feed(port, data[start:end])
 
     @rule(port=ports, data=input_bytes, place=st.integers(0, 300), value=st.integers(0, 255))

@@ -43,10 +43,12 @@ class Engine(Stack):
     ) -> int:
         """A new port.
 
-        peer: a link to another node (issuers are mapped, repeats dropped by window); else a client's port: `session` and
-        `epoch` name the issuer of its events.
-        datagram: one STATUS/PROBE frame a datagram; packing defaults to 4 there. `partner` of a datagram port is the port of its
-        control connection: STATUS arriving on either counts as arriving on the control port, and STATUS for the control port leaves by
+        peer: a link to another node (issuers are mapped, repeats dropped by window); else a client's port: `session`
+        and `epoch` name the issuer of its events.
+        datagram: one STATUS/PROBE frame a datagram; packing defaults to 4 there. `partner` of a datagram port is the
+        port of its
+        control connection: STATUS arriving on either counts as arriving on the control port, and STATUS for the
+        control port leaves by
         the datagram port.
         retain: EVENT frames are kept until the other side's engine has them, and sent again after `resume_port`.
         queue_bytes bounds each of the four classes. credit: window of EVENT bytes granted to a client (0 = no credits).
@@ -63,7 +65,8 @@ class Engine(Stack):
 
     # --- bytes
     def feed(self, port: int, data: bytes | bytearray | memoryview) -> None:
-        """Every frame in the bytes, whole or cut anywhere. ProtocolError closes the port for input and touches no other."""
+        """Every frame in the bytes, whole or cut anywhere. ProtocolError closes the port for input and touches no
+        other."""
     def feed_datagram(self, port: int, data: bytes | bytearray | memoryview) -> bool:
         """One datagram's frame; a bad one is counted and dropped (False), never fatal."""
     def peek(self, port: int) -> memoryview:
@@ -85,7 +88,8 @@ class Engine(Stack):
         """CONTROL payloads that arrived, with their ports, in order. PARCEL frames come by take_parcels."""
     def take_parcels(self) -> list[tuple[int, bytes]]: ...
     def take_echoes(self) -> list[tuple[int, int, int, int]]:
-        """(port, token, sender's clock, mono_ns at arrival) of ECHO frames with token != 0 that were not the engine's own."""
+        """(port, token, sender's clock, mono_ns at arrival) of ECHO frames with token != 0 that were not the engine's
+        own."""
     def heartbeat(self, port: int) -> bool:
         """Queue a heartbeat PROBE (token 0)."""
     def last_heard(self, port: int) -> int:
@@ -100,14 +104,16 @@ class Engine(Stack):
         """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
 
     # --- subscriptions that touch queues
-    def watch(self, port: int, variable: int, path: int, intervals: list[int], priorities: list[int], modes: int) -> int:
+    def watch(
+        self, port: int, variable: int, path: int, intervals: list[int], priorities: list[int], modes: int
+    ) -> int:
         """status.setup_path, and the last value goes to that port at once."""
     def publish_status(self, port: int, records: bytes) -> None:
         """Records made by the node itself, as if they had arrived on that permitted input."""
 
     # --- counters
     def port_counters(self, port: int) -> dict[str, int]:
-        """Exact: in/out bytes, frames, status, events; filtered, conflated, and drops by reason (`drop_queue_full` …)."""
+        """Exact: bytes, frames, status, events in and out; filtered, conflated, drops by reason (`drop_queue_full` …)."""
     def counters(self) -> dict[str, int]:
         """Sums over all ports, ever."""
     def address_drops(self, limit: int = 0) -> list[tuple[str, int | str, str, int]]:

@@ -1,4 +1,4 @@
-"""What the engine does with ports, queues and promises; forwarding itself is compared with a model in tests/property."""
+"""What the engine does with ports, queues and promises; forwarding is compared with a model in tests/property."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ def test_link_keeps_events_until_the_other_engine_has_them() -> None:
     first.feed(there, answer)
     assert first.unacknowledged(there) == 0
     # and then both are quiet: an acknowledgement needs no acknowledgement
-    assert written(first, there) == b"" and written(second, back) == b""
+    assert written(first, there) == b""
+    assert written(second, back) == b""
 
 
 def test_lost_connection_loses_and_repeats_nothing() -> None:
@@ -319,11 +320,9 @@ def test_topic_numbers_are_reused_only_after_everything_was_written() -> None:
     engine = Engine(max_topics=4)
     publisher, end = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
     engine.topics.subscribe(end, "#")
-    sequence = 0
     names: dict[bytes, bytes] = {}
     for generation in range(30):
-        sequence += 1
-        engine.feed(publisher, define(0, f"t{generation}") + event(sequence, b"t%d" % generation, number=0))
+        engine.feed(publisher, define(0, f"t{generation}") + event(generation + 1, b"t%d" % generation, number=0))
         if generation % 3 == 0:
             for kind, payload in split(written(engine, end)):
                 if kind == TOPIC:
