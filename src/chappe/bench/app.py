@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from chappe.bench.report import CEILING_S, Options
+from chappe.bench.report import CEILING_S, Options, Report
 from chappe.errors import ChappeError
 
 app = typer.Typer(
@@ -26,20 +26,49 @@ RoundCount = Annotated[int, typer.Option("--rounds", min=1, max=20, help="Interl
 Charts = Annotated[Path, typer.Option("--charts", metavar="FOLDER", help="Where PNG charts go.")]
 
 
-def _run(module: str, options: Options, **more: Any) -> None:
-    """Run a bench; what is wrong with its surroundings is one line and exit code 2."""
+BENCHES: dict[str, tuple[str, dict[str, str]]] = {
+    "peers": ("peers_bench", {}),
+    "peers-python": ("peers_python", {}),
+    "status-sparse": ("status", {"layout": "sparse"}),
+    "status-close": ("status", {"layout": "close"}),
+    "growth": ("growth", {}),
+    "client": ("client", {}),
+    "slow": ("slow", {}),
+}
+
+
+def _measure(module: str, options: Options, **more: Any) -> int:
+    """The exit code of a bench; what is wrong with its surroundings is one line and code 2."""
     try:
-        report = importlib.import_module(f"chappe.bench.{module}").run(options, **more)
-        code = report.finish(options)
+        report: Report = importlib.import_module(f"chappe.bench.{module}").run(options, **more)
+        return report.finish(options)
     except ChappeError as error:
         Console(stderr=True).print(f"[red]chappe bench:[/] {error}", highlight=False)
-        raise typer.Exit(2) from None
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("chappe"):
             raise
         Console(stderr=True).print(f"[red]chappe bench:[/] {error.name} is missing: pip install 'chappe\\[bench]'")
-        raise typer.Exit(2) from None
-    raise typer.Exit(code)
+    return 2
+
+
+def _run(module: str, options: Options, **more: Any) -> None:
+    raise typer.Exit(_measure(module, options, **more))
+
+
+@app.command("all")
+def every(
+    folder: Annotated[
+        Path, typer.Option("--json", metavar="FOLDER", help="Write NAME.json of each bench there.")
+    ] = OUT,
+    quick: Quick = False, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Every bench, one after the other; the exit code is the worst of all."""
+    worst = 0
+    for name, (module, more) in BENCHES.items():
+        options = Options(quick, folder / f"{name}.json", check, rounds, charts)
+        options.console.rule(f"chappe bench {name}")
+        worst = max(worst, _measure(module, options, **more))
+    raise typer.Exit(worst)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def run(options: Options) -> Report:
         if peers.named(name).find() is None:
             raise ChappeError(f"{name} is missing: {peers.named(name).install}")
         report.versions[name] = peers.named(name).version()
-    rounds: Rounds[Cell, float] = Rounds(options.console, Ceiling())
+    rounds: Rounds[Cell, float] = Rounds(report, options.console, Ceiling())
     cells = [Cell("publish", form) for form in CALLS] + [Cell("consume", form) for form in CONSUMERS]
     with contextlib.ExitStack() as stack:
         brokers = {name: stack.enter_context(running(peers.named(name))) for name in brokers_wanted}

@@ -132,7 +132,7 @@ def _delivery_cost(report: Report, node: Running, row: Row) -> float:
 
 
 def _point(options: Options, report: Report, ceiling: Ceiling, name: str, measured: Callable[[], float]) -> float:
-    rounds: Rounds[str, float] = Rounds(options.console, ceiling)
+    rounds: Rounds[str, float] = Rounds(report, options.console, ceiling)
     rounds.run(options.repeats + 1, [name], lambda _: measured(), "growth")
     series = rounds.values.get(name, [])[1:] or rounds.values.get(name, [])  # the first round warms caches
     report.show(f"{name}: CPU", median(series), "ns a message")

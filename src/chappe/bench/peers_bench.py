@@ -44,7 +44,7 @@ def run(options: Options, only: tuple[str, ...] = ()) -> Report:
     report = Report("peers")
     systems = _systems(report, only)
     ceiling = Ceiling()
-    rounds: Rounds[Cell, Figures] = Rounds(options.console, ceiling)
+    rounds: Rounds[Cell, Figures] = Rounds(report, options.console, ceiling)
     with contextlib.ExitStack() as stack:
         brokers = _start(stack, systems)
         peak = 0.0
@@ -112,7 +112,7 @@ def _choose(
     both = [Cell(row.name, peer.name, pinned) for row in rows for peer in systems for pinned in (False, True)]
     if options.quick:
         return [cell for cell in both if not cell.pinned or cell.system == THEIRS]
-    pilot: Rounds[Cell, Figures] = Rounds(options.console, rounds.ceiling)
+    pilot: Rounds[Cell, Figures] = Rounds(rounds.report, options.console, rounds.ceiling)
     pilot.run(1, both, measured, "free or on one core")
     chosen = []
     for cell in both:

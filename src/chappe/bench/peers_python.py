@@ -93,7 +93,7 @@ def run(options: Options, only: tuple[str, ...] = ()) -> Report:
     names = [name for name in clients.MODULES if name not in absent and (not only or name in (*only, OURS))]
     for name, line in absent.items():
         report.note(f"{name} is missing: {line}")
-    rounds: Rounds[Cell, float] = Rounds(options.console, Ceiling())
+    rounds: Rounds[Cell, float] = Rounds(report, options.console, Ceiling())
     with contextlib.ExitStack() as stack:
         ports = {}
         for name in list(names):

@@ -24,7 +24,7 @@ class Options:
     check: bool = False
     rounds: int = 5
     charts: Path = Path("bench/out")
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=lambda: wide_console())
 
     @property
     def repeats(self) -> int:
@@ -80,30 +80,50 @@ class Report:
             "results": [asdict(result) for result in self.results],
         }
 
-    def table(self) -> Table:
-        table = Table(title=f"chappe bench {self.bench}", title_justify="left")
-        table.add_column("figure")
-        table.add_column("value", justify="right")
-        table.add_column("unit")
-        table.add_column("target", justify="right")
-        table.add_column("")
+    def shown(self) -> Table:
+        """Figures without a target."""
+        table = _table("figure", "value", "unit")
         for result in self.results:
-            target = "" if result.target is None else f"{result.relation} {number(result.target)}"
-            verdict = {None: "", True: "[green]met[/]", False: "[red bold]missed[/]"}[result.met]
-            table.add_row(result.name, number(result.value), result.unit, target, verdict)
+            if result.target is None:
+                table.add_row(result.name, number(result.value), result.unit)
+        return table
+
+    def judged(self) -> Table:
+        """Figures against their targets."""
+        table = _table("figure", "value", "unit", "target", "")
+        table.title = f"chappe bench {self.bench}"
+        for result in self.results:
+            if result.target is not None:
+                target = f"{result.relation} {number(result.target)}"
+                verdict = "[green]met[/]" if result.met else "[red bold]missed[/]"
+                table.add_row(result.name, number(result.value), result.unit, target, verdict)
         return table
 
     def finish(self, options: Options) -> int:
         """Print and write the report; the exit code of the command."""
-        for text in self.notes:
-            options.console.print(f"note: {text}", highlight=False)
-        options.console.print(self.table())
-        for chart in self.charts:
-            options.console.print(f"chart: {chart}", highlight=False)
+        options.console.print(self.shown())
+        for text in (*self.notes, *(f"chart: {chart}" for chart in self.charts)):
+            options.console.print(text, highlight=False)
+        options.console.print(self.judged())
         if options.json is not None:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
         return 1 if options.check and not self.met else 0
+
+
+def _table(*headings: str) -> Table:
+    table = Table(title_justify="left")
+    for heading in headings:
+        table.add_column(
+            heading, justify="right" if heading in ("value", "target") else "left", no_wrap=heading != "figure"
+        )
+    return table
+
+
+def wide_console() -> Console:
+    """As wide as the terminal; a file or a pipe gets whole lines."""
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
 
 
 def number(value: float) -> str:

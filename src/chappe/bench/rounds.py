@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from chappe.bench.report import CEILING_S
+from chappe.bench.report import CEILING_S, Report
 from chappe.errors import ChappeError
 
 Cell = TypeVar("Cell", bound=Hashable)
@@ -32,7 +32,8 @@ class Ceiling:
 class Rounds(Generic[Cell, Value]):
     """Values of each cell over the rounds; a cell that fails is reported and does not end the others."""
 
-    def __init__(self, console: Console, ceiling: Ceiling) -> None:
+    def __init__(self, report: Report, console: Console, ceiling: Ceiling) -> None:
+        self.report = report
         self.console = console
         self.ceiling = ceiling
         self.values: dict[Cell, list[Value]] = {}
@@ -59,10 +60,11 @@ class Rounds(Generic[Cell, Value]):
 
     def _measure(self, cell: Cell, measure: Callable[[Cell], Value]) -> None:
         try:
-            self.values.setdefault(cell, []).append(measure(cell))
+            value = measure(cell)
+            self.values.setdefault(cell, []).append(value)
         except ChappeError as error:
             self.failures[cell] = str(error)
-            self.console.print(f"[red]{cell}: {error}[/]", highlight=False)
+            self.report.note(f"{cell} failed once or more: {error}")
 
 
 def median(values: Sequence[float]) -> float:

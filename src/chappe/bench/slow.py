@@ -32,7 +32,7 @@ def run(options: Options) -> Report:
     report.versions["chappe"] = peers.named("chappe").version()
     pairs = 3 if options.quick else PAIRS
     row = Row("64 B, 1 -> 4", subscribers=READERS, warm_s=0.2, measured_s=0.3 if options.quick else 0.5)
-    rounds: Rounds[str, Figures] = Rounds(options.console, Ceiling())
+    rounds: Rounds[str, Figures] = Rounds(report, options.console, Ceiling())
     grown: list[float] = []
     drops: list[int] = []
     with running(peers.named("chappe")) as node, Session(node, row) as session:

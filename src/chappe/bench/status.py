@@ -85,7 +85,7 @@ def _rates(
         report.versions[THEIRS] = nats.PEER.version()
     else:
         report.note(f"{THEIRS} is missing: {nats.PEER.install}")
-    rounds: Rounds[Cell, Figures] = Rounds(options.console, ceiling)
+    rounds: Rounds[Cell, Figures] = Rounds(report, options.console, ceiling)
     with contextlib.ExitStack() as stack:
         sessions = {}
         for name, peer, protocol in systems:
@@ -116,7 +116,7 @@ def _latency(options: Options, report: Report, ceiling: Ceiling, router: Peer, v
     row = Row(
         "half load", size=24, topics=variables, window=WINDOW, rate=rate, measured_s=0.4 if options.quick else 1.0
     )
-    rounds: Rounds[str, Figures] = Rounds(options.console, ceiling)
+    rounds: Rounds[str, Figures] = Rounds(report, options.console, ceiling)
     with running(router) as broker, running(relay.PEER) as bare:
         runs = {OURS: (broker, replace(row, protocol="status")), RELAY: (bare, replace(row, protocol="relay"))}
         rounds.run(options.repeats, list(runs), lambda name: measure(*runs[name]), "half load")
