@@ -18,7 +18,7 @@ PERIOD_NS = 10_000_000
 
 
 def toml(name: str, port: int, peers: dict[str, int | None], paths: str = "") -> str:
-    """A node that forwards everything to its peers unless `paths` says otherwise; a peer without port connects itself."""
+    """A node that forwards all to its peers unless `paths` says otherwise; a peer without port connects itself."""
     text = f'[node]\nname = "{name}"\n[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n'
     for peer, its_port in peers.items():
         text += f'[[peer]]\nname = "{peer}"\nheartbeat_s = 0.1\n'

@@ -101,7 +101,8 @@ async def test_events_survive_drain_and_restart_of_the_middle_node(tmp_path: Pat
                         sent += 1
                         if sent % 50 == 0:
                             await asyncio.sleep(0.01)
-                    await eventually(lambda: len(reader.events) > round_number * 500)
+                    heard = round_number * 500
+                    await eventually(lambda heard=heard: len(reader.events) > heard)
                     publisher.publish("count", str(sent).encode())
                     sent += 1
                     assert await middle.end(signal.SIGTERM) == 0

@@ -37,7 +37,8 @@ async def running(*tomls: str, dev: bool = True) -> AsyncIterator[list[Node]]:
     nodes: list[Node] = []
     try:
         for toml in tomls:
-            nodes.append(await start_node(toml, dev=dev))
+            node = await start_node(toml, dev=dev)
+            nodes.append(node)
         yield nodes
     finally:
         await asyncio.gather(*(node.stop(drain=False) for node in nodes))
@@ -46,7 +47,7 @@ async def running(*tomls: str, dev: bool = True) -> AsyncIterator[list[Node]]:
 async def eventually(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
     """Poll a condition that nothing announces."""
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  there is nothing to wait for but the condition
             await asyncio.sleep(0.005)
 
 
