@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from chappe.wire.control import Variable
 
 COUNTERS = 1 << 22  # ids of one leaf
+BLOCK = 64  # ids of a publisher begin at a multiple
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class Directory:
         self.publishers: Counter[str] = Counter()  # how many variables each has
         self.types: Counter[str] = Counter()
         self._leaf = leaf
+        self._next: dict[str, int] = {}  # publisher -> counter of its next id
         self._by_name: dict[tuple[str, str], Entry] = {}
         self._by_id: dict[int, Entry] = {}
 
@@ -94,18 +96,23 @@ class Directory:
         del self._by_name[entry.name]
         del self._by_id[entry.variable.variable_id]
         self._count(entry.variable, -1)
+        if entry.variable.publisher not in self.publishers:
+            self._next.pop(entry.variable.publisher, None)
 
-    def issue(self, publisher: str, variable: str) -> int | None:
+    def issue(self, publisher: str) -> int | None:
         """A free id of this leaf, None if there is none.
 
-        It depends on the name, so that a node that lost its memory gives the same variables the same ids in whatever
-        order their publishers come back.
+        The ids of a publisher follow each other from a place that depends on its name: they are neighbours in the
+        status table, and a node that lost its memory issues them again in whatever order its publishers come back.
         """
-        start = zlib.crc32(f"{publisher}/{variable}".encode()) % COUNTERS
+        start = self._next.get(publisher)
+        if start is None:
+            start = zlib.crc32(publisher.encode()) % (COUNTERS // BLOCK) * BLOCK
         for step in range(COUNTERS):
             counter = (start + step) % COUNTERS
             number = self._leaf << 22 | counter
             if number and number not in self._by_id:
+                self._next[publisher] = counter + 1
                 return number
         return None
 

@@ -17,9 +17,12 @@ class Send:
     message: Message
 
 
+AGAIN = "again"
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End that connection and tell the other side why."""
+    """End that connection and tell the other side why; with the code AGAIN it is asked to connect again."""
 
     port: int
     reason: str

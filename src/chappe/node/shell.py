@@ -15,10 +15,10 @@ from chappe.errors import ProtocolError
 from chappe.links.tick import FlushTick
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
-from chappe.node.outputs import Close, DataOpened, Free, OpenData, Output, Record, Send
+from chappe.node.outputs import AGAIN, Close, DataOpened, Free, OpenData, Output, Record, Send
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog
-from chappe.wire.control import KINDS, Failed, Message, Register, decode
+from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decode
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,8 @@ class Shell:
                 case Close(port, reason, code):
                     connection = self._connections.by_port.get(port)
                     if connection is not None:
-                        self._connections.close(connection, reason, code)
+                        farewell = Goodbye(reason=reason) if code == AGAIN else None
+                        self._connections.close(connection, reason, code, farewell)
                 case OpenData(port, request):
                     self._datagrams.answer(port, request)
                 case DataOpened(port, answer):

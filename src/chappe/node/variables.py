@@ -11,7 +11,7 @@ from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.node.announcements import Announcements
 from chappe.node.directory import Directory, Entry
-from chappe.node.outputs import Close, Free, Output
+from chappe.node.outputs import AGAIN, Close, Free, Output
 from chappe.node.sections import Config
 from chappe.security.patterns import Pattern, variable_address
 from chappe.wire.control import Variable
@@ -75,9 +75,7 @@ class Variables:
         The caller has checked that nobody else publishes it now.
         """
         entry = self.directory.named(wanted.publisher, wanted.variable)
-        number = (
-            self.directory.issue(wanted.publisher, wanted.variable) if entry is None else entry.variable.variable_id
-        )
+        number = self.directory.issue(wanted.publisher) if entry is None else entry.variable.variable_id
         if number is None:
             return None
         wanted.variable_id = number
@@ -310,7 +308,7 @@ class Variables:
     def _evict(self, entry: Entry) -> None:
         """Its id now means something else: watchers must ask again, which they do when they reconnect."""
         reason = f"variable {'/'.join(entry.name)} has a new id; connect again"
-        self._evicted += [Close(port, reason, "address") for port in entry.watchers]
+        self._evicted += [Close(port, reason, AGAIN) for port in entry.watchers]
         self._drop(entry)
 
     def _drop(self, entry: Entry) -> None:

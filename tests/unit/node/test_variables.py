@@ -31,13 +31,18 @@ def test_a_registered_variable_is_announced_where_its_path_leads() -> None:
     assert table.tell("p", control.Register(id=2, publisher="other", variable="x"))[1:] == []
 
 
-def test_ids_are_of_the_leaf_and_the_same_in_whatever_order_names_come() -> None:
-    names = [f"v{number}" for number in range(200)]
+def test_ids_are_of_the_leaf_and_the_same_in_whatever_order_publishers_come() -> None:
+    publishers = [f"pmu-{number}" for number in range(20)]
     ids = []
-    for order in (names, names[::-1]):
+    for order in (publishers, publishers[::-1]):
         table = Table()
-        table.client("p")
-        given = {name: table.ask("p", control.Register, publisher="p", variable=name).variable_id for name in order}
+        given = {}
+        for publisher in order:
+            table.client(publisher)
+            for name in ("a", "b", "c"):
+                answer = table.ask(publisher, control.Register, publisher=publisher, variable=name)
+                given[publisher, name] = answer.variable_id
+            assert given[publisher, "c"] == given[publisher, "a"] + 2
         assert {number >> 22 for number in given.values()} == {3}
         ids.append(given)
     assert ids[0] == ids[1]
