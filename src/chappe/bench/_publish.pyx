@@ -33,7 +33,10 @@ cdef extern from *:
     unsigned long peek_word "bench_peek"(const void* at) noexcept nogil
 
 cdef enum:
-    PAUSE_NS = 30000  # a waiting publisher sleeps: spinning would take the core the broker needs
+    # A waiting publisher sleeps, longer each time: waking often would take CPU that the broker needs.
+    SHORT_NS = 20000
+    LONG_NS = 320000
+    TICK_NS = 100000  # between the writes of a paced publisher
 
 
 cdef class Publisher:
@@ -190,6 +193,7 @@ cdef class Publisher:
         cdef int turn = 0, failed = 0, idle = 0
         cdef uint64_t room, wanted, due, before = 0
         cdef int64_t start = 0
+        cdef long wait = SHORT_NS
         sharpen_timers()
         with nogil:
             while peek_word(self.shared + PHASE) < STOP and not failed:
@@ -209,7 +213,7 @@ cdef class Publisher:
                 if self.rate > 0:
                     due = before + <uint64_t> (self.rate * 1e-9 * <double> (clock_ns(CLOCK_MONOTONIC) - start))
                     if due <= self.sent:
-                        pause_ns(PAUSE_NS)
+                        pause_ns(TICK_NS)
                         continue
                     if due - self.sent < wanted:
                         wanted = due - self.sent
@@ -220,14 +224,19 @@ cdef class Publisher:
                         for turn in range(self.count):
                             if self.drain(&self.channels[turn]) < 0:
                                 failed = 1
-                    pause_ns(PAUSE_NS)
+                        turn = 0
+                    pause_ns(wait)
+                    wait = min(wait * 2, <long> LONG_NS)
                     continue
+                wait = SHORT_NS
                 if self.write_all(&self.channels[turn], self.fill(turn, wanted)) < 0:
                     failed = 1
                     break
                 self.sent += wanted
                 self.shared[SENT] = self.sent
                 turn += 1
+                if self.rate > 0 and wanted < self.batch:
+                    pause_ns(TICK_NS)
                 if turn == self.count:
                     turn = 0
                     idle += 1

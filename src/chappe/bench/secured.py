@@ -15,7 +15,7 @@ from chappe.bench.shared import END, RUN, STOP, Shared
 from chappe.errors import LinkError
 
 WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
-PAUSE_S = 30e-6
+PAUSE_S = 100e-6
 NO_LIMIT = 1 << 62
 
 

@@ -41,10 +41,14 @@ class Progress:
         self.shared.words[SLOTS] = self.received
 
 
-async def consume_nats(job: Job, progress: Progress) -> None:
+async def consume_nats(job: Job, form: str, progress: Progress) -> None:
+    """`async for`, or the callback that nats-py serves faster."""
     import nats
 
     connection = await nats.connect(f"nats://127.0.0.1:{job.port}")
+    if form == "callback":
+        await _serve_callback(connection, progress)
+        return
     stream = await connection.subscribe(name(0, "."), pending_msgs_limit=1 << 30, pending_bytes_limit=1 << 40)
     await connection.flush()
     say({"ready": True})
@@ -56,6 +60,26 @@ async def consume_nats(job: Job, progress: Progress) -> None:
             progress.received = count
             if count % STEP == 0:
                 progress.to(count, int.from_bytes(body[8:16], "big"))
+    finally:
+        await connection.close()
+
+
+async def _serve_callback(connection: Any, progress: Progress) -> None:
+    count = 0
+
+    async def received(message: Any) -> None:
+        nonlocal count
+        body = message.data
+        count += 1
+        progress.received = count
+        if count % STEP == 0:
+            progress.to(count, int.from_bytes(body[8:16], "big"))
+
+    await connection.subscribe(name(0, "."), cb=received, pending_msgs_limit=1 << 30, pending_bytes_limit=1 << 40)
+    await connection.flush()
+    say({"ready": True})
+    try:
+        await asyncio.Event().wait()
     finally:
         await connection.close()
 
@@ -113,7 +137,7 @@ async def run(job: Job, shared: Shared) -> None:
     client, _, form = job.role.partition(":")
     progress = Progress(shared)
     if client == "nats-py":
-        work = consume_nats(job, progress)
+        work = consume_nats(job, form, progress)
     else:
         work = (consume_events if client == "events" else consume_status)(job, form, progress)
     consumer = asyncio.ensure_future(work)
