@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from chappe.engine._queue cimport CountSlot, CountTable, Pool, Queue
-from chappe.engine._stack cimport Stack, iovec
+from chappe.engine._stack cimport Stack
 from chappe.engine._topics cimport TopicTable
 
 cdef enum:
@@ -119,7 +119,8 @@ cdef struct Port:
     uint64_t counters[32]
 
 cdef enum:
-    DENIED = 0xFFFFFFFF
+    OF_VARIABLE = 1             # kinds of addresses in drop counts
+    OF_TOPIC = 2
 
 cdef class Ports(Stack):
     cdef Port** table
@@ -135,7 +136,6 @@ cdef class Ports(Stack):
     cdef uint64_t tokens_made
     cdef readonly TopicTable topics
     cdef list sessions          # issuer number -> (session, epoch)
-
     cdef Port* port_at(self, int port) except NULL
     cdef void mark_dirty(self, int port, Port* p) noexcept
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
@@ -147,10 +147,6 @@ cdef class Ports(Stack):
     cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept
     cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept
     cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept
-    cdef void released_echo(self, Port* p, uint64_t token) noexcept
-    cdef void grant_credit(self, int port, Port* p) noexcept
-    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
-    cdef void unhold(self, Port* p) noexcept
     cdef void* take_memory(self, void* old, size_t size) noexcept
     cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
     cdef int new_port(self) except -1
@@ -161,9 +157,3 @@ cdef class Ports(Stack):
     cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept
     cdef void _grow_pending(self, Port* p) noexcept
     cdef void _flush_pending(self, Port* p) noexcept
-    cdef void _before_gather(self, int port, Port* p) noexcept
-    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
-    cdef void _stick(self, Port* p, int cls) noexcept
-    cdef int rebuild(self, int port, Port* p) except -1
-    cdef void forget_publisher(self, int port) noexcept
-    cdef void count_unsent(self, int port, Port* p) noexcept

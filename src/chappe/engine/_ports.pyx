@@ -1,28 +1,23 @@
-"""Ports of an engine: what leaves it, in four classes, bounded, counted.
+"""Ports of an engine: what is put into their queues, in four classes, bounded, counted.
 
 Everything per message here works on runs: the input side hands over whole runs of frames or records for one port.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from chappe.engine._bytes cimport frame_size, get32, put32, put_header, record_size
 from chappe.engine._queue cimport (
-    CountTable,
-    Queue,
-    Segment,
+    CountSlot,
     count_add,
     count_clear,
     pool_clear,
-    queue_advance,
     queue_clear,
-    queue_front,
     queue_put,
     queue_put_status,
-    queue_release,
     queue_reserve,
 )
-from chappe.engine._stack cimport iovec
 from chappe.engine._topics cimport Topic
 
 from chappe.errors import ChappeError
@@ -35,40 +30,9 @@ NAMES = (
 )  # fmt: skip
 
 cdef enum:
-    GATHER_BYTES = 262144          # most bytes of one write: what an alert may have to wait for
     STREAM_FRAME = 16384           # largest STATUS frame a stream port packs
     DATAGRAM_FRAME = 1400          # largest STATUS frame a datagram port packs, unless one record is larger
-    LOSS_PAUSE_NS = 100_000_000
     PAIR_SLOTS = 256
-    STATUS_ADDRESS = 1
-    TOPIC_ADDRESS = 2
-
-
-cdef inline void put32(uint8_t* place, uint32_t value) noexcept nogil:
-    place[0] = <uint8_t> (value >> 24)
-    place[1] = <uint8_t> (value >> 16)
-    place[2] = <uint8_t> (value >> 8)
-    place[3] = <uint8_t> value
-
-
-cdef inline void put64(uint8_t* place, uint64_t value) noexcept nogil:
-    put32(place, <uint32_t> (value >> 32))
-    put32(place + 4, <uint32_t> value)
-
-
-cdef inline uint32_t get32(const uint8_t* place) noexcept nogil:
-    return (<uint32_t> place[0] << 24) | (<uint32_t> place[1] << 16) | (<uint32_t> place[2] << 8) | place[3]
-
-
-cdef inline uint32_t frame_size(const uint8_t* frame) noexcept nogil:
-    return 4 + ((<uint32_t> frame[1] << 16) | (<uint32_t> frame[2] << 8) | frame[3])
-
-
-cdef inline void put_header(uint8_t* frame, int kind, uint32_t length) noexcept nogil:
-    frame[0] = <uint8_t> kind
-    frame[1] = <uint8_t> (length >> 16)
-    frame[2] = <uint8_t> (length >> 8)
-    frame[3] = <uint8_t> length
 
 
 cdef class Ports(Stack):
@@ -180,11 +144,11 @@ cdef class Ports(Stack):
             position += frame_size(frames + position)
 
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept:
-        self.count_drop(port, p, reason, TOPIC_ADDRESS, get32(frame + 4), 1)
+        self.count_drop(port, p, reason, OF_TOPIC, get32(frame + 4), 1)
         p.lost_events += 1
 
     cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept:
-        self.count_drop(port, p, reason, STATUS_ADDRESS, get32(record + 8), 1)
+        self.count_drop(port, p, reason, OF_VARIABLE, get32(record + 8), 1)
         p.lost_status += 1
 
     # --- putting frames into queues
@@ -240,11 +204,11 @@ cdef class Ports(Stack):
         if p.state != OPEN:
             while position < size:
                 self._drop_status(port, p, DROP_CLOSED, records + position)
-                position += 24 * (1 + <uint32_t> records[position + 12])
+                position += record_size(records + position)
             return
         if p.conflate and cls != 0:
             while position < size:
-                length = 24 * (1 + <uint32_t> records[position + 12])
+                length = record_size(records + position)
                 self._conflate(port, p, records + position, length)
                 position += length
             self.mark_dirty(port, p)
@@ -255,7 +219,7 @@ cdef class Ports(Stack):
             p.counters[STATUS_OUT] += count
         else:
             while position < size:
-                length = 24 * (1 + <uint32_t> records[position + 12])
+                length = record_size(records + position)
                 if (self.has_room(p, cls, length + 4)
                         and queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
                                              frame_limit) == 0):
@@ -368,292 +332,3 @@ cdef class Ports(Stack):
         put32(frame + 8, self.sessions[number][1])
         memcpy(frame + 12, <const char*> session, 16)
         self.put_frame(port, p, 0, frame, 28, False)
-
-    # --- writing out
-
-    cdef void _before_gather(self, int port, Port* p) noexcept:
-        """Frames that the port itself adds when it writes: losses, conflated records, acknowledgement probes."""
-        cdef uint8_t frame[20]
-        cdef Queue* queue
-        cdef int cls
-        if p.loss and p.lost_status + p.lost_events != p.lost_told and (
-                p.lost_told == 0 or self.mono_ns - p.loss_sent_at >= LOSS_PAUSE_NS):
-            put_header(frame, LOSS, 16)
-            put64(frame + 4, p.lost_status)
-            put64(frame + 12, p.lost_events)
-            queue_put(&self.pool, &p.queues[0], frame, 20)
-            p.lost_told = p.lost_status + p.lost_events
-            p.loss_sent_at = self.mono_ns
-        if p.npending:
-            self._flush_pending(p)
-        if p.retain:
-            for cls in range(4):
-                queue = &p.queues[cls]
-                if queue.probe_token == 0 and queue.keep > queue.released:
-                    self.tokens_made += 1
-                    queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
-                    put_header(frame, PROBE, 16)
-                    put64(frame + 4, queue.probe_token)
-                    put64(frame + 12, <uint64_t> self.mono_ns)
-                    queue_put(&self.pool, queue, frame, 20)
-                    queue.probe_position = queue.enqueued
-
-    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
-        """List the next bytes to write: what was half written, then the classes by urgency."""
-        cdef Port* p = self.table[port]
-        cdef int cls, n = 0, first
-        cdef uint64_t budget = GATHER_BYTES
-        cdef Queue* queue
-        cdef Segment* segment
-        if p.state != OPEN:
-            return 0
-        self._before_gather(port, p)
-        for cls in range(4):
-            p.queues[cls].plan_end = p.queues[cls].sent
-        if p.sticky >= 0:
-            queue = &p.queues[p.sticky]
-            segment = queue_front(queue)
-            vectors[0].iov_base = segment.bytes + queue.offset
-            vectors[0].iov_len = p.sticky_end - queue.sent
-            queue.plan_end = p.sticky_end
-            return 1
-        for cls in range(4):
-            first = n
-            n = self._list(&p.queues[cls], vectors, n, limit, budget)
-            for first in range(first, n):
-                if vectors[first].iov_len >= budget:
-                    return n
-                budget -= vectors[first].iov_len
-            if n == limit:
-                break
-        return n
-
-    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept:
-        """Add the unwritten parts of a queue's segments, whole segments only, until the budget is used up."""
-        cdef Segment* segment = queue_front(queue)
-        cdef uint32_t offset = queue.offset
-        cdef uint64_t length
-        while segment != NULL and n < limit and budget > 0:
-            length = segment.size - offset
-            if length:
-                segment.open_frame = -1
-                vectors[n].iov_base = segment.bytes + offset
-                vectors[n].iov_len = length
-                n += 1
-                queue.plan_end += length
-                budget = budget - length if budget > length else 0
-            segment = segment.next
-            offset = 0
-        return n
-
-    cdef void written(self, int port, Py_ssize_t count) noexcept:
-        """The socket took `count` of the gathered bytes, in the order they were listed."""
-        cdef Port* p = self.table[port]
-        cdef Queue* queue
-        cdef uint64_t part, left = <uint64_t> count
-        cdef int cls
-        p.counters[BYTES_OUT] += left
-        for cls in range(4):
-            queue = &p.queues[cls]
-            part = min(queue.plan_end - queue.sent, left)
-            if part:
-                queue_advance(&self.pool, queue, part, p.retain)
-                left -= part
-            if left == 0:
-                self._stick(p, cls)
-                break
-        if p.nwaiting and p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
-                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 4:
-            self.unhold(p)
-
-    cdef void _stick(self, Port* p, int cls) noexcept:
-        """After a write: if it ended inside a segment, that part must be finished before another class may write."""
-        cdef Queue* queue = &p.queues[cls]
-        cdef Segment* segment
-        p.sticky = -1
-        if queue.plan_end > queue.sent:
-            segment = queue_front(queue)
-            if queue.offset:
-                p.sticky_end = min(segment.start + segment.size, queue.plan_end)
-                p.sticky = cls
-
-    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
-        """One iovec a frame, most urgent first."""
-        cdef Port* p = self.table[port]
-        cdef int cls, n = 0
-        cdef Segment* segment
-        cdef uint32_t offset, length
-        if p.state != OPEN:
-            return 0
-        if p.npending:
-            self._flush_pending(p)
-        for cls in range(4):
-            p.queues[cls].plan_end = p.queues[cls].sent
-            segment = queue_front(&p.queues[cls])
-            offset = p.queues[cls].offset
-            while segment != NULL and n < limit:
-                segment.open_frame = -1
-                while offset < segment.size and n < limit:
-                    length = frame_size(segment.bytes + offset)
-                    frames[n].iov_base = segment.bytes + offset
-                    frames[n].iov_len = length
-                    p.queues[cls].plan_end += length
-                    offset += length
-                    n += 1
-                segment = segment.next
-                offset = 0
-        return n
-
-    cdef void datagrams_written(self, int port, int count) noexcept:
-        cdef Port* p = self.table[port]
-        cdef int cls
-        cdef Segment* segment
-        cdef uint32_t length
-        for cls in range(4):
-            while count > 0 and p.queues[cls].sent < p.queues[cls].plan_end:
-                segment = queue_front(&p.queues[cls])
-                length = frame_size(segment.bytes + p.queues[cls].offset)
-                queue_advance(&self.pool, &p.queues[cls], length, False)
-                p.counters[BYTES_OUT] += length
-                count -= 1
-
-    # --- acknowledgement, resending
-
-    cdef void released_echo(self, Port* p, uint64_t token) noexcept:
-        """The other engine has everything before that probe."""
-        cdef Queue* queue = &p.queues[(token >> 61) & 3]
-        if queue.probe_token == token and token:
-            queue.probe_token = 0
-            queue_release(&self.pool, queue, queue.sent if queue.keep <= queue.probe_position else queue.probe_position)
-
-    cdef int rebuild(self, int port, Port* p) except -1:
-        """Queues for a new connection: definitions, then retained events, then what was never written."""
-        cdef Queue old
-        cdef Segment* segment
-        cdef uint8_t* frame
-        cdef uint32_t offset, length, word, bit
-        cdef uint64_t position
-        cdef int cls, kind
-        cdef Queue olds[4]
-        for cls in range(4):
-            olds[cls] = p.queues[cls]
-            memset(&p.queues[cls], 0, sizeof(Queue))
-        p.sticky = -1
-        for word in range(p.topics_words):
-            if p.topics_out[word]:
-                for bit in range(64):
-                    if (p.topics_out[word] >> bit) & 1:
-                        self.define_topic(port, p, word * 64 + bit)
-        for word in range(p.issuers_words):
-            if p.issuers_out[word]:
-                for bit in range(64):
-                    if (p.issuers_out[word] >> bit) & 1:
-                        self.define_issuer(port, p, word * 64 + bit)
-        for cls in range(4):
-            old = olds[cls]
-            segment = old.head
-            while segment != NULL:
-                offset = 0
-                while offset < segment.size:
-                    frame = segment.bytes + offset
-                    length = frame_size(frame)
-                    kind = frame[0]
-                    position = segment.start + offset
-                    offset += length
-                    if position + length <= old.released:
-                        continue
-                    if kind == EVENT or kind == PARCEL:
-                        if position < old.sent:
-                            p.counters[RESENT] += 1
-                            if kind == EVENT:
-                                frame[8] |= 0x20
-                        queue_put(&self.pool, &p.queues[cls], frame, length)
-                        p.queues[cls].keep = p.queues[cls].enqueued
-                    elif kind == STATUS and position + length > old.sent:
-                        queue_put(&self.pool, &p.queues[cls], frame, length)
-                segment = segment.next
-            queue_clear(&self.pool, &old)
-        self.mark_dirty(port, p)
-        return 0
-
-    # --- credits
-
-    cdef void grant_credit(self, int port, Port* p) noexcept:
-        """A CREDIT frame once half the window is used and nobody holds this client back."""
-        cdef uint8_t frame[12]
-        if p.window == 0 or p.holds or p.event_bytes + p.window // 2 < p.granted:
-            return
-        p.granted = p.event_bytes + p.window
-        put_header(frame, CREDIT, 8)
-        put64(frame + 4, p.granted)
-        self.put_frame(port, p, 0, frame, 12, False)
-
-    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept:
-        """A backpressure subscriber is half full: its publisher gets no credit until it has drained."""
-        cdef uint32_t i
-        if from_port.window == 0 or p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
-                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 2:
-            return
-        for i in range(p.nwaiting):
-            if p.waiting[i] == <uint32_t> arrival:
-                return
-        if p.nwaiting == p.waiting_capacity:
-            p.waiting_capacity = p.waiting_capacity * 2 + 4
-            p.waiting = <uint32_t*> self.take_memory(p.waiting, p.waiting_capacity * sizeof(uint32_t))
-        p.waiting[p.nwaiting] = <uint32_t> arrival
-        p.nwaiting += 1
-        from_port.holds += 1
-
-    cdef void unhold(self, Port* p) noexcept:
-        cdef uint32_t i
-        cdef Port* publisher
-        for i in range(p.nwaiting):
-            publisher = self.table[p.waiting[i]]
-            publisher.holds -= 1
-            if publisher.state == OPEN:
-                self.grant_credit(<int> p.waiting[i], publisher)
-        p.nwaiting = 0
-
-    cdef void forget_publisher(self, int port) noexcept:
-        """A publisher is gone: nobody waits to give it credit."""
-        cdef int other
-        cdef uint32_t i
-        cdef Port* p
-        for other in range(self.ntable):
-            p = self.table[other]
-            i = 0
-            while i < p.nwaiting:
-                if p.waiting[i] == <uint32_t> port:
-                    p.nwaiting -= 1
-                    p.waiting[i] = p.waiting[p.nwaiting]
-                else:
-                    i += 1
-
-    cdef void count_unsent(self, int port, Port* p) noexcept:
-        """What a closing port still had to write is lost for it: count each event and record."""
-        cdef int cls
-        cdef Segment* segment
-        cdef uint8_t* frame
-        cdef uint32_t offset, length, inner
-        for cls in range(4):
-            segment = p.queues[cls].head
-            while segment != NULL:
-                offset = 0
-                while offset < segment.size:
-                    frame = segment.bytes + offset
-                    length = frame_size(frame)
-                    if segment.start + offset + length > p.queues[cls].sent:
-                        if frame[0] == EVENT:
-                            self._drop_event(port, p, DROP_CLOSED, frame)
-                        elif frame[0] == STATUS:
-                            inner = 4
-                            while inner < length:
-                                self._drop_status(port, p, DROP_CLOSED, frame + inner)
-                                inner += 24 * (1 + <uint32_t> frame[inner + 12])
-                    offset += length
-                segment = segment.next
-        for offset in range(p.npending):
-            self._drop_status(port, p, DROP_CLOSED, p.pending[offset].record)
-        p.npending = 0
-        if p.index_capacity:
-            memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))

@@ -122,7 +122,7 @@ cdef int _put_records(Pool* pool, Queue* queue, const uint8_t* records, uint32_t
 
 cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint32_t size, uint32_t count,
                           uint32_t packing, uint32_t frame_limit) noexcept nogil:
-    """Append records, at most `packing` a frame (0 = as many as fit) and `frame_limit` bytes unless one record is larger.
+    """Append records: at most `packing` a frame (0 = any), and `frame_limit` bytes unless one record is larger.
 
     The result is the same as appending them one by one; a run that fits whole is copied whole.
     """

@@ -1,0 +1,261 @@
+"""Events on their way: who issued them, whether they are repeats, who gets them."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from chappe.engine._bytes cimport get32, get64, put32
+from chappe.engine._ports cimport BAD_FRAMES, OPEN, PARKED, UNROUTED, Port
+from chappe.engine._topics cimport GroupRef, Route
+from chappe.engine._topics_names cimport fault_text, topic_fault
+
+from chappe.errors import ChappeError, ProtocolError
+
+cdef enum:
+    WINDOW = 4096              # sequences remembered per issuer between nodes
+
+
+cdef class Events(Output):
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.nissuers):
+            free(self.issuers[i].window)
+        free(self.issuers)
+        free(self.defined)
+
+    cdef int fault(self, int port, Port* p, str reason) except -1:
+        """The one place where bad bytes end."""
+        p.failed = True
+        p.counters[BAD_FRAMES] += 1
+        raise ProtocolError(reason)
+
+    cdef bint repeated(self, Issuer* issuer, uint32_t sequence, bint peer) noexcept:
+        """Whether this sequence was seen before; remembers it."""
+        cdef int32_t ahead = <int32_t> (sequence - issuer.last)
+        cdef uint32_t i
+        if not issuer.seen:
+            issuer.seen = True
+            issuer.last = sequence
+            ahead = 0
+            if not peer and issuer.window == NULL:
+                return False
+        elif issuer.window == NULL and not peer:
+            if ahead <= 0:
+                return True
+            issuer.last = sequence
+            return False
+        if issuer.window == NULL:
+            issuer.window = <uint64_t*> self.take_memory(NULL, WINDOW // 8)
+            # a client's own port takes sequences in order, so everything before the last one was seen there
+            memset(issuer.window, 0 if ahead == 0 else 0xFF, WINDOW // 8)
+            if ahead == 0:
+                issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
+                return False
+        if ahead > 0:
+            if ahead >= WINDOW:
+                memset(issuer.window, 0, WINDOW // 8)
+            else:
+                for i in range(issuer.last + 1, issuer.last + <uint32_t> ahead):
+                    issuer.window[(i % WINDOW) >> 6] &= ~(<uint64_t> 1 << (i & 63))
+            issuer.last = sequence
+        elif ahead <= -WINDOW:
+            return True
+        elif (issuer.window[(sequence % WINDOW) >> 6] >> (sequence & 63)) & 1:
+            return True
+        issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
+        return False
+
+    cdef int extension_verdict(self, const uint8_t* body, uint32_t size) noexcept:
+        cdef uint32_t length, position = 2, item
+        cdef int verdict = KEEP
+        if size < 2:
+            return MALFORMED
+        length = 2 + ((<uint32_t> body[0] << 8) | body[1])
+        if length > size:
+            return MALFORMED
+        while position < length:
+            if length - position < 3:
+                return MALFORMED
+            item = (<uint32_t> body[position + 1] << 8) | body[position + 2]
+            if item > length - position - 3:
+                return MALFORMED
+            if body[position] == 2:
+                if item != 8:
+                    return MALFORMED
+                if <int64_t> get64(body + position + 3) < self.wall_ns:
+                    verdict = EXPIRED
+            position += 3 + item
+        return verdict
+
+    cdef void define_route(self, uint32_t number, Route* route) noexcept:
+        """Make sure that every port of the route knows this topic number."""
+        cdef uint32_t capacity
+        cdef int i
+        cdef Port* p
+        if number >= self.ndefined:
+            capacity = max(number + 1, self.ndefined * 2)
+            self.defined = <uint64_t*> self.take_memory(self.defined, capacity * sizeof(uint64_t))
+            memset(self.defined + self.ndefined, 0, (capacity - self.ndefined) * sizeof(uint64_t))
+            self.ndefined = capacity
+        for i in range(route.n):
+            p = self.table[route.ports[i]]
+            if number >= p.topics_words * 64 or not (p.topics_out[number >> 6] >> (number & 63)) & 1:
+                self.define_topic(<int> route.ports[i], p, number)
+        self.defined[number] = self.topics.stamp
+
+    cdef void send_run(self, int arrival, Port* p, Run* run) noexcept:
+        """Copy a run to every subscriber but the port it came from."""
+        cdef Route* route = run.route
+        cdef uint32_t size = <uint32_t> (run.end - run.start)
+        cdef int i, b = 0
+        cdef int port
+        cdef bint held
+        for i in range(route.n):
+            port = <int> route.ports[i]
+            held = b < route.nback and route.back[b] == <uint32_t> port
+            if held:
+                b += 1
+            if port == arrival and p.peer:
+                continue
+            self.put_events(port, self.table[port], run.cls, run.start, size, run.count, run.issuer,
+                            held and p.window != 0)
+            if held:
+                self.hold(arrival, p, port, self.table[port])
+        if route.ngroups:
+            self.send_group(arrival, p, run)
+        elif route.n == 0:
+            p.counters[UNROUTED] += run.count
+        run.count = 0
+
+    cdef void send_group(self, int arrival, Port* p, Run* run) noexcept:
+        """One member of each group gets the message: the next one in turn that has room."""
+        cdef int g, step, tried, port
+        cdef uint32_t turn, topic = get32(run.start + 4)
+        cdef uint32_t size = <uint32_t> (run.end - run.start)
+        cdef GroupRef* group
+        cdef Port* member
+        cdef bint held
+        for g in range(run.route.ngroups):
+            group = &run.route.groups[g]
+            turn = self.topics.cursors[group.group]
+            port = -1
+            tried = 0
+            for step in range(group.n):
+                tried = step
+                port = <int> group.ports[(turn + <uint32_t> step) % <uint32_t> group.n]
+                member = self.table[port]
+                if (member.state == OPEN and (port != arrival or not p.peer)
+                        and self.has_room(member, run.cls, size)):
+                    break
+            self.topics.cursors[group.group] = turn + <uint32_t> tried + 1
+            member = self.table[port]
+            if (group.pair >= member.topics_words * 64
+                    or not (member.topics_out[group.pair >> 6] >> (group.pair & 63)) & 1):
+                self.define_topic(port, member, group.pair)
+            held = False
+            for step in range(group.nback):
+                held = held or group.back[step] == <uint32_t> port
+            put32(run.start + 4, group.pair)
+            self.put_events(port, member, run.cls, run.start, size, 1, run.issuer, held and p.window != 0)
+            put32(run.start + 4, topic)
+            if held:
+                self.hold(arrival, p, port, member)
+
+    cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
+        cdef uint32_t alias, number, capacity, old, skip
+        cdef int problem
+        cdef bint allowed = True
+        if size < 7:
+            self.fault(port, p, f"TOPIC of {size} bytes, at least 7 are needed")
+        alias = get32(payload)
+        skip = 6 + <uint32_t> payload[5]
+        if alias >= p.max_topics:
+            self.fault(port, p, f"topic number {alias}, this link accepts numbers below {p.max_topics}")
+        if skip != 6:
+            self.fault(port, p, "TOPIC with a group, which only nodes send to clients")
+        problem = topic_fault(payload + skip, size - skip, payload[4], False)
+        if problem:
+            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
+        if alias >= p.naliases:
+            capacity = min(max(alias + 1, p.naliases * 2, <uint32_t> 16), p.max_topics)
+            p.aliases = <uint32_t*> self.take_memory(p.aliases, capacity * sizeof(uint32_t))
+            memset(p.aliases + p.naliases, 0, (capacity - p.naliases) * sizeof(uint32_t))
+            p.naliases = capacity
+        if self.authorize is not None and not p.peer:
+            allowed = self.authorize(port, chr(payload[4]), <bytes> payload[skip:size])
+        if allowed:
+            number = self.topics.intern(payload + skip, size - skip, payload[4], 0)
+            if number == 0:
+                self.try_recycle()
+                number = self.topics.intern(payload + skip, size - skip, payload[4], 0)
+            if number:
+                self.topics.hold(number)
+            else:
+                number = NO_ROOM
+        else:
+            number = DENIED
+        old = p.aliases[alias]
+        p.aliases[alias] = number
+        if old and old < NO_ROOM:
+            self.topics.release(old)
+        return 0
+
+    cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
+        cdef uint32_t number, capacity
+        if not p.peer:
+            self.fault(port, p, "ISSUER from a client: a client publishes under its own session only")
+        if size != 24:
+            self.fault(port, p, f"ISSUER of {size} bytes instead of 24")
+        number = get32(payload)
+        if number >= 1 << 24 or number >= p.nissuers_in + (1 << 20):
+            self.fault(port, p, f"issuer number {number} is out of range")
+        if number >= p.nissuers_in:
+            capacity = max(number + 1, p.nissuers_in * 2, <uint32_t> 16)
+            p.issuers_in = <uint32_t*> self.take_memory(p.issuers_in, capacity * sizeof(uint32_t))
+            memset(p.issuers_in + p.nissuers_in, 0, (capacity - p.nissuers_in) * sizeof(uint32_t))
+            p.nissuers_in = capacity
+        p.issuers_in[number] = self.issuer_number(payload[8:24], get32(payload + 4))
+        return 0
+
+    cdef uint32_t issuer_number(self, bytes session, uint32_t epoch) except 0:
+        """Number of an issuer on this node, made if it is new."""
+        cdef tuple key = (session, epoch)
+        cdef object found = self.issuer_numbers.get(key)
+        cdef uint32_t number, capacity
+        if found is not None:
+            return found
+        number = <uint32_t> len(self.sessions)
+        if number >= 1 << 24:
+            raise ChappeError("this node has seen 16 million issuers; restart it to begin anew")
+        self.sessions.append(key)
+        self.issuer_numbers[key] = number
+        if number >= self.nissuers:
+            capacity = max(number + 1, self.nissuers * 2, <uint32_t> 16)
+            self.issuers = <Issuer*> self.take_memory(self.issuers, capacity * sizeof(Issuer))
+            memset(self.issuers + self.nissuers, 0, (capacity - self.nissuers) * sizeof(Issuer))
+            self.nissuers = capacity
+        return number
+
+    cdef void try_recycle(self):
+        """Reuse topic numbers nobody holds, once every port has written what was queued before they were swept."""
+        cdef int port, cls
+        cdef uint32_t number
+        cdef Port* p
+        if self.sweep_marks is None:
+            self.topics.sweep()
+            self.sweep_marks = [
+                (port, cls, self.table[port].queues[cls].enqueued)
+                for port in range(self.ntable) if self.table[port].state in (OPEN, PARKED) for cls in range(4)
+            ]
+        for port, cls, position in self.sweep_marks:
+            p = self.table[port]
+            if p.state in (OPEN, PARKED) and p.queues[cls].released < position:
+                return
+        self.sweep_marks = None
+        for number in self.topics.recycle():
+            for port in range(self.ntable):
+                p = self.table[port]
+                if number < p.topics_words * 64:
+                    p.topics_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+            if number < self.ndefined:
+                self.defined[number] = 0

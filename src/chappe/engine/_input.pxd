@@ -1,0 +1,19 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from chappe.engine._events cimport Events
+from chappe.engine._ports cimport Port
+from chappe.engine._status cimport PortList, StatusTable
+
+cdef class Input(Events):
+    cdef readonly StatusTable status
+    cdef list control_inbox
+    cdef list parcel_inbox
+    cdef list echo_inbox
+    cdef dict freeing          # port -> where the slice-wise removal stands
+    cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1
+    cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1
+    cdef int status_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
+    cdef void send_records(self, int arrival, PortList* targets, uint8_t* start, uint32_t size, uint32_t count) noexcept
+    cdef int limit_frames(self, Port* p, uint64_t events) noexcept
+    cdef uint32_t _frame_need(self, int port, Port* p, const uint8_t* head) except 0
+    cdef int _grow_carry(self, Port* p, uint32_t need) except -1

@@ -1,0 +1,337 @@
+"""What enters an engine: every frame of a buffer parsed, routed and filtered in one call.
+
+The hot path rewrites topic and issuer numbers in the receive buffer and merges consecutive frames for the same
+subscribers into runs, so that a run costs one copy a port.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from chappe.engine._bytes cimport get32, get64, payload_size, put32, record_size
+from chappe.engine._events cimport DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, Events, Run
+from chappe.engine._ports cimport *
+from chappe.engine._queue cimport RUN_BYTES
+from chappe.engine._status cimport PortList, StatusTable
+from chappe.engine._topics cimport Route, Topic, TopicTable
+
+from chappe.errors import ProtocolError
+
+cdef enum:
+    CARRY_START = 512
+
+cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
+
+
+cdef inline bint known_kind(int kind) noexcept nogil:
+    return (kind == EVENT or kind == STATUS or kind == TOPIC or kind == ISSUER or kind == PARCEL or kind == PROBE
+            or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT)
+
+
+cdef class Input(Events):
+    def __init__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, authorize=None):
+        self.status = StatusTable(layout=layout, edge=edge)
+        self.topics = TopicTable(max_topics=max_topics)
+        self.authorize = authorize
+        self.issuer_numbers = {}
+        self.control_inbox = []
+        self.parcel_inbox = []
+        self.echo_inbox = []
+        self.freeing = {}
+
+    cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        cdef Port* p = self.port_at(port)
+        cdef Py_ssize_t used = 0, take
+        cdef uint32_t need
+        if p.state != OPEN or p.failed:
+            return 0
+        p.last_heard = self.mono_ns
+        p.counters[BYTES_IN] += size
+        if p.carry_size:
+            # complete the frame that the last buffer cut
+            if p.carry_size < 4:
+                take = min(4 - <Py_ssize_t> p.carry_size, size)
+                memcpy(p.carry + p.carry_size, data, take)
+                p.carry_size += take
+                used = take
+                if p.carry_size < 4:
+                    if not known_kind(p.carry[0]):
+                        self.fault(port, p, f"unknown frame kind 0x{p.carry[0]:02x}")
+                    return 0
+            need = self._frame_need(port, p, p.carry)
+            if p.carry_capacity < need:
+                self._grow_carry(p, need)
+            take = min(<Py_ssize_t> (need - p.carry_size), size - used)
+            memcpy(p.carry + p.carry_size, data + used, take)
+            p.carry_size += take
+            used += take
+            if p.carry_size < need:
+                return 0
+            p.carry_size = 0
+            self.frames(port, p, p.carry, need)
+        used += self.frames(port, p, data + used, size - used)
+        if used < size:
+            take = size - used
+            if not known_kind(data[used]):
+                self.fault(port, p, f"unknown frame kind 0x{data[used]:02x}")
+            if p.carry_capacity < take:
+                self._grow_carry(p, max(<uint32_t> take, CARRY_START))
+            memcpy(p.carry, data + used, take)
+            p.carry_size = take
+        if p.window:
+            self.grant_credit(port, p)
+        return 0
+
+    cdef uint32_t _frame_need(self, int port, Port* p, const uint8_t* head) except 0:
+        cdef uint32_t length = payload_size(head)
+        if not known_kind(head[0]):
+            self.fault(port, p, f"unknown frame kind 0x{head[0]:02x}")
+        if length > p.max_frame:
+            self.fault(port, p, f"frame of {length} bytes, this link accepts at most {p.max_frame}")
+        return 4 + length
+
+    cdef int _grow_carry(self, Port* p, uint32_t need) except -1:
+        p.carry = <uint8_t*> self.take_memory(p.carry, need)
+        p.carry_capacity = need
+        return 0
+
+    cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1:
+        """Process whole frames; the number of bytes used."""
+        cdef Py_ssize_t position = 0
+        cdef uint32_t length, number, sequence, issuer, total
+        cdef uint64_t nframes = 0, nevents = 0, event_bytes = 0
+        cdef uint8_t* frame
+        cdef uint8_t* payload
+        cdef int kind, flags, verdict
+        cdef Run run
+        cdef Topic* topic
+        cdef Route* route
+        cdef bint peer = p.peer
+        cdef str wrong = None
+        cdef uint64_t stamp = self.topics.stamp
+        run.count = 0
+        run.route = NULL
+        run.end = NULL
+        while size - position >= 4:
+            frame = data + position
+            kind = frame[0]
+            length = payload_size(frame)
+            if length > p.max_frame or not known_kind(kind):
+                break
+            total = length + 4
+            if <Py_ssize_t> total > size - position:
+                break
+            position += total
+            nframes += 1
+            if kind != EVENT:
+                if run.count:
+                    self.send_run(port, p, &run)
+                # counts must be exact when this frame turns out to be bad
+                p.counters[FRAMES_IN] += nframes
+                nframes = 0
+                if nevents:
+                    p.counters[EVENTS_IN] += nevents
+                    p.event_bytes += event_bytes
+                    self.limit_frames(p, nevents)
+                    nevents = event_bytes = 0
+                self.other_frame(port, p, frame, length)
+                stamp = self.topics.stamp
+                continue
+            nevents += 1
+            event_bytes += total
+            payload = frame + 4
+            if length < 12:
+                wrong = f"EVENT of {length} bytes, the header alone has 12"
+                break
+            number = get32(payload)
+            if number >= p.naliases or p.aliases[number] == 0:
+                wrong = f"EVENT uses topic number {number} that was never defined on this link"
+                break
+            number = p.aliases[number]
+            flags = payload[4]
+            if flags & 0xC0 or (flags & 7) == 7:
+                wrong = f"EVENT with flags 0x{flags:02x}: bits 6-7 must be zero and priority at most 6"
+                break
+            issuer = (<uint32_t> payload[5] << 16) | (<uint32_t> payload[6] << 8) | payload[7]
+            if peer:
+                if issuer >= p.nissuers_in or p.issuers_in[issuer] == 0:
+                    wrong = f"EVENT uses issuer number {issuer} that was never defined on this link"
+                    break
+                issuer = p.issuers_in[issuer]
+            else:
+                issuer = p.issuer
+            if flags & 8:
+                verdict = self.extension_verdict(payload + 12, length - 12)
+                if verdict == MALFORMED:
+                    wrong = "EVENT extension reaches past the frame or is not a list of items"
+                    break
+            else:
+                verdict = KEEP
+            sequence = get32(payload + 8)
+            if self.repeated(&self.issuers[issuer], sequence, peer):
+                self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number if number < NO_ROOM else 0, 1)
+                continue
+            if number >= NO_ROOM:
+                self.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
+                continue
+            if verdict == EXPIRED:
+                self.count_drop(port, p, DROP_EXPIRED, OF_TOPIC, number, 1)
+                continue
+            topic = &self.topics.topics[number]
+            if topic.stamp != stamp:
+                if run.count:
+                    self.send_run(port, p, &run)
+                self.topics.resolve(number)
+                topic = &self.topics.topics[number]
+            route = topic.route
+            if number >= self.ndefined or self.defined[number] != stamp:
+                if run.count:
+                    self.send_run(port, p, &run)
+                self.define_route(number, route)
+            put32(payload, number)
+            payload[5] = <uint8_t> (issuer >> 16)
+            payload[6] = <uint8_t> (issuer >> 8)
+            payload[7] = <uint8_t> issuer
+            if (run.count and route == run.route and frame == run.end and CLASS_OF[flags & 7] == run.cls
+                    and issuer == run.issuer and run.end - run.start + total <= RUN_BYTES and route.ngroups == 0):
+                run.end += total
+                run.count += 1
+                continue
+            if run.count:
+                self.send_run(port, p, &run)
+            run.route = route
+            run.start = frame
+            run.end = frame + total
+            run.count = 1
+            run.cls = CLASS_OF[flags & 7]
+            run.issuer = issuer
+        if run.count:
+            self.send_run(port, p, &run)
+        p.counters[FRAMES_IN] += nframes
+        p.counters[EVENTS_IN] += nevents
+        p.event_bytes += event_bytes
+        if nevents:
+            self.limit_frames(p, nevents)
+        if wrong is not None:
+            self.fault(port, p, wrong)
+        if size - position >= 4:
+            self._frame_need(port, p, data + position)
+        return position
+
+    cdef int limit_frames(self, Port* p, uint64_t events) noexcept:
+        """Token bucket of a client's port; below zero the caller stops reading for a while."""
+        if p.rate <= 0:
+            return 0
+        p.tokens = min(p.burst, p.tokens + p.rate * 1e-9 * <double> (self.mono_ns - p.tokens_at))
+        p.tokens_at = self.mono_ns
+        p.tokens -= <double> events
+        return 0
+
+    cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1:
+        cdef int kind = frame[0]
+        cdef uint8_t* payload = frame + 4
+        cdef uint64_t token
+        if kind == STATUS:
+            self.status_frame(port, p, payload, length)
+        elif kind == TOPIC:
+            self.topic_frame(port, p, payload, length)
+        elif kind == ISSUER:
+            self.issuer_frame(port, p, payload, length)
+        elif kind == PROBE:
+            if length < 16 or length > 1400:
+                self.fault(port, p, f"PROBE of {length} bytes, 16 to 1400 are allowed")
+            p.counters[PROBES_IN] += 1
+            frame[0] = ECHO
+            if self.put_frame(port, p, 0, frame, length + 4, True) < 0:
+                p.counters[DROP_QUEUE_FULL] += 1
+        elif kind == ECHO:
+            if length < 16:
+                self.fault(port, p, f"ECHO of {length} bytes, at least 16 are needed")
+            token = get64(payload)
+            if token >> 63:
+                self.released_echo(p, token)
+            elif token:
+                self.echo_inbox.append((port, token, <int64_t> get64(payload + 8), self.mono_ns))
+        elif kind == CONTROL:
+            p.counters[CONTROL_IN] += 1
+            self.control_inbox.append((port, payload[:length]))
+        elif kind == PARCEL:
+            p.counters[PARCELS_IN] += 1
+            self.parcel_inbox.append((port, payload[:length]))
+        else:
+            self.fault(port, p, f"frame kind 0x{kind:02x} is only sent by nodes to clients")
+        return 0
+
+    cdef int status_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
+        """Decide record by record, copy run by run."""
+        cdef uint32_t position = 0, length, count = 0, start = 0
+        cdef uint64_t seen = 0
+        cdef PortList* targets = NULL
+        cdef PortList* found
+        cdef int verdict, arrival = p.partner if p.partner >= 0 else port
+        while position < size:
+            if size - position < 24:
+                self.fault(port, p, f"STATUS record cut at {size - position} of 24 bytes")
+            length = record_size(payload + position)
+            if length > size - position:
+                self.fault(port, p, f"STATUS record with {payload[position + 12]} option blocks reaches past its frame")
+            position += length
+            seen += 1
+        if seen == 0:
+            self.fault(port, p, "STATUS frame without a record")
+        p.counters[STATUS_IN] += seen
+        if p.rate > 0:
+            self.limit_frames(p, seen)
+        position = 0
+        while position < size:
+            length = record_size(payload + position)
+            found = self.status.decide(arrival, payload + position, length, self.wall_ns, &verdict)
+            if found != targets or found == NULL or position + length - start > RUN_BYTES:
+                if count:
+                    self.send_records(arrival, targets, payload + start, position - start, count)
+                targets = found
+                start = position
+                count = 0
+            if found != NULL:
+                count += 1
+            else:
+                # verdicts and counters have the same order
+                self.count_drop(port, p, DROP_UNKNOWN + verdict - 1, OF_VARIABLE, get32(payload + position + 8), 1)
+            position += length
+        if count:
+            self.send_records(arrival, targets, payload + start, position - start, count)
+        return 0
+
+    cdef void send_records(self, int arrival, PortList* targets, uint8_t* start, uint32_t size,
+                           uint32_t count) noexcept:
+        cdef int i, port
+        cdef uint32_t item
+        for i in range(targets.n):
+            item = targets.items[i]
+            port = <int> (item >> 2)
+            if port != arrival and port < self.ntable:
+                self.put_status(port, self.table[port], item & 3, start, size, count)
+        for i in range(targets.n, targets.n + targets.nfail):
+            port = <int> (targets.items[i] >> 2)
+            if port != arrival and port < self.ntable:
+                self.table[port].counters[FILTERED] += count
+
+    cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        """One datagram's frame: 1 if it was good. A bad one is counted and touches nothing else."""
+        cdef Port* p = self.port_at(port)
+        cdef uint32_t length
+        if p.state != OPEN:
+            return 0
+        p.last_heard = self.mono_ns
+        p.counters[BYTES_IN] += size
+        try:
+            if size < 4 or data[0] not in (STATUS, PROBE, ECHO):
+                self.fault(port, p, "a datagram carries one STATUS, PROBE or ECHO frame")
+            length = payload_size(data)
+            if <Py_ssize_t> length + 4 != size:
+                self.fault(port, p, "a datagram carries exactly one frame")
+            p.counters[FRAMES_IN] += 1
+            self.other_frame(port, p, data, length)
+        except ProtocolError:
+            p.failed = False
+            return 0
+        return 1

@@ -1,0 +1,17 @@
+from libc.stdint cimport uint64_t
+
+from chappe.engine._ports cimport Port, Ports
+from chappe.engine._queue cimport Queue
+from chappe.engine._stack cimport iovec
+
+cdef class Output(Ports):
+    cdef void released_echo(self, Port* p, uint64_t token) noexcept
+    cdef void grant_credit(self, int port, Port* p) noexcept
+    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
+    cdef void unhold(self, Port* p) noexcept
+    cdef void _before_gather(self, int port, Port* p) noexcept
+    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
+    cdef void _stick(self, Port* p, int cls) noexcept
+    cdef int rebuild(self, int port, Port* p) except -1
+    cdef void forget_publisher(self, int port) noexcept
+    cdef void count_unsent(self, int port, Port* p) noexcept

@@ -1,0 +1,323 @@
+"""What leaves an engine: the next bytes of a port, what must be confirmed, and credit for publishers."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from chappe.engine._bytes cimport frame_size, put64, put_header, record_size
+from chappe.engine._ports cimport (
+    BYTES_OUT,
+    CREDIT,
+    DROP_CLOSED,
+    EVENT,
+    LOSS,
+    OPEN,
+    PARCEL,
+    PROBE,
+    RESENT,
+    STATUS,
+    Port,
+    Ports,
+)
+from chappe.engine._queue cimport (
+    Queue,
+    Segment,
+    queue_advance,
+    queue_clear,
+    queue_front,
+    queue_put,
+    queue_release,
+)
+from chappe.engine._stack cimport iovec
+
+cdef enum:
+    GATHER_BYTES = 262144          # most bytes of one write: what an alert may have to wait for
+    LOSS_PAUSE_NS = 100_000_000
+
+
+cdef class Output(Ports):
+    cdef void _before_gather(self, int port, Port* p) noexcept:
+        """Frames that the port itself adds when it writes: losses, conflated records, acknowledgement probes."""
+        cdef uint8_t frame[20]
+        cdef Queue* queue
+        cdef int cls
+        if p.loss and p.lost_status + p.lost_events != p.lost_told and (
+                p.lost_told == 0 or self.mono_ns - p.loss_sent_at >= LOSS_PAUSE_NS):
+            put_header(frame, LOSS, 16)
+            put64(frame + 4, p.lost_status)
+            put64(frame + 12, p.lost_events)
+            queue_put(&self.pool, &p.queues[0], frame, 20)
+            p.lost_told = p.lost_status + p.lost_events
+            p.loss_sent_at = self.mono_ns
+        if p.npending:
+            self._flush_pending(p)
+        if p.retain:
+            for cls in range(4):
+                queue = &p.queues[cls]
+                if queue.probe_token == 0 and queue.keep > queue.released:
+                    self.tokens_made += 1
+                    queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
+                    put_header(frame, PROBE, 16)
+                    put64(frame + 4, queue.probe_token)
+                    put64(frame + 12, <uint64_t> self.mono_ns)
+                    queue_put(&self.pool, queue, frame, 20)
+                    queue.probe_position = queue.enqueued
+
+    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
+        """List the next bytes to write: what was half written, then the classes by urgency."""
+        cdef Port* p = self.table[port]
+        cdef int cls, n = 0, first
+        cdef uint64_t budget = GATHER_BYTES
+        cdef Queue* queue
+        cdef Segment* segment
+        if p.state != OPEN:
+            return 0
+        self._before_gather(port, p)
+        for cls in range(4):
+            p.queues[cls].plan_end = p.queues[cls].sent
+        if p.sticky >= 0:
+            queue = &p.queues[p.sticky]
+            segment = queue_front(queue)
+            vectors[0].iov_base = segment.bytes + queue.offset
+            vectors[0].iov_len = p.sticky_end - queue.sent
+            queue.plan_end = p.sticky_end
+            return 1
+        for cls in range(4):
+            first = n
+            n = self._list(&p.queues[cls], vectors, n, limit, budget)
+            for first in range(first, n):
+                if vectors[first].iov_len >= budget:
+                    return n
+                budget -= vectors[first].iov_len
+            if n == limit:
+                break
+        return n
+
+    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept:
+        """Add the unwritten parts of a queue's segments, whole segments only, until the budget is used up."""
+        cdef Segment* segment = queue_front(queue)
+        cdef uint32_t offset = queue.offset
+        cdef uint64_t length
+        while segment != NULL and n < limit and budget > 0:
+            length = segment.size - offset
+            if length:
+                segment.open_frame = -1
+                vectors[n].iov_base = segment.bytes + offset
+                vectors[n].iov_len = length
+                n += 1
+                queue.plan_end += length
+                budget = budget - length if budget > length else 0
+            segment = segment.next
+            offset = 0
+        return n
+
+    cdef void written(self, int port, Py_ssize_t count) noexcept:
+        """The socket took `count` of the gathered bytes, in the order they were listed."""
+        cdef Port* p = self.table[port]
+        cdef Queue* queue
+        cdef uint64_t part, left = <uint64_t> count
+        cdef int cls
+        p.counters[BYTES_OUT] += left
+        for cls in range(4):
+            queue = &p.queues[cls]
+            part = min(queue.plan_end - queue.sent, left)
+            if part:
+                queue_advance(&self.pool, queue, part, p.retain)
+                left -= part
+            if left == 0:
+                self._stick(p, cls)
+                break
+        if p.nwaiting and p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
+                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 4:
+            self.unhold(p)
+
+    cdef void _stick(self, Port* p, int cls) noexcept:
+        """After a write: if it ended inside a segment, that part must be finished before another class may write."""
+        cdef Queue* queue = &p.queues[cls]
+        cdef Segment* segment
+        p.sticky = -1
+        if queue.plan_end > queue.sent:
+            segment = queue_front(queue)
+            if queue.offset:
+                p.sticky_end = min(segment.start + segment.size, queue.plan_end)
+                p.sticky = cls
+
+    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
+        """One iovec a frame, most urgent first."""
+        cdef Port* p = self.table[port]
+        cdef int cls, n = 0
+        cdef Segment* segment
+        cdef uint32_t offset, length
+        if p.state != OPEN:
+            return 0
+        if p.npending:
+            self._flush_pending(p)
+        for cls in range(4):
+            p.queues[cls].plan_end = p.queues[cls].sent
+            segment = queue_front(&p.queues[cls])
+            offset = p.queues[cls].offset
+            while segment != NULL and n < limit:
+                segment.open_frame = -1
+                while offset < segment.size and n < limit:
+                    length = frame_size(segment.bytes + offset)
+                    frames[n].iov_base = segment.bytes + offset
+                    frames[n].iov_len = length
+                    p.queues[cls].plan_end += length
+                    offset += length
+                    n += 1
+                segment = segment.next
+                offset = 0
+        return n
+
+    cdef void datagrams_written(self, int port, int count) noexcept:
+        cdef Port* p = self.table[port]
+        cdef int cls
+        cdef Segment* segment
+        cdef uint32_t length
+        for cls in range(4):
+            while count > 0 and p.queues[cls].sent < p.queues[cls].plan_end:
+                segment = queue_front(&p.queues[cls])
+                length = frame_size(segment.bytes + p.queues[cls].offset)
+                queue_advance(&self.pool, &p.queues[cls], length, False)
+                p.counters[BYTES_OUT] += length
+                count -= 1
+
+    # --- acknowledgement, resending
+
+    cdef void released_echo(self, Port* p, uint64_t token) noexcept:
+        """The other engine has everything before that probe."""
+        cdef Queue* queue = &p.queues[(token >> 61) & 3]
+        if queue.probe_token == token and token:
+            queue.probe_token = 0
+            queue_release(&self.pool, queue, queue.sent if queue.keep <= queue.probe_position else queue.probe_position)
+
+    cdef int rebuild(self, int port, Port* p) except -1:
+        """Queues for a new connection: definitions, then retained events, then what was never written."""
+        cdef Queue old
+        cdef Segment* segment
+        cdef uint8_t* frame
+        cdef uint32_t offset, length, word, bit
+        cdef uint64_t position
+        cdef int cls, kind
+        cdef Queue olds[4]
+        for cls in range(4):
+            olds[cls] = p.queues[cls]
+            memset(&p.queues[cls], 0, sizeof(Queue))
+        p.sticky = -1
+        for word in range(p.topics_words):
+            if p.topics_out[word]:
+                for bit in range(64):
+                    if (p.topics_out[word] >> bit) & 1:
+                        self.define_topic(port, p, word * 64 + bit)
+        for word in range(p.issuers_words):
+            if p.issuers_out[word]:
+                for bit in range(64):
+                    if (p.issuers_out[word] >> bit) & 1:
+                        self.define_issuer(port, p, word * 64 + bit)
+        for cls in range(4):
+            old = olds[cls]
+            segment = old.head
+            while segment != NULL:
+                offset = 0
+                while offset < segment.size:
+                    frame = segment.bytes + offset
+                    length = frame_size(frame)
+                    kind = frame[0]
+                    position = segment.start + offset
+                    offset += length
+                    if position + length <= old.released:
+                        continue
+                    if kind == EVENT or kind == PARCEL:
+                        if position < old.sent:
+                            p.counters[RESENT] += 1
+                            if kind == EVENT:
+                                frame[8] |= 0x20
+                        queue_put(&self.pool, &p.queues[cls], frame, length)
+                        p.queues[cls].keep = p.queues[cls].enqueued
+                    elif kind == STATUS and position + length > old.sent:
+                        queue_put(&self.pool, &p.queues[cls], frame, length)
+                segment = segment.next
+            queue_clear(&self.pool, &old)
+        self.mark_dirty(port, p)
+        return 0
+
+    # --- credits
+
+    cdef void grant_credit(self, int port, Port* p) noexcept:
+        """A CREDIT frame once half the window is used and nobody holds this client back."""
+        cdef uint8_t frame[12]
+        if p.window == 0 or p.holds or p.event_bytes + p.window // 2 < p.granted:
+            return
+        p.granted = p.event_bytes + p.window
+        put_header(frame, CREDIT, 8)
+        put64(frame + 4, p.granted)
+        self.put_frame(port, p, 0, frame, 12, False)
+
+    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept:
+        """A backpressure subscriber is half full: its publisher gets no credit until it has drained."""
+        cdef uint32_t i
+        if from_port.window == 0 or p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
+                p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 2:
+            return
+        for i in range(p.nwaiting):
+            if p.waiting[i] == <uint32_t> arrival:
+                return
+        if p.nwaiting == p.waiting_capacity:
+            p.waiting_capacity = p.waiting_capacity * 2 + 4
+            p.waiting = <uint32_t*> self.take_memory(p.waiting, p.waiting_capacity * sizeof(uint32_t))
+        p.waiting[p.nwaiting] = <uint32_t> arrival
+        p.nwaiting += 1
+        from_port.holds += 1
+
+    cdef void unhold(self, Port* p) noexcept:
+        cdef uint32_t i
+        cdef Port* publisher
+        for i in range(p.nwaiting):
+            publisher = self.table[p.waiting[i]]
+            publisher.holds -= 1
+            if publisher.state == OPEN:
+                self.grant_credit(<int> p.waiting[i], publisher)
+        p.nwaiting = 0
+
+    cdef void forget_publisher(self, int port) noexcept:
+        """A publisher is gone: nobody waits to give it credit."""
+        cdef int other
+        cdef uint32_t i
+        cdef Port* p
+        for other in range(self.ntable):
+            p = self.table[other]
+            i = 0
+            while i < p.nwaiting:
+                if p.waiting[i] == <uint32_t> port:
+                    p.nwaiting -= 1
+                    p.waiting[i] = p.waiting[p.nwaiting]
+                else:
+                    i += 1
+
+    cdef void count_unsent(self, int port, Port* p) noexcept:
+        """What a closing port still had to write is lost for it: count each event and record."""
+        cdef int cls
+        cdef Segment* segment
+        cdef uint8_t* frame
+        cdef uint32_t offset, length, inner
+        for cls in range(4):
+            segment = p.queues[cls].head
+            while segment != NULL:
+                offset = 0
+                while offset < segment.size:
+                    frame = segment.bytes + offset
+                    length = frame_size(frame)
+                    if segment.start + offset + length > p.queues[cls].sent:
+                        if frame[0] == EVENT:
+                            self._drop_event(port, p, DROP_CLOSED, frame)
+                        elif frame[0] == STATUS:
+                            inner = 4
+                            while inner < length:
+                                self._drop_status(port, p, DROP_CLOSED, frame + inner)
+                                inner += record_size(frame + inner)
+                    offset += length
+                segment = segment.next
+        for offset in range(p.npending):
+            self._drop_status(port, p, DROP_CLOSED, p.pending[offset].record)
+        p.npending = 0
+        if p.index_capacity:
+            memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))
