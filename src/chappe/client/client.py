@@ -154,15 +154,20 @@ class Client:
     async def _restore(self) -> None:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
         subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
-        registered = self._values.ask_again()
-        if subscribed:
-            await asyncio.wait(subscribed, timeout=self.timeout_s)
-        self.core.release_events()
-        self._up.set()
-        self._call(self.on_reconnect)
-        for outcome in await asyncio.gather(
-            self._values.watch_again(), *subscribed, *registered, return_exceptions=True
-        ):
+        registering = asyncio.ensure_future(self._values.register_again())
+        try:
+            if subscribed:
+                await asyncio.wait(subscribed, timeout=self.timeout_s)
+            self.core.release_events()
+            self._up.set()
+            self._call(self.on_reconnect)
+            outcomes = [
+                *await asyncio.gather(self._values.watch_again(), *subscribed, return_exceptions=True),
+                *await registering,
+            ]
+        finally:
+            registering.cancel()
+        for outcome in outcomes:
             if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
                 self._report(outcome)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
 from chappe.errors import ChappeError, DeniedError, RefusedError, TimeoutExpired, UnknownError
@@ -11,6 +12,8 @@ from chappe.wire.control import Failed, Message, Request, encode
 
 Answer = TypeVar("Answer", bound=Request)
 Outcome = TypeVar("Outcome")
+Question = Callable[[], asyncio.Future[Any]]  # asks, and gives the answer to come
+WINDOW = 4096  # requests without an answer; the node ends connections that let answers pile up
 
 
 def refusal(failed: Failed) -> RefusedError:
@@ -82,10 +85,29 @@ async def within(future: asyncio.Future[Outcome], timeout_s: float, what: str) -
         raise TimeoutExpired(f"{what}: no answer within {timeout_s:g} s") from None
 
 
-async def all_within(futures: Sequence[asyncio.Future[Any]], timeout_s: float, what: str) -> None:
-    """Every answer; the first error if there is one, after all have come."""
-    if futures:
-        outcomes = await within(asyncio.gather(*futures, return_exceptions=True), timeout_s, what)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
+async def all_within(questions: Iterable[Question], timeout_s: float, what: str) -> None:
+    """Every answer; the first error if there is one, after all that was asked is answered."""
+    for error in await outcomes(questions, timeout_s, what, stop=True):
+        if error is not None:
+            raise error
+
+
+async def outcomes(
+    questions: Iterable[Question], timeout_s: float, what: str, *, stop: bool = False, window: int = WINDOW
+) -> list[BaseException | None]:
+    """Ask all of them, at most `window` at a time; the error of each or None. With `stop` an error ends the asking.
+
+    Two batches are under way at a time, so that the node always has something to do; `timeout_s` is for each batch.
+    """
+    waiting = iter(questions)
+    ahead: list[asyncio.Future[Any]] = []
+    found: list[BaseException | None] = []
+    failed = False
+    while True:
+        behind, ahead = ahead, [] if failed else [ask() for ask in islice(waiting, window // 2)]
+        if behind:
+            await within(asyncio.ensure_future(asyncio.wait(behind)), timeout_s, what)
+            found += [future.exception() for future in behind]
+            failed = stop and any(found[-len(behind) :])
+        elif not ahead:
+            return found

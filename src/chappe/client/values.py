@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Protocol
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable
 from chappe.client.intervals import interval_ns, rational_rate
-from chappe.client.requests import Requests, all_within
+from chappe.client.requests import WINDOW, Requests, all_within, outcomes
 from chappe.errors import UnknownError
 from chappe.wire import control
 
@@ -32,8 +33,8 @@ class Values:
     """Registers, watches, and does both again after a reconnection."""
 
     def __init__(self, owner: Owner, core: ClientCore, requests: Requests) -> None:
-        self.variables: list[Variable] = []
-        self.watches: list[Watch] = []
+        self.variables: dict[Variable, None] = {}  # in order, found at once
+        self.watches: dict[Watch, None] = {}
         self._owner = owner
         self._core = core
         self._requests = requests
@@ -52,7 +53,7 @@ class Values:
         """Variables of one publisher, type and rate; RefusedError or DeniedError of the first that the node refuses."""
         exact = rational_rate(rate)
         made = [Variable(self._core, publisher, name, kind, exact, priority, options) for name in names]
-        asked = [self._ask_register(variable) for variable in made]
+        asked = (partial(self._ask_register, variable) for variable in made)
         try:
             await all_within(asked, self._owner.timeout_s, f"register {len(made)} variables of {publisher}")
         except BaseException:
@@ -60,7 +61,7 @@ class Values:
             raise
         for variable in made:
             variable.owner = self._owner
-        self.variables += made
+        self.variables.update(dict.fromkeys(made))
         return made
 
     def _ask_register(self, variable: Variable) -> asyncio.Future[control.Registered]:
@@ -77,14 +78,14 @@ class Values:
     async def withdraw(self, variable: Variable) -> None:
         """Stop publishing it."""
         if variable in self.variables:
-            self.variables.remove(variable)
+            del self.variables[variable]
             await self._withdraw([variable])
 
     async def _withdraw(self, variables: list[Variable]) -> None:
         for variable in variables:
             variable.active = False
         if self._owner.state == "connected":
-            asked = [self._ask_withdraw(variable.id) for variable in variables]
+            asked = (partial(self._ask_withdraw, variable.id) for variable in variables)
             await all_within(asked, self._owner.timeout_s, "withdraw")
 
     def _ask_withdraw(self, number: int) -> asyncio.Future[control.Done]:
@@ -107,14 +108,14 @@ class Values:
         watches = [Watch(*names, interval_ns=every, callback=callback, stream=stream) for names in variables]
         for watch in watches:
             watch.owner = self._owner
-        asked = [self._ask_watch(watch, wait_s) for watch in watches]
+        asked = (partial(self._ask_watch, watch, wait_s) for watch in watches)
         named = "/".join(variables[0]) + (f" and {len(watches) - 1} more" if len(watches) > 1 else "")
         try:
             await all_within(asked, self._owner.timeout_s + wait_s, f"watch {named}")
         except BaseException:
             await self._forget([watch for watch in watches if watch.active])
             raise
-        self.watches += watches
+        self.watches.update(dict.fromkeys(watches))
         self._refine(watches)
 
     def _ask_watch(self, watch: Watch, wait_s: float) -> asyncio.Future[control.Watching]:
@@ -131,20 +132,13 @@ class Values:
             granted,
         )  # fmt: skip
 
-    def _refine(self, changed: list[Watch]) -> None:
+    def _refine(self, changed: Iterable[Watch]) -> None:
         """The node keeps one interval for each variable and client: ask for the finest where it got a coarser one."""
-        wanted = {watch.variable_id for watch in changed}
-        finest: dict[int, Watch] = {}
-        mixed: set[int] = set()
-        for watch in self.watches:
-            if watch.active and watch.variable_id in wanted:
-                best = finest.setdefault(watch.variable_id, watch)
-                if watch.interval_ns != best.interval_ns:
-                    mixed.add(watch.variable_id)
-                    finest[watch.variable_id] = min(best, watch, key=lambda each: each.interval_ns)
-        for number in mixed:
-            asked = self._ask_again(finest[number])
-            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        for number in {watch.variable_id for watch in changed if watch.active}:
+            same = self._core.watches.of(number)
+            if len({watch.interval_ns for watch in same}) > 1:
+                asked = self._ask_again(min(same, key=lambda each: each.interval_ns))
+                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _ask_again(self, watch: Watch) -> asyncio.Future[control.Watching]:
         return self._requests.ask(
@@ -157,19 +151,21 @@ class Values:
     async def unwatch(self, watched: Watch | StatusStream) -> None:
         """Stop; iterators end after what is queued."""
         stream = watched if isinstance(watched, StatusStream) else watched.stream
-        leaving = set(stream.watches if isinstance(watched, StatusStream) else [watched]) & set(self.watches)
-        self.watches = [watch for watch in self.watches if watch not in leaving]
+        chosen = [watched] if isinstance(watched, Watch) else stream.watches
+        leaving = [watch for watch in chosen if watch in self.watches]
+        for watch in leaving:
+            del self.watches[watch]
         if isinstance(watched, StatusStream) or len(stream.watches) == 1:
             stream.end()
             self._owner.subscription_has_room(stream)
-        await self._forget([*leaving])
+        await self._forget(leaving)
 
     async def _forget(self, watches: list[Watch]) -> None:
         freed = self._core.watches.remove(watches)
         for watch in watches:
             watch.active = False
         if self._owner.state == "connected":
-            asked = [self._ask_unwatch(number) for number in freed]
+            asked = (partial(self._ask_unwatch, number) for number in freed)
             await all_within(asked, self._owner.timeout_s, "unwatch")
 
     def _ask_unwatch(self, number: int) -> asyncio.Future[control.Done]:
@@ -185,20 +181,23 @@ class Values:
             watch.active = False
         self._core.watches.clear()
 
-    def ask_again(self) -> list[asyncio.Future[control.Registered]]:
-        """Register everything on a new connection."""
-        return [self._ask_register(variable) for variable in self.variables]
+    async def register_again(self) -> list[BaseException | None]:
+        """Register everything on a new connection; the error of each variable, or None."""
+        asked = (partial(self._ask_register, variable) for variable in list(self.variables))
+        return await outcomes(asked, self._owner.timeout_s, "register again")
 
     async def watch_again(self) -> None:
         """Watch everything on a new connection, for as long as it takes the publishers to come back."""
-        missing = list(self.watches)
+        missing, wait_s = list(self.watches), 0.0
         while missing:
-            asked = [self._ask_watch(watch, AGAIN_WAIT_S) for watch in missing]
-            outcomes = await asyncio.gather(*asked, return_exceptions=True)
-            failed = [error for error in outcomes if isinstance(error, BaseException)]
-            for error in failed:
-                if not isinstance(error, UnknownError):
+            # Those that the node keeps for a publisher to come must not hold up the others: all are asked at once.
+            window = WINDOW if wait_s == 0 else 2 * len(missing)
+            asked = (partial(self._ask_watch, watch, wait_s) for watch in missing)
+            found = await outcomes(asked, self._owner.timeout_s + wait_s, "watch again", window=window)
+            for error in found:
+                if error is not None and not isinstance(error, UnknownError):
                     raise error
-            pairs = zip(missing, outcomes, strict=True)
-            missing = [watch for watch, outcome in pairs if isinstance(outcome, UnknownError) and watch in self.watches]
+            unknown = [watch for watch, error in zip(missing, found, strict=True) if error is not None]
+            missing = [watch for watch in unknown if watch in self.watches]
+            wait_s = AGAIN_WAIT_S
         self._refine(self.watches)
