@@ -1,0 +1,86 @@
+"""The processes of the demo: nodes and workers, ended with it whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chappe.errors import ChappeError
+
+START_S = 60.0
+STOP_S = 20.0
+
+
+class DemoError(ChappeError):
+    """A process of the demo failed: names it, with the end of its log."""
+
+
+class Child:
+    """A process whose lines on stdout are given to `heard`; its stderr goes into a file."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.process = process
+        self._log = log
+        self._ending = False
+
+    @classmethod
+    async def start(cls, name: str, folder: Path, *arguments: str) -> Child:
+        log = folder / f"{name}.log"
+        with log.open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=errors, start_new_session=True,  # Ctrl-C is for the demo, which ends them in order
+            )  # fmt: skip
+        return cls(name, process, log)
+
+    async def line(self) -> str:
+        """The next line; DemoError if the process has ended."""
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            raise await self.failure()
+        return line.decode().rstrip()
+
+    async def report(self) -> dict[str, Any]:
+        """The next line of a worker."""
+        report: dict[str, Any] = json.loads(await self.line())
+        return report
+
+    async def until(self, wanted: Callable[[str], bool]) -> None:
+        """Skip lines until the wanted one."""
+        async with asyncio.timeout(START_S):
+            while not wanted(await self.line()):
+                pass
+
+    def order(self, **order: Any) -> None:
+        """One line to a worker."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+
+    async def failure(self) -> DemoError:
+        """Why it ended when it should not have."""
+        code = await self.process.wait()
+        words = self._log.read_text(errors="replace").strip().splitlines()[-5:]
+        return DemoError(f"{self.name} ended with code {code}: {' | '.join(words) or 'it said nothing'}")
+
+    async def died(self) -> DemoError:
+        """Returns when the process ends before it was told to."""
+        await self.process.wait()
+        return await self.failure()
+
+    async def stop(self) -> int:
+        """SIGTERM, then SIGKILL if that takes too long; its exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await self.process.wait()
+            except TimeoutError:
+                self.process.kill()
+        return await self.process.wait()

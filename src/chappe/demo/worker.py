@@ -1,0 +1,73 @@
+"""A process of the demo: told what to do by JSON lines on stdin, tells how it goes by JSON lines on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+import uvloop
+
+# A loaded machine may leave a process without a core for seconds; that is late, not lost.
+HEARTBEAT_S = 10.0
+TIMEOUT_S = 30.0
+REPORT_S = 0.5
+QUIET_S = 15.0  # what has not come after so long without any progress is lost
+
+Orders = asyncio.Queue[dict[str, Any]]
+
+
+def tell(**report: Any) -> None:
+    """One line to the process that started this one."""
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
+
+
+def work(job: Callable[[str, Orders], Awaitable[None]]) -> None:
+    """Run the job with the address in argv until it ends, or until whoever started it is gone."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_work(job, sys.argv[1]))
+
+
+async def _work(job: Callable[[str, Orders], Awaitable[None]], url: str) -> None:
+    orders: Orders = asyncio.Queue()
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def listen() -> None:
+        while line := await reader.readline():
+            orders.put_nowait(json.loads(line))
+
+    listening = loop.create_task(listen())
+    working = loop.create_task(_awaited(job(url, orders)))
+    await asyncio.wait([listening, working], return_when=asyncio.FIRST_COMPLETED)
+    for task in (listening, working):
+        if not task.done():
+            task.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    if not working.cancelled():
+        await asyncio.gather(working)
+
+
+async def _awaited(job: Awaitable[None]) -> None:
+    await job
+
+
+async def until_complete(missing: Callable[[], int]) -> None:
+    """Wait until nothing is missing, or nothing more has come for QUIET_S."""
+    loop = asyncio.get_running_loop()
+    left, since = missing(), loop.time()
+    while left and loop.time() - since < QUIET_S:
+        await asyncio.sleep(0.05)
+        now = missing()
+        if now != left:
+            left, since = now, loop.time()
