@@ -10,6 +10,7 @@ from fractions import Fraction
 PUBLISHER = "pmu"
 VARIABLES = 1000
 RATE = Fraction(30)  # a second and variable: a period that no number of nanoseconds is
+SPEEDS = {"full": 1, "third": 3, "tenth": 10}  # watchers: one of how many values each gets
 NAMES = [f"bus-{number:04}" for number in range(VARIABLES)]
 
 _NOISE = random.Random(1792)

@@ -11,9 +11,8 @@ from rich.live import Live
 from rich.table import Column, Table
 from rich.text import Text
 
-from chappe.demo.phasors import RATE, VARIABLES
+from chappe.demo.phasors import RATE, SPEEDS, VARIABLES
 from chappe.demo.state import State, drops
-from chappe.demo.watchers import SPEEDS
 
 LINE_S = 2.0
 
@@ -78,7 +77,7 @@ def subscribers(state: State) -> Table:
     table = Table("subscriber", *map(_right, ("rate/s", "due/s", "p50 ms", "p99 ms", "filtered", "dropped", "wrong")))
     for name, sample in state.subscribers.items():
         row = sample.row
-        due = f"{VARIABLES * RATE / SPEEDS[name]:,.0f}" if name in SPEEDS else ""
+        due = f"{float(VARIABLES * RATE / SPEEDS[name]):,.0f}" if name in SPEEDS else ""
         filtered = f"{state.filtered(name):,}" if name in SPEEDS else ""
         table.add_row(
             name, f"{sample.rate('received'):,.0f}", due, f"{row['p50_ms']:.1f}", f"{row['p99_ms']:.1f}", filtered,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chappe.demo.phasors import SPEEDS
 from chappe.demo.state import State, drops
-from chappe.demo.watchers import SPEEDS
 
 
 def problems(state: State) -> list[str]:

@@ -8,6 +8,8 @@ from fractions import Fraction
 from operator import sub
 from typing import Any
 
+import pyarrow  # loaded before the first value comes, not by it
+
 import chappe
 from chappe.client._status import StatusStream
 from chappe.client.client import Client
@@ -15,8 +17,6 @@ from chappe.demo import phasors
 from chappe.demo.checks import ValueCheck
 from chappe.demo.latencies import Latencies
 from chappe.demo.worker import HEARTBEAT_S, REPORT_S, TIMEOUT_S, Orders, tell, until_complete, work
-
-SPEEDS = {"full": 1, "third": 3, "tenth": 10}
 
 
 class Watcher:
@@ -62,7 +62,7 @@ class Watcher:
         }
 
 
-def _column(batch: Any, name: str, code: str) -> memoryview:
+def _column(batch: pyarrow.RecordBatch, name: str, code: str) -> memoryview:
     """The numbers of a column as they lie in memory."""
     return memoryview(batch.column(name).buffers()[1]).cast("B").cast(code)[: batch.num_rows]
 
@@ -71,7 +71,7 @@ async def watch(url: str, orders: Orders) -> None:
     """Watch, wait for the first round, check until told the last one, then say what was wrong."""
     async with AsyncExitStack() as stack:
         watchers = []
-        for name, every in SPEEDS.items():
+        for name, every in phasors.SPEEDS.items():
             client = await stack.enter_async_context(
                 chappe.connect(url, name=name, heartbeat_s=HEARTBEAT_S, timeout_s=TIMEOUT_S, wait_s=TIMEOUT_S)
             )
