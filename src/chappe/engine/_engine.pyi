@@ -18,6 +18,7 @@ class Engine(Stack):
         layout: Literal["close", "sparse"] = "sparse",
         edge: bool = True,
         max_topics: int = 1 << 20,
+        max_issuers: int = 1 << 17,
         authorize: Callable[[int, str, bytes], bool] | None = None,
     ) -> None:
         """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message."""

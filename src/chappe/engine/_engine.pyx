@@ -63,6 +63,7 @@ cdef class Engine(Input):
         p.carry_size = 0
         self.unhold(p)
         self.forget_publisher(port)
+        self.forget_marks(port)
         if p.partner >= 0 and self.table[p.partner].data_port == port:
             self.table[p.partner].data_port = -1
         if p.data_port >= 0:
@@ -86,6 +87,11 @@ cdef class Engine(Input):
         for i in range(p.naliases):
             if p.aliases[i] and p.aliases[i] < NO_ROOM:
                 self.topics.release(p.aliases[i])
+        for i in range(p.nissuers_in):
+            if p.issuers_in[i]:
+                self.release_issuer(p.issuers_in[i])
+        if p.issuer:
+            self.release_issuer(p.issuer)
         for i in range(COUNTERS):
             self.past[i] += p.counters[i]
         self._release(p)
@@ -107,6 +113,8 @@ cdef class Engine(Input):
         p.carry_size = 0
         p.last_heard = self.mono_ns
         self.rebuild(port, p)
+        if self.sweep_marks is not None:
+            self.sweep_marks = self.queue_marks()
 
     def ports(self):
         cdef int port

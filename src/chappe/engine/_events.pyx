@@ -16,6 +16,12 @@ cdef enum:
 
 
 cdef class Events(Output):
+    def __cinit__(self):
+        self.issuer_numbers = {}
+        self.idle_issuers = {}
+        self.spare_issuers = []
+        self.swept_issuers = []
+
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.nissuers):
@@ -201,7 +207,7 @@ cdef class Events(Output):
         return 0
 
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
-        cdef uint32_t number, capacity
+        cdef uint32_t number, capacity, old
         if not p.peer:
             self.fault(port, p, "ISSUER from a client: a client publishes under its own session only")
         if size != 24:
@@ -214,42 +220,75 @@ cdef class Events(Output):
             p.issuers_in = <uint32_t*> self.take_memory(p.issuers_in, capacity * sizeof(uint32_t))
             memset(p.issuers_in + p.nissuers_in, 0, (capacity - p.nissuers_in) * sizeof(uint32_t))
             p.nissuers_in = capacity
+        old = p.issuers_in[number]
         p.issuers_in[number] = self.issuer_number(payload[8:24], get32(payload + 4))
+        if old:
+            self.release_issuer(old)
         return 0
 
     cdef uint32_t issuer_number(self, bytes session, uint32_t epoch) except 0:
-        """Number of an issuer on this node, made if it is new."""
+        """Number of an issuer on this node, made if it is new; counts one more holder."""
         cdef tuple key = (session, epoch)
         cdef object found = self.issuer_numbers.get(key)
         cdef uint32_t number, capacity
-        if found is not None:
-            return found
-        number = <uint32_t> len(self.sessions)
-        if number >= 1 << 24:
-            raise ChappeError("this node has seen 16 million issuers; restart it to begin anew")
-        self.sessions.append(key)
-        self.issuer_numbers[key] = number
-        if number >= self.nissuers:
-            capacity = max(number + 1, self.nissuers * 2, <uint32_t> 16)
-            self.issuers = <Issuer*> self.take_memory(self.issuers, capacity * sizeof(Issuer))
-            memset(self.issuers + self.nissuers, 0, (capacity - self.nissuers) * sizeof(Issuer))
-            self.nissuers = capacity
+        if found is None:
+            if len(self.issuer_numbers) >= self.max_issuers:
+                self.try_recycle()
+            number = self.spare_issuers.pop() if self.spare_issuers else <uint32_t> len(self.sessions)
+            if number >= 1 << 24:
+                raise ChappeError("16 million issuers publish through this node at once; spread them over more nodes")
+            if number == <uint32_t> len(self.sessions):
+                self.sessions.append(key)
+            else:
+                self.sessions[number] = key
+            self.issuer_numbers[key] = number
+            if number >= self.nissuers:
+                capacity = max(number + 1, self.nissuers * 2, <uint32_t> 16)
+                self.issuers = <Issuer*> self.take_memory(self.issuers, capacity * sizeof(Issuer))
+                memset(self.issuers + self.nissuers, 0, (capacity - self.nissuers) * sizeof(Issuer))
+                self.nissuers = capacity
+        else:
+            number = found
+            self.idle_issuers.pop(number, None)
+        self.issuers[number].refs += 1
         return number
 
+    cdef void release_issuer(self, uint32_t number):
+        """One holder less; an issuer that nobody holds is remembered until its number is needed."""
+        self.issuers[number].refs -= 1
+        if self.issuers[number].refs == 0:
+            self.idle_issuers[number] = None
+
+    cdef list queue_marks(self):
+        """How much every port has to write before a number that is swept now can mean something else."""
+        cdef int port, cls
+        return [
+            (port, cls, self.table[port].queues[cls].enqueued)
+            for port in range(self.ntable) if self.table[port].state in (OPEN, PARKED) for cls in range(4)
+        ]
+
+    cdef void forget_marks(self, int port):
+        """A closed port writes nothing any more."""
+        if self.sweep_marks is not None:
+            self.sweep_marks = [mark for mark in self.sweep_marks if mark[0] != port]
+
     cdef void try_recycle(self):
-        """Reuse topic numbers nobody holds, once every port has written what was queued before they were swept."""
+        """Reuse numbers nobody holds, once every port has written what was queued before they were swept."""
         cdef int port, cls
         cdef uint32_t number
         cdef Port* p
         if self.sweep_marks is None:
             self.topics.sweep()
-            self.sweep_marks = [
-                (port, cls, self.table[port].queues[cls].enqueued)
-                for port in range(self.ntable) if self.table[port].state in (OPEN, PARKED) for cls in range(4)
-            ]
+            if len(self.issuer_numbers) >= self.max_issuers:
+                # the longest idle ones, so that a client that comes back soon is still recognised
+                for number in list(self.idle_issuers)[:len(self.idle_issuers) // 2 + 1]:
+                    del self.idle_issuers[number]
+                    del self.issuer_numbers[self.sessions[number]]
+                    self.swept_issuers.append(number)
+            self.sweep_marks = self.queue_marks()
         for port, cls, position in self.sweep_marks:
             p = self.table[port]
-            if p.state in (OPEN, PARKED) and p.queues[cls].released < position:
+            if p.queues[cls].released < position:
                 return
         self.sweep_marks = None
         for number in self.topics.recycle():
@@ -259,3 +298,13 @@ cdef class Events(Output):
                     p.topics_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
             if number < self.ndefined:
                 self.defined[number] = 0
+        for number in self.swept_issuers:
+            for port in range(self.ntable):
+                p = self.table[port]
+                if number < p.issuers_words * 64:
+                    p.issuers_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+            free(self.issuers[number].window)
+            memset(&self.issuers[number], 0, sizeof(Issuer))
+            self.sessions[number] = None
+            self.spare_issuers.append(number)
+        self.swept_issuers = []

@@ -28,11 +28,12 @@ cdef inline bint known_kind(int kind) noexcept nogil:
 
 
 cdef class Input(Events):
-    def __init__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, authorize=None):
+    def __init__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
+                 authorize=None):
         self.status = StatusTable(layout=layout, edge=edge)
         self.topics = TopicTable(max_topics=max_topics)
         self.authorize = authorize
-        self.issuer_numbers = {}
+        self.max_issuers = max_issuers
         self.control_inbox = []
         self.parcel_inbox = []
         self.echo_inbox = []

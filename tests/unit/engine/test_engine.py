@@ -334,6 +334,26 @@ def test_topic_numbers_are_reused_only_after_everything_was_written() -> None:
     assert engine.port_counters(end)["events_out"] + counts["drop_no_room"] == 30
 
 
+def test_issuers_that_left_are_forgotten_in_time() -> None:
+    engine = Engine(max_issuers=8)
+    end = engine.open_port(session=SUBSCRIBER)
+    engine.topics.subscribe(end, "#")
+    known: dict[int, bytes] = {}
+    for number in range(200):
+        session = number.to_bytes(16, "big")
+        port = engine.open_port(session=session)
+        engine.feed(port, define(1, "a") + event(1, session))
+        for kind, payload in split(written(engine, end)):
+            if kind == ISSUER:
+                known[int.from_bytes(payload[:4], "big")] = payload[8:]
+            elif kind == EVENT:
+                assert known[int.from_bytes(payload[5:8], "big")] == payload[12:]
+        engine.feed(port, event(1, session))
+        assert engine.port_counters(port)["drop_duplicate"] == 1
+        assert engine.free_port(port)
+    assert max(known) < 20
+
+
 def test_heartbeat_is_answered_inside_the_engine() -> None:
     left, right = Engine(), Engine()
     there, back = left.open_port(peer=True), right.open_port(peer=True)
