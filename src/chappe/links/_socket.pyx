@@ -25,6 +25,7 @@ cdef enum:
     SCRATCH = 262144        # one receive buffer for all sockets of the process: what was fed is copied out already
     VECTORS = 64
     WRITE_BUDGET = 1048576  # a fast reader must not hold the loop for longer than this many bytes
+    LONE_READ = 8192        # a read this small with no other in its tick is answered at once: latency, not batching
     EARLY_FLUSH = 1048576   # many busy publishers in one tick must not overflow the queue of one subscriber
 
 cdef unsigned char* scratch = <unsigned char*> malloc(SCRATCH)
@@ -224,7 +225,8 @@ cdef class Flusher:
         if not self.scheduled and self.call_soon is not None:
             self.scheduled = True
             self.call_soon(self.run)
-        if self.unflushed > EARLY_FLUSH:
+        self.reads += 1
+        if self.unflushed > EARLY_FLUSH or (self.reads == 1 and self.reads_before <= 1 and count < LONE_READ):
             self.flush_into(self.early)
         return 0
 
@@ -268,6 +270,8 @@ cdef class Flusher:
         cdef list blocked = self.early
         self.early = []
         self.scheduled = False
+        self.reads_before = self.reads
+        self.reads = 0
         self.flush_into(blocked)
         return blocked
 
