@@ -26,16 +26,13 @@ class Announcements:
     """Pending messages by the port of a connected peer; one that is not connected is told everything when it is."""
 
     def __init__(self) -> None:
+        self.waiting = False  # whether `take` has more
         self._pending: dict[int, _Pending] = {}
-
-    @property
-    def waiting(self) -> bool:
-        """Whether `take` has more."""
-        return any(pending.announced or pending.retracted for pending in self._pending.values())
 
     def open(self, port: int, everything: Mapping[int, Variable]) -> None:
         """A peer is connected and must know all this."""
         self._pending[port] = _Pending(dict(everything))
+        self.waiting = True
 
     def close(self, port: int) -> None:
         self._pending.pop(port, None)
@@ -44,12 +41,14 @@ class Announcements:
         pending = self._pending.get(port)
         if pending is not None:
             pending.announced[variable.variable_id] = variable
+            self.waiting = True
 
     def retract(self, port: int, variable_id: int) -> None:
         pending = self._pending.get(port)
         if pending is not None:
             pending.announced.pop(variable_id, None)
             pending.retracted[variable_id] = None
+            self.waiting = True
 
     def take(self) -> list[Send]:
         """The next messages. What was retracted goes first: an id may be announced again under another name."""
@@ -60,6 +59,7 @@ class Announcements:
                 if message is None:
                     break
                 outputs.append(Send(port, message))
+        self.waiting = any(pending.announced or pending.retracted for pending in self._pending.values())
         return outputs
 
 

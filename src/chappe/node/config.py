@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from chappe.errors import ConfigError
 from chappe.node.checks import problems
 from chappe.node.sections import Config
 
-__all__ = ["Config", "check", "load", "parse"]
+__all__ = ["Config", "check", "from_table", "load", "parse"]
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
 
@@ -24,6 +25,19 @@ def parse(text: str, source: str = "configuration", base: Path = Path(), dev: bo
         raise ConfigError(_explain(source, str(error))) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
+    return _checked(config, source, base, dev)
+
+
+def from_table(table: dict[str, Any], source: str, base: Path = Path(), dev: bool = False) -> Config:
+    """The tree of a node whose tables are inside another file."""
+    try:
+        config = msgspec.convert(table, type=Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(source, str(error))) from None
+    return _checked(config, source, base, dev)
+
+
+def _checked(config: Config, source: str, base: Path, dev: bool) -> Config:
     config = _resolved(config, base)
     found = problems(config, dev=dev)
     if found:

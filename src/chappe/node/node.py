@@ -331,6 +331,7 @@ class Node:
         now_ns = self.engine.mono_ns
         self.connections.tick(now_ns, time.time_ns(), round(self.config.limits.idle_s * 1e9), self._lapsed)
         self.datagrams.tick(now_ns)
+        self.shell.sweep()
         self.shell.perform(self.control.tick(now_ns))
         away_ns = round(self.config.node.away_s * 1e9)
         for peer in self.peers:

@@ -90,7 +90,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
     await node.start()
     web = None
     try:
-        web = _web(node, loop)
+        web = open_web(node, loop)
         if announce:
             for address in node.addresses:
                 print(f"listening {address}", flush=True)
@@ -118,7 +118,8 @@ async def _reload_on(again: asyncio.Event, node: Node, path: Path | None) -> Non
             log.error("configuration not reloaded, the old one stays", reason=str(error))
 
 
-def _web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
+def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
+    """The pages of a node that runs in this loop; None if its configuration has no address for them."""
     address = node.config.metrics.address
     if not address:
         return None

@@ -101,8 +101,8 @@ class Control:
 
     @property
     def busy(self) -> bool:
-        """Whether `work` has something to do."""
-        return self._commands.busy or self._variables.busy
+        """Whether `work` or `flush` has something to do."""
+        return bool(self._denied) or self._commands.busy or self._variables.busy
 
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""

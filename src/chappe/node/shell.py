@@ -47,25 +47,42 @@ class Shell:
         self._last_record: asyncio.Task[None] | None = None
 
     def arrived(self) -> None:
-        """Handle what sockets delivered since the last flush."""
-        self._take()
+        """Handle what sockets delivered since the last flush; where that is data alone, this costs next to nothing."""
+        control = self._engine.take_control()
+        if control:
+            self._take(control)
+        if self._inbox or self._control.busy:
+            self._work()
+        if self.throttles:
+            self._throttle()
+
+    def sweep(self) -> None:
+        """Forget what nobody takes: parcels, until cells and rendezvous exist, and echoes; the engine counts both."""
+        self._engine.take_parcels()
+        self._engine.take_echoes()
+
+    def _work(self) -> None:
         until_ns = perf_counter_ns() + BUDGET_NS
         while self._inbox and perf_counter_ns() < until_ns:
             port, payload = self._inbox.popleft()
             self._handled(port)
-            message = self._decode(port, payload)
-            if isinstance(message, Register):
-                self._publishers.add(port)
-            if message is not None:
-                self.perform(self._control.receive(port, message, self._engine.mono_ns))
+            try:
+                self._receive(port, payload)
+            except Exception:  # a defect of ours in one message must not cost the others theirs
+                log.exception("a control message could not be handled", port=port)
+                self.perform([Close(port, "the node failed to handle a control message; see its log")])
         self.perform(self._control.flush())
-        if self._control.busy:
-            self.perform(self._control.work())
+        self.perform(self._control.work())
         if self._inbox or self._control.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
-        if self.throttles:
-            self._throttle()
+
+    def _receive(self, port: int, payload: bytes) -> None:
+        message = self._decode(port, payload)
+        if isinstance(message, Register):
+            self._publishers.add(port)
+        if message is not None:
+            self.perform(self._control.receive(port, message, self._engine.mono_ns))
 
     def perform(self, outputs: Iterable[Output]) -> None:
         """Carry out what the control protocol asks for."""
@@ -103,8 +120,8 @@ class Shell:
         if self._recorded:
             await asyncio.gather(*self._recorded)
 
-    def _take(self) -> None:
-        for port, payload in self._engine.take_control():
+    def _take(self, control: list[tuple[int, bytes]]) -> None:
+        for port, payload in control:
             self._inbox.append((port, payload))
             waiting = self._backlog[port] = self._backlog.get(port, 0) + 1
             if waiting == BACKLOG_LIMIT:
@@ -112,8 +129,6 @@ class Shell:
                 if connection is not None and connection.session.role == "client":
                     connection.link.pause_reading()
                     connection.paused_until_ns = 1
-        self._engine.take_parcels()  # cells and rendezvous are not served yet; counted by the engine
-        self._engine.take_echoes()
 
     def _handled(self, port: int) -> None:
         waiting = self._backlog.get(port, 0) - 1

@@ -168,8 +168,8 @@ class Variables:
 
     @property
     def busy(self) -> bool:
-        """Whether `work` has something to do."""
-        return bool(self._leaving) or self._announcements.waiting
+        """Whether `work` or `flush` has something to do."""
+        return bool(self._leaving) or self._announcements.waiting or bool(self._evicted)
 
     def work(self) -> list[Output]:
         """A slice of what clients that left have left behind."""
