@@ -1,7 +1,8 @@
 """The protocol of a client, without a socket: frames in, messages out; calls in, frames out.
 
-`publish` is a plain method that copies into the outbox; `feed_bytes` parses every frame of a buffer once and copies into the
-queues of the subscriptions and watches concerned. The owner is told by callbacks, never more than once a buffer except for CONTROL.
+`publish` is a plain method that copies into the outbox; `feed_bytes` parses every frame of a buffer once and copies
+into the queues of the subscriptions and watches concerned. The owner is told by callbacks, never more than once a
+buffer except for CONTROL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -110,8 +111,10 @@ cdef class ClientCore(Stack):
             raise ValueError(f"priority {priority} is not in 0 to 6")
         if (created is not None or expires is not None or reply is not None or correlation is not None
                 or content_type is not None or properties is not None):
-            extension = Event(0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
-                              reply=None if reply is None else topic_name(reply), properties=properties or {}).encode()[12:]
+            extension = Event(
+                0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
+                reply=None if reply is None else topic_name(reply), properties=properties or {}
+            ).encode()[12:]
         if type(body) is bytes:
             accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
                                          priority, extension)
@@ -433,7 +436,8 @@ cdef class ClientCore(Stack):
     def allocations(self):
         """Allocator calls of the outgoing side since the beginning (GS-037: none in steady state)."""
         cdef Outbox outbox = self.outbox
-        return outbox.own_allocations + outbox.control.allocations + outbox.status.allocations + outbox.events.allocations
+        cdef int64_t queues = outbox.control.allocations + outbox.status.allocations + outbox.events.allocations
+        return outbox.own_allocations + queues
 
     def counters(self):
         """Everything that was counted, by name."""

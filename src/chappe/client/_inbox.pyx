@@ -39,7 +39,7 @@ cdef class Window:
     """Which of the last 4,096 sequence numbers of an issuer have come."""
 
     cdef bint seen(self, uint32_t sequence, bint resent) noexcept:
-        """True if it has come before; notes it. What is older than the window counts as a repeat only if it is marked so."""
+        """True if it has come before; notes it. Older than the window: a repeat only if it is marked so."""
         cdef int32_t ahead = <int32_t> (sequence - self.highest)
         cdef uint32_t place
         cdef uint64_t bit = (<uint64_t> 1) << (sequence & 63)
@@ -76,7 +76,7 @@ cdef class IssuerEntry:
         self.groups = {}
 
     cdef bint repeated(self, str group, uint32_t sequence, bint resent) except -1:
-        """True if this event has come before. A group may rightly get two copies, for two patterns, unless one is a repeat."""
+        """True if this event has come before. A group may get two copies, for two patterns, unless one is a repeat."""
         cdef Window window
         if not self.session:
             return False
@@ -261,8 +261,8 @@ cdef class Subscription(Waitable):
 
     cdef list pop_list(self, Py_ssize_t limit):
         cdef list taken = []
-        cdef Py_ssize_t number
-        for number in range(min(limit, self.count)):
+        cdef Py_ssize_t _number
+        for _number in range(min(limit, self.count)):
             taken.append(self.pop())
         return taken
 

@@ -84,7 +84,9 @@ cdef class Outbox:
     cdef int64_t refused_status
     cdef int64_t resent
 
-    cdef int event(self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension) except -1
+    cdef int event(
+        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension
+    ) except -1
     cdef int64_t number_of(self, object topic) except -2
     cdef int64_t new_number(self, object topic) except -2
     cdef int define(self, uint32_t number, object topic) except -1

@@ -43,7 +43,9 @@ cdef class Outbox:
 
     # --- accepting
 
-    cdef int event(self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension) except -1:
+    cdef int event(
+        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension
+    ) except -1:
         """1 if the event is in the queue, 0 if the queue or the topic table has no room."""
         cdef SegmentQueue events = self.events
         cdef Py_ssize_t extra = 0 if extension is None else PyBytes_GET_SIZE(extension)
@@ -52,7 +54,10 @@ cdef class Outbox:
         cdef int64_t number
         cdef uint32_t length = <uint32_t> (total - 4)
         if total - 4 > self.max_payload:
-            raise ValueError(f"the message has {total - 4} bytes with its header, the node takes {self.max_payload}: send it in parts")
+            raise ValueError(
+                f"the message has {total - 4} bytes with its header, the node takes {self.max_payload}: "
+                "send it in parts"
+            )
         if events.head - events.tail + total > self.queue_bytes:
             self.refused_full += 1
             return 0
@@ -94,7 +99,7 @@ cdef class Outbox:
 
     cdef int64_t new_number(self, object topic) except -2:
         """A free number, or the next one whose events are all at the node; -1 if there is none."""
-        cdef Py_ssize_t number = len(self.topics), tried, room
+        cdef Py_ssize_t number = len(self.topics), _tried, room
         cdef int64_t* grown
         encode_topic(topic)
         if number < self.max_topics:
@@ -108,7 +113,7 @@ cdef class Outbox:
                 self.last_used_room = room
             self.topics.append(topic)
         else:
-            for tried in range(self.max_topics):
+            for _tried in range(self.max_topics):
                 number = self.hand
                 self.hand = (self.hand + 1) % self.max_topics
                 if self.last_used[number] <= self.events.tail:

@@ -245,12 +245,12 @@ cdef class StatusStream(Waitable):
 
     cdef object take(self, int form, Py_ssize_t limit):
         cdef list taken
-        cdef Py_ssize_t number
+        cdef Py_ssize_t _number
         if form == 0:
             result = self.pop()
         elif form == 1:
             taken = []
-            for number in range(min(limit, self.count)):
+            for _number in range(min(limit, self.count)):
                 taken.append(self.pop())
             result = taken
         else:

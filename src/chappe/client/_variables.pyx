@@ -1,4 +1,4 @@
-"""Variables that a client publishes: 24-byte records packed into one STATUS frame a flush, no object an event (GS-037)."""
+"""Variables that a client publishes: 24-byte records, one STATUS frame a flush, no object an event (GS-037)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.string cimport memcpy, memset
@@ -40,9 +40,8 @@ cdef class Variable:
         self.active = True
 
     def publish(self, value, created=None):
-        """Send one value, stamped by `created` (ns since 1970 UTC) or by the clock now; False while the node is not reachable."""
+        """Send one value, stamped `created` (ns since 1970 UTC) or now; False while the node is not reachable."""
         cdef int64_t stamp
-        cdef unsigned char* place
         if not self.active:
             self.core.outbox.refused_status += 1
             return False
@@ -74,8 +73,10 @@ cdef class Variable:
         cdef unsigned char* place
         cdef Py_ssize_t first = min(8, len(value))
         if len(value) > 8 + 24 * self.options:
-            raise ValueError(f"the value has {len(value)} bytes, {self.publisher}/{self.name} takes {8 + 24 * self.options}: "
-                             "register it with more option blocks")
+            raise ValueError(
+                f"the value has {len(value)} bytes, {self.publisher}/{self.name} takes {8 + 24 * self.options}: "
+                "register it with more option blocks"
+            )
         place = self.core.outbox.status_record(24 + 24 * self.options)
         if place == NULL:
             return False
@@ -89,7 +90,7 @@ cdef class Variable:
         return True
 
     def publish_array(self, values, created):
-        """Send a series: float64 or int64 `values` and int64 `created` buffers of one length; how many were accepted."""
+        """Send a series: float64 or int64 `values` and int64 `created` of one length; how many were accepted."""
         cdef const double[::1] numbers
         cdef const int64_t[::1] integers
         cdef const int64_t[::1] stamps = created
@@ -149,7 +150,9 @@ cdef class VariableGroup:
             _same_length(integers.shape[0], size)
         for row in range(size):
             variable = <Variable> self.variables[row]
-            if variable.active and variable.put(stamp, double_bits(numbers[row]) if floats else <uint64_t> integers[row]):
+            if not variable.active:
+                continue
+            if variable.put(stamp, double_bits(numbers[row]) if floats else <uint64_t> integers[row]):
                 accepted += 1
         return accepted
 

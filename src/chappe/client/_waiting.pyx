@@ -1,7 +1,7 @@
 """Queues that a coroutine awaits without a suspension while they hold something.
 
-`Steps` is iterator and awaitable in one object: `async for` asks it for the next entry and gets it by `am_send`, with no
-coroutine, future or StopIteration in between. Only an empty queue makes a future.
+`Steps` is iterator and awaitable in one object: `async for` asks it for the next entry and gets it by `am_send`, with
+no coroutine, future or StopIteration in between. Only an empty queue makes a future.
 """
 
 from cpython.object cimport PyObject

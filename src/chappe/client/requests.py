@@ -108,6 +108,6 @@ async def outcomes(
         if behind:
             await within(asyncio.ensure_future(asyncio.wait(behind)), timeout_s, what)
             found += [future.exception() for future in behind]
-            failed = stop and any(found[-len(behind) :])
+            failed = failed or (stop and any(found[-len(behind) :]))
         elif not ahead:
             return found
