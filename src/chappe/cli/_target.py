@@ -83,7 +83,9 @@ def targeted(function: Callable[..., None]) -> Callable[..., None]:
     own = list(inspect.signature(function).parameters.values())[1:]
     types = get_type_hints(Target, include_extras=True)
     common = [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name])
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
         for field in fields(Target)
     ]
 
@@ -141,5 +143,3 @@ def _log_to_stderr() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-
-

@@ -20,8 +20,9 @@ def demo(
 ) -> None:
     """Three nodes, 1,000 variables and a live table.
 
-    A publisher at the first node sends 1,000 phasors 30 times a second, alarms and jobs; subscribers at the third take all of it, a third
-    and a tenth, and check each message. Ends with 1 if anything was lost, repeated or filtered wrongly.
+    A publisher at the first node sends 1,000 phasors 30 times a second, alarms and jobs; subscribers at the third
+    take all of it, a third and a tenth, and check each message. Ends with 1 if anything was lost, repeated or
+    filtered wrongly.
     """
     import asyncio
 

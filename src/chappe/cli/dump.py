@@ -39,7 +39,9 @@ def dump(
         str | None, typer.Option("--connect", metavar="URL", help="Connect as a client and decode what the node sends.")
     ] = None,
     sub: Annotated[list[str] | None, typer.Option("--sub", metavar="PATTERN", help="Subscribe first.")] = None,
-    watch: Annotated[list[str] | None, typer.Option("--watch", metavar="PUBLISHER/VARIABLE", help="Watch first.")] = None,
+    watch: Annotated[
+        list[str] | None, typer.Option("--watch", metavar="PUBLISHER/VARIABLE", help="Watch first.")
+    ] = None,
     count: Annotated[int, typer.Option(min=0, help="End after so many frames; 0: never.")] = 0,
     seconds: Annotated[float, typer.Option(min=0, help="With --connect: end after so long.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a line.")] = False,

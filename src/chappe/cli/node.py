@@ -30,7 +30,8 @@ def node(
 ) -> None:
     """Run a node until Ctrl-C or SIGTERM, then drain it.
 
-    SIGHUP reads FILE and the certificates again. A line `listening URL` for each address, then `serving`, say that it is up.
+    SIGHUP reads FILE and the certificates again. A line `listening URL` for each address, then `serving`, say that it
+    is up.
     """
     if file is None and not dev:
         raise typer.BadParameter("give a FILE, or --dev for a node without one", param_hint="FILE")

@@ -39,7 +39,7 @@ def pub(
         str | None, typer.Option(metavar="PUBLISHER/VARIABLE", help="Publish values of this variable instead.")
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="One event (or value) a line of standard input.")] = False,
-    count: Annotated[int, typer.Option(min=1, help="How many; values are taken in turn.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="How many; values are taken in turn. 0: each once.")] = 0,
     rate: Annotated[float, typer.Option(min=0, help="A second; 0: events as fast as possible, values as alerts.")] = 0,
     kind: Annotated[str, typer.Option("--type", help="Of the variable: float, int, bool or bytes.")] = "float",
     priority: Annotated[int, typer.Option(min=0, max=6, help="0 alert, 3 normal, 6 background.")] = 3,

@@ -1,4 +1,4 @@
-"""The demo: three node processes in a chain, a publisher at one end, subscribers at the other, every message checked."""
+"""The demo: three nodes in a chain, a publisher at one end, subscribers at the other, every message checked."""
 
 from __future__ import annotations
 

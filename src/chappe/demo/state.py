@@ -26,7 +26,8 @@ class Sample:
         """Counts a second between the last two samples."""
         if not self.before or self.at_s <= self.before_s:
             return 0.0
-        return sum(self.row[key] - self.before[key] for key in keys) / (self.at_s - self.before_s)
+        counted = sum(int(self.row[key]) - int(self.before[key]) for key in keys)
+        return counted / (self.at_s - self.before_s)
 
 
 @dataclass(slots=True)

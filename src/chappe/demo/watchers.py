@@ -44,9 +44,9 @@ class Watcher:
     async def run(self) -> None:
         """Check whatever comes."""
         async for batch in self.stream.arrow(max_wait=0.05):
-            stamps, received = _column(batch, "created", "q"), _column(batch, "received", "q")
-            places = map(self._places.__getitem__, _column(batch, "variable", "I"))
-            self.check.take(places, stamps, _column(batch, "value", "d"))
+            stamps, received = _column(batch, "created").cast("q"), _column(batch, "received").cast("q")
+            places = map(self._places.__getitem__, _column(batch, "variable").cast("I"))
+            self.check.take(places, stamps, _column(batch, "value").cast("d"))
             sampled = [*map(sub, received[::8], stamps[::8])]
             self.whole.add(sampled)
             self.recent.add(sampled)
@@ -62,9 +62,10 @@ class Watcher:
         }
 
 
-def _column(batch: pyarrow.RecordBatch, name: str, code: str) -> memoryview:
-    """The numbers of a column as they lie in memory."""
-    return memoryview(batch.column(name).buffers()[1]).cast("B").cast(code)[: batch.num_rows]
+def _column(batch: pyarrow.RecordBatch, name: str) -> memoryview:
+    """The bytes of a column of numbers as they lie in memory."""
+    column = batch.column(name)
+    return memoryview(column.buffers()[1]).cast("B")[: batch.num_rows * column.type.bit_width // 8]
 
 
 async def watch(url: str, orders: Orders) -> None:
