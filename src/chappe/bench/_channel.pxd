@@ -26,6 +26,7 @@ cdef enum:
 ctypedef struct Channel:
     int fd
     Py_ssize_t used
+    bint writing  # a message is half out: an answer now would land inside it
     uint64_t sent
     uint64_t sent_bytes
     Meter meter
@@ -46,6 +47,7 @@ cdef Scan scanner(str protocol) except NULL
 cdef Channel* open_channels(int count, int publishers, int size, uint64_t* histogram) except NULL
 cdef void close_channels(Channel* channels, int count) noexcept
 cdef int absorb(Channel* channel, Scan scan) noexcept nogil
+cdef int send_replies(Channel* channel) noexcept nogil
 cdef int read_some(Channel* channel, Scan scan) noexcept nogil
 cdef int preload(Channel* channel, Scan scan, bytes head) except -1
 cdef void sharpen_timers() noexcept nogil

@@ -78,10 +78,22 @@ cdef int absorb(Channel* channel, Scan scan) noexcept nogil:
     channel.used -= used
     if channel.used and used:
         memmove(channel.inbox, channel.inbox + used, <size_t> channel.used)
-    if channel.meter.replies and channel.fd >= 0:
-        if send(channel.fd, channel.meter.reply, channel.meter.replies, MSG_DONTWAIT | MSG_NOSIGNAL) > 0:
-            channel.meter.replies = 0
+    if channel.fd >= 0 and not channel.writing:
+        return -1 if send_replies(channel) < 0 else 0
     return 0
+
+
+cdef int send_replies(Channel* channel) noexcept nogil:
+    """Bytes of answers that still wait, because the socket is full; -1 if the connection ended."""
+    cdef ssize_t wrote
+    if channel.meter.replies:
+        wrote = send(channel.fd, channel.meter.reply, channel.meter.replies, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if wrote < 0:
+            return channel.meter.replies if errno == EAGAIN or errno == EINTR else -1
+        channel.meter.replies -= <int> wrote
+        if channel.meter.replies:
+            memmove(channel.meter.reply, channel.meter.reply + wrote, channel.meter.replies)
+    return channel.meter.replies
 
 
 cdef int read_some(Channel* channel, Scan scan) noexcept nogil:

@@ -7,7 +7,8 @@ from libc.string cimport memcpy
 
 from chappe.bench._channel cimport (
     CLOCK_MONOTONIC, CLOCK_REALTIME, END, FAULT, IN_ROOM, LINE, PHASE, RUN, SENT, SLOTS, STOP, Channel, absorb,
-    clock_ns, close_channels, open_channels, pause_ns, preload, read_some, scanner, sharpen_timers,
+    clock_ns, close_channels, open_channels, pause_ns, preload, read_some, scanner, send_replies,
+    sharpen_timers,
 )
 from chappe.bench._meter cimport BUCKETS, PROBE_PUBLISHER, Scan, put32, put64
 
@@ -155,26 +156,34 @@ cdef class Publisher:
         return got
 
     cdef int write_all(self, Channel* channel, Py_ssize_t length) noexcept nogil:
-        """The outbox, whole, within the connection's credit; -1 if the connection ended or STOP found it stuck."""
-        cdef Py_ssize_t done = 0, allowed
+        """The outbox, whole, within the connection's credit; -1 if the connection ended or STOP found it stuck.
+
+        Answers to the peer go out before it or after it, never between its bytes.
+        """
+        cdef Py_ssize_t done = 0
         cdef ssize_t wrote
         cdef pollfd wait
-        cdef int stuck = 0
+        cdef int stuck = 0, waiting
         wait.fd = channel.fd
         while done < length:
-            allowed = length - done
-            # Credit counts whole frames at the node, so a batch waits until all of it fits.
-            if self.limited(channel) and channel.sent_bytes + <uint64_t> (length - done) > channel.meter.credit:
-                wrote = -1
+            waiting = send_replies(channel) if done == 0 else 0
+            if waiting < 0:
+                return -1
+            wait.events = POLLIN | POLLOUT
+            wrote = 0
+            if waiting:
+                pass
+            elif self.limited(channel) and channel.sent_bytes + <uint64_t> (length - done) > channel.meter.credit:
+                # Credit counts whole frames at the node, so a batch waits until all of it fits.
                 wait.events = POLLIN
             else:
-                wrote = send(channel.fd, self.outbox + done, allowed, MSG_DONTWAIT | MSG_NOSIGNAL)
-                wait.events = POLLIN | POLLOUT
+                wrote = send(channel.fd, self.outbox + done, length - done, MSG_DONTWAIT | MSG_NOSIGNAL)
                 if wrote < 0 and errno != EAGAIN and errno != EINTR:
                     return -1
             if wrote > 0:
                 done += wrote
                 channel.sent_bytes += wrote
+                channel.writing = done < length
                 stuck = 0
                 continue
             wait.revents = 0
@@ -184,6 +193,8 @@ cdef class Publisher:
                 return -1
             if stuck > 100 and peek_word(self.shared + PHASE) >= STOP:
                 return -1
+        if send_replies(channel) < 0:
+            return -1
         if self.chatty and self.drain(channel) < 0:
             return -1
         return 0

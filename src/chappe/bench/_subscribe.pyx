@@ -42,7 +42,7 @@ cdef class Subscriber:
     cdef int first
     cdef uint64_t* shared
     cdef object keep
-    cdef uint64_t histogram[BUCKETS]
+    cdef uint64_t* histogram
 
     def __cinit__(self, str protocol, list fds, int publishers, int size, unsigned long[::1] shared, int first_slot=0,
                   list heads=None, Py_ssize_t capture=0):
@@ -52,8 +52,10 @@ cdef class Subscriber:
         self.first = first_slot
         self.keep = shared
         self.shared = <uint64_t*> &shared[0]
-        if shared.shape[0] < SLOTS + LINE * (first_slot + self.count):
+        if shared.shape[0] < SLOTS + LINE * (first_slot + self.count) + BUCKETS:
             raise ValueError(f"shared block of {shared.shape[0]} words is too small for {self.count} connections")
+        # The histogram is shared, too: whoever measures an interval takes it before and after.
+        self.histogram = self.shared + shared.shape[0] - BUCKETS
         self.channels = open_channels(self.count, publishers, size, self.histogram)
         for i in range(self.count):
             self.channels[i].fd = fds[i]

@@ -47,7 +47,7 @@ class Row:
 
 @dataclass
 class Figures:
-    """What one run gave. Rates and CPU are of the measured interval, losses of the whole run."""
+    """What one run gave. Rates, CPU and latency are of the measured interval, losses of the whole run."""
 
     delivered_per_s: float = 0.0
     cpu_ns: float = 0.0  # of the broker, for each delivered message
@@ -162,6 +162,7 @@ class Session:
         """Publish for a while; rate and CPU of the part after the warm-up. Publishing then rests."""
         shared, row = self.shared, self.row
         first = before = self._reading()
+        seen = shared.histogram()
         shared.phase = RUN
         self._until(lambda: self._received() > before[1], "the first message to arrive")
         if row.limit:
@@ -169,18 +170,21 @@ class Session:
         else:
             time.sleep(row.warm_s)
             first = self._reading()
+            seen = shared.histogram()
             self._until(lambda: time.monotonic() - first[0] >= row.measured_s, "the interval to pass")
         last = self._reading()
+        noted = [now - then for now, then in zip(shared.histogram(), seen, strict=True)]
         shared.phase = WAIT
         span, delivered = last[0] - first[0], last[1] - first[1]
         cores = [(last[i] - first[i]) / span for i in (2, 3, 4)]
-        return Figures(
+        figures = Figures(
             delivered_per_s=delivered / span,
             cpu_ns=(last[2] - first[2]) / max(1, delivered) * 1e9,
             broker_cores=cores[0],
             publisher_cores=cores[1],
             subscriber_cores=cores[2],
         )
+        return _with_latency(figures, noted)
 
     def account(self) -> Figures:
         """End publishing, wait for the rest, and say what became of every message of the session."""
@@ -193,14 +197,13 @@ class Session:
         result = self.subscriber.answer()
         connections = result["connections"]
         totals = {key: sum(one[key] for one in connections) for key in ("received", "reordered", "wrong", "dropped")}
-        figures = Figures(
+        return Figures(
             delivered=totals["received"],
             lost=wanted - totals["received"],
             reordered=totals["reordered"],
             wrong=totals["wrong"],
             dropped=totals["dropped"],
         )
-        return _with_latency(figures, result["histogram"])
 
     def _received(self) -> int:
         return sum(self.shared.received(i) for i in range(self.row.subscribers))
@@ -228,12 +231,12 @@ def measure(broker: Running, row: Row) -> Figures:
         figures = session.interval()
         total = session.account()
     return replace(
-        total,
-        delivered_per_s=figures.delivered_per_s,
-        cpu_ns=figures.cpu_ns,
-        broker_cores=figures.broker_cores,
-        publisher_cores=figures.publisher_cores,
-        subscriber_cores=figures.subscriber_cores,
+        figures,
+        delivered=total.delivered,
+        lost=total.lost,
+        reordered=total.reordered,
+        wrong=total.wrong,
+        dropped=total.dropped,
     )
 
 

@@ -7,6 +7,7 @@ import os
 
 LINE, PHASE, SENT, FAULT, SLOTS = 8, 0, 8, 16, 32  # as in _channel.pxd
 WAIT, RUN, STOP, END = 0, 1, 2, 3
+BUCKETS = 2048  # of the latency histogram, the last words of the block
 
 
 class Shared:
@@ -15,7 +16,7 @@ class Shared:
     def __init__(self, subscribers: int = 0, fd: int | None = None) -> None:
         if fd is None:
             fd = os.memfd_create("chappe-bench", 0)
-            os.ftruncate(fd, (SLOTS + LINE * max(1, subscribers)) * 8)
+            os.ftruncate(fd, (SLOTS + LINE * max(1, subscribers) + BUCKETS) * 8)
             os.set_inheritable(fd, True)
         self.fd = fd
         self._map = mmap.mmap(fd, 0)
@@ -41,6 +42,10 @@ class Shared:
     @property
     def faulty(self) -> bool:
         return bool(self.words[FAULT])
+
+    def histogram(self) -> list[int]:
+        """Latencies noted so far, by bucket."""
+        return self.words[-BUCKETS:].tolist()
 
     def received(self, subscriber: int) -> int:
         return self.words[SLOTS + LINE * subscriber]

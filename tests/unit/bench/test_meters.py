@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import socket
+import threading
 
 import pytest
 
@@ -11,7 +13,7 @@ from chappe.bench._publish import Publisher
 from chappe.bench._subscribe import Subscriber
 from chappe.bench.protocols.common import body
 from chappe.bench.secured import histogram
-from chappe.bench.shared import Shared
+from chappe.bench.shared import RUN, Shared
 
 SIZE = 64
 
@@ -145,3 +147,48 @@ def test_quantiles_are_within_a_bucket() -> None:
     for share, value in zip((0.2, 0.4, 0.6, 0.8, 1.0), values, strict=True):
         assert value <= quantile(counts, share) <= value * 1.04
     assert quantile([0] * 2048, 0.5) == 0
+
+
+@pytest.mark.parametrize("protocol", ["nats", "chappe"])
+def test_an_answer_never_lands_inside_a_half_written_batch(protocol: str) -> None:
+    """The peer asks while its socket is full: the stream is still whole messages, the answer between two of them."""
+    shared = Shared(1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ours.setblocking(False)
+        theirs.settimeout(10)
+        frame = as_delivered("chappe", body(SIZE)) if protocol == "chappe" else b"PUB t 64\r\n" + body(SIZE) + b"\r\n"
+        at = 16 if protocol == "chappe" else 10
+        places = (at, at + 8, at + 16, 12 if protocol == "chappe" else -1)
+        count = 5_000
+        sender = Publisher(protocol, [ours.fileno()], [frame], places, shared.words, 0, SIZE, limit=count)
+
+        def publish_all() -> None:
+            sender.run()
+            ours.shutdown(socket.SHUT_WR)
+
+        running = threading.Thread(target=publish_all)
+        running.start()
+        shared.phase = RUN
+        question = b"PING\r\n" if protocol == "nats" else b"\x04\x00\x00\x10" + bytes(range(16))
+        answer = b"PONG\r\n" if protocol == "nats" else b"\x14\x00\x00\x10" + bytes(range(16))
+        stream, asked = b"", 0
+        theirs.sendall(question)  # nothing was read yet: the publisher is stuck in its first batch
+        while chunk := theirs.recv(1024):
+            stream += chunk
+            if len(stream) > asked * 32768 and asked < 8:
+                theirs.sendall(question)
+                asked += 1
+        running.join()
+    sequences, answers, position = [], 0, 0
+    while position < len(stream):
+        if stream.startswith(answer, position):
+            answers += 1
+            position += len(answer)
+            continue
+        assert stream[position : position + 4] == frame[:4]
+        sequences.append(int.from_bytes(stream[position + places[1] : position + places[1] + 8], "big"))
+        position += len(frame)
+    assert sequences == list(range(count))
+    assert answers > 0
