@@ -1,20 +1,25 @@
 """The protocol of a client, without a socket: frames in, messages out; calls in, frames out."""
 
-from libc.stdint cimport int64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint32_t
 
 from chappe.client._directory cimport Directory
 from chappe.client._outbox cimport Outbox
+from chappe.client._status cimport StatusStream
 from chappe.client._watches cimport WatchTable
 from chappe.engine._stack cimport Stack
 
 cdef class ClientCore(Stack):
     cdef readonly Outbox outbox
     cdef readonly WatchTable watches
+    cdef readonly WatchTable floods   # variables that came without being watched
+    cdef public StatusStream flood   # where their values go, or None
     # what the owner is told: all may be None
     cdef public object schedule      # () : there is something to write; once until `scheduled` is set back
     cdef public object on_control    # (bytes): a CONTROL payload, in order with the frames around it
     cdef public object on_progress   # (): an echo or a LOSS has changed `flushed`, `room` or `losses`
     cdef public object on_full       # (queue): it has dropped for the first time, or wants the reading to stop
+    cdef public object on_unnamed    # (list): watches of flooded variables that have come for the first time
     cdef public object on_failure    # (error): a callback of the user raised
     cdef public bint scheduled
     cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
@@ -29,11 +34,16 @@ cdef class ClientCore(Stack):
     cdef list touched
     cdef list pushes
     cdef bint progress
+    cdef list unnamed
+    cdef bint datagrams_open
+    cdef bint datagrams_dirty
+    cdef readonly int64_t datagram_heard_ns
     # counters
     cdef readonly int64_t heard_ns
     cdef int64_t in_bytes
     cdef int64_t in_events
     cdef int64_t in_status
+    cdef int64_t in_datagrams
     cdef int64_t repeats
     cdef int64_t unwanted
     cdef int64_t lost_status_before
@@ -48,4 +58,6 @@ cdef class ClientCore(Stack):
     cdef int event(self, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
+    cdef PyObject* stranger(self, uint32_t number) except? NULL
+    cdef int probe(self) except -1
     cdef int finish(self) except -1

@@ -3,7 +3,7 @@ from typing import Any
 
 from chappe.client._inbox import Subscription
 from chappe.client._outbox import Outbox
-from chappe.client._status import StatusStream
+from chappe.client._status import StatusStream, Watch
 from chappe.client._watches import WatchTable
 from chappe.client.topics import Topic
 from chappe.engine._stack import Stack
@@ -13,14 +13,18 @@ class ClientCore(Stack):
 
     outbox: Outbox
     watches: WatchTable
+    floods: WatchTable
+    flood: StatusStream | None
     schedule: Callable[[], object] | None
     on_control: Callable[[bytes], None] | None
     on_progress: Callable[[], None] | None
     on_full: Callable[[Subscription | StatusStream], None] | None
+    on_unnamed: Callable[[list[Watch]], None] | None
     on_failure: Callable[[Exception], None] | None
     scheduled: bool
     live_clock: bool
     heard_ns: int
+    datagram_heard_ns: int
 
     def __init__(self, *, queue_bytes: int = ..., status_bytes: int = ..., max_frame: int = ...) -> None: ...
     def connected(self, *, max_payload: int = ..., max_topics: int = ..., credit: int = 0, hold: bool = False) -> None:
@@ -58,6 +62,12 @@ class ClientCore(Stack):
     def has_room(self) -> bool: ...
     def send_control(self, payload: bytes) -> None: ...
     def heartbeat(self) -> None: ...
+    def open_datagrams(self) -> None:
+        """Port 1 carries datagrams; values use it from the first echo on."""
+    def close_datagrams(self) -> None: ...
+    def probe_datagrams(self) -> None: ...
+    @property
+    def by_datagrams(self) -> bool: ...
     def add_subscription(self, subscription: Subscription) -> None: ...
     def remove_subscription(self, subscription: Subscription) -> bool: ...
     def feed(self, data: bytes | bytearray | memoryview) -> None:

@@ -10,13 +10,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from chappe.client._directory cimport Directory, Slot
 from chappe.client._inbox cimport IssuerEntry, Subscription
 from chappe.client._outbox cimport get32, get64
 from chappe.client._status cimport StatusEvent, StatusStream, Watch
+from chappe.client._watches cimport WatchTable
 from chappe.engine._stack cimport iovec
 
 from chappe.client.topics import topic_name
@@ -36,6 +37,8 @@ cdef enum:
     CREDIT = 0x25
     EXT = 0x08
     RESENT = 0x20
+    FLOOD_LIMIT = 65536      # flooded variables that a client tells apart
+    DATAGRAMS = 1            # port of the data link
 
 
 cdef class ClientCore(Stack):
@@ -46,6 +49,8 @@ cdef class ClientCore(Stack):
             raise ValueError(f"queues hold at least 1024 bytes, not {queue_bytes} and {status_bytes}")
         self.outbox = Outbox(queue_bytes, status_bytes)
         self.watches = WatchTable()
+        self.floods = WatchTable()
+        self.unnamed = []
         self.live_clock = True
         self.max_frame = max_frame
         self.directory = Directory()
@@ -76,6 +81,7 @@ cdef class ClientCore(Stack):
     def close(self):
         """The connection is gone: events wait for the next one, the rest is forgotten."""
         self.outbox.disconnected()
+        self.datagrams_open = False
         self.rest_size = 0
         self.lost_status_before += self.lost_status
         self.lost_events_before += self.lost_events
@@ -174,6 +180,67 @@ cdef class ClientCore(Stack):
         cdef bytes payload = bytes(16)
         self.outbox.control_frame(PROBE, <const unsigned char*> PyBytes_AS_STRING(payload), 16)
         self.mark()
+
+    # --- datagrams
+
+    def open_datagrams(self):
+        """Port 1 carries datagrams; values use it from the first echo on, when it is known to work (GS-003)."""
+        self.datagrams_open = True
+        self.datagram_heard_ns = self.mono_ns
+        self.probe()
+
+    def close_datagrams(self):
+        """Values use the connection again; what waited for a datagram is lost."""
+        self.datagrams_open = False
+        self.outbox.separate = False
+        self.outbox.datagrams.clear()
+
+    def probe_datagrams(self):
+        """Ask for a sign of life by datagram."""
+        self.probe()
+
+    cdef int probe(self) except -1:
+        cdef unsigned char* place = self.outbox.datagram(PROBE, 16)
+        if place != NULL:
+            memset(place, 0, 16)
+            self.mark()
+        return 0
+
+    @property
+    def by_datagrams(self):
+        """True while values leave by datagrams."""
+        return self.outbox.separate
+
+    cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        cdef unsigned char* place
+        if size < 4 or self.wanted(data, size) != size:
+            raise ProtocolError(f"a datagram of {size} bytes is not one whole frame")
+        self.datagram_heard_ns = self.mono_ns
+        self.in_bytes += size
+        self.in_datagrams += 1
+        try:
+            if data[0] == STATUS:
+                self.status(data + 4, size - 4)
+            elif data[0] == PROBE:
+                place = self.outbox.datagram(ECHO, size - 4)
+                if place != NULL:
+                    memcpy(place, data + 4, size - 4)
+                    self.mark()
+            elif data[0] == ECHO:
+                if self.datagrams_open and not self.outbox.separate:
+                    self.outbox.separate = True
+                    self.progress = True
+            else:
+                raise ProtocolError(f"a frame of the kind 0x{data[0]:02x} does not come by datagram")
+        finally:
+            self.finish()
+        return 0
+
+    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
+        return self.outbox.gather_datagrams(frames, limit)
+
+    cdef void datagrams_written(self, int port, int count) noexcept:
+        self.outbox.datagrams_written(count)
 
     # --- subscriptions
 
@@ -323,6 +390,8 @@ cdef class ClientCore(Stack):
                 raise ProtocolError("the option blocks of a status record reach past the end of its frame")
             self.in_status += 1
             found = self.watches.find(get32(payload + 8))
+            if found == NULL and self.flood is not None:
+                found = self.stranger(get32(payload + 8))
             if found == NULL:
                 self.unwanted += 1
             else:
@@ -338,6 +407,20 @@ cdef class ClientCore(Stack):
                     watch = watch.sibling
             payload += 24 + 24 * options
         return 0
+
+    cdef PyObject* stranger(self, uint32_t number) except? NULL:
+        """The watch of a flooded variable, made when it comes for the first time."""
+        cdef PyObject* found = self.floods.find(number)
+        cdef Watch watch
+        if found != NULL or len(self.floods) >= FLOOD_LIMIT:
+            return found
+        watch = Watch("", f"#{number}", stream=self.flood)
+        watch.granted(number, "bytes", 0, 1, 1)
+        self.floods.add([watch])
+        if self.on_unnamed is not None:
+            self.flood.unnamed += 1
+            self.unnamed.append(watch)
+        return self.floods.find(number)
 
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1:
         cdef bytes content = PyBytes_FromStringAndSize(<char*> payload, size)
@@ -392,7 +475,7 @@ cdef class ClientCore(Stack):
                     stream.touched = False
                     tell = stream.holding or (stream.dropped and not stream.told)
                     stream.told = stream.dropped > 0
-                    if stream.count >= stream.wake_at and stream.waiters:
+                    if stream.size() >= stream.wake_at and stream.waiters:
                         stream.wake()
                 if tell and self.on_full is not None:
                     self.on_full(queue)
@@ -405,6 +488,9 @@ cdef class ClientCore(Stack):
                     if self.on_failure is None:
                         raise
                     self.on_failure(error)
+        if self.unnamed:
+            unnamed, self.unnamed = self.unnamed, []
+            self.on_unnamed(unnamed)
         if self.progress:
             self.progress = False
             if self.on_progress is not None:
@@ -422,7 +508,11 @@ cdef class ClientCore(Stack):
     cdef int next_dirty(self) noexcept:
         if self.scheduled:
             self.scheduled = False
+            self.datagrams_dirty = self.outbox.datagrams.head > self.outbox.datagrams.tail
             return 0
+        if self.datagrams_dirty:
+            self.datagrams_dirty = False
+            return DATAGRAMS
         return -1
 
     # --- counters
@@ -445,6 +535,7 @@ cdef class ClientCore(Stack):
         lost_status, lost_events = self.losses
         return {
             "in_bytes": self.in_bytes, "in_events": self.in_events, "in_status": self.in_status,
+            "in_datagrams": self.in_datagrams,
             "repeats": self.repeats, "unwanted": self.unwanted, "lost_status": lost_status, "lost_events": lost_events,
             "out_bytes": outbox.out_bytes, "published": outbox.published, "status_published": outbox.status_published,
             "refused_full": outbox.refused_full, "refused_status": outbox.refused_status, "resent": outbox.resent,

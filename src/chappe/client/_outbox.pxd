@@ -35,6 +35,8 @@ cdef class Outbox:
     cdef readonly SegmentQueue control
     cdef readonly SegmentQueue status
     cdef readonly SegmentQueue events
+    cdef readonly SegmentQueue datagrams   # frames of one record each, while `separate`
+    cdef bint separate               # status leaves by datagrams
     cdef bint ready                  # Welcome has come on this connection
     cdef bint held                   # events wait, control and status do not
     cdef Py_ssize_t queue_bytes
@@ -91,6 +93,9 @@ cdef class Outbox:
     cdef int64_t new_number(self, object topic) except -2
     cdef int define(self, uint32_t number, object topic) except -1
     cdef unsigned char* status_record(self, Py_ssize_t size) except? NULL
+    cdef unsigned char* datagram(self, int kind, Py_ssize_t size) except? NULL
+    cdef int gather_datagrams(self, iovec* frames, int limit) noexcept
+    cdef void datagrams_written(self, int count) noexcept
     cdef int control_frame(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int connected(self, Py_ssize_t max_payload, Py_ssize_t max_topics, int64_t credit) except -1
     cdef void disconnected(self) noexcept

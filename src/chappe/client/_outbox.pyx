@@ -32,6 +32,7 @@ cdef class Outbox:
         self.control = SegmentQueue(16384, 16)
         self.status = SegmentQueue(65536, max(4, status_bytes // 65536 + 1))
         self.events = SegmentQueue(65536, max(4, queue_bytes // 65536 + 2))
+        self.datagrams = SegmentQueue(65536, 4)
         self.max_payload = 1 << 20
         self.max_topics = 65536
         self.numbers = {}
@@ -140,6 +141,13 @@ cdef class Outbox:
         cdef SegmentQueue status = self.status
         cdef unsigned char* place
         cdef uint32_t length
+        if self.separate:
+            place = self.datagram(STATUS, size)
+            if place == NULL:
+                self.refused_status += 1
+            else:
+                self.status_published += 1
+            return place
         if not self.ready or status.head - status.tail + size + 4 > self.status_bytes:
             self.refused_status += 1
             return NULL
@@ -160,6 +168,44 @@ cdef class Outbox:
         place[2] = (size >> 8) & 255
         place[3] = size & 255
         return place + 4
+
+    cdef unsigned char* datagram(self, int kind, Py_ssize_t size) except? NULL:
+        """Room for the payload of a datagram of its own: publishers never pack (GS-005). NULL if there is none."""
+        cdef SegmentQueue queue = self.datagrams
+        cdef unsigned char* place
+        if queue.head - queue.tail + size + 4 > self.status_bytes:
+            return NULL
+        place = queue.reserve(4 + size)
+        put32(place, (<uint32_t> kind << 24) | <uint32_t> size)
+        return place + 4
+
+    cdef int gather_datagrams(self, iovec* frames, int limit) noexcept:
+        cdef Segment* segment = self.datagrams.first
+        cdef Py_ssize_t at, size
+        cdef int count = 0
+        while segment != NULL and count < limit:
+            at = max(0, self.datagrams.tail - segment.start)
+            while at < segment.used and count < limit:
+                size = 4 + (get32(bytes_of(segment) + at) & 0xFFFFFF)
+                frames[count].iov_base = bytes_of(segment) + at
+                frames[count].iov_len = size
+                count += 1
+                at += size
+            segment = segment.next
+        return count
+
+    cdef void datagrams_written(self, int count) noexcept:
+        cdef Segment* segment = self.datagrams.first
+        cdef int64_t offset = self.datagrams.tail
+        cdef Py_ssize_t size
+        while segment != NULL and count > 0:
+            while count > 0 and offset < segment.start + segment.used:
+                size = 4 + (get32(bytes_of(segment) + (offset - segment.start)) & 0xFFFFFF)
+                self.out_bytes += size
+                offset += size
+                count -= 1
+            segment = segment.next
+        self.datagrams.release(offset)
 
     cdef int control_frame(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1:
         cdef unsigned char* place
@@ -229,6 +275,8 @@ cdef class Outbox:
         self.ready = False
         self.control.clear()
         self.status.clear()
+        self.datagrams.clear()
+        self.separate = False
         self.open_frame = NULL
         self.plan_count = self.plan_next = 0
         self.probes_count = self.probes_first = 0

@@ -29,6 +29,7 @@ cdef class StatusStream(Waitable):
     cdef bint told
     cdef bint holding
     cdef bint touched
+    cdef Py_ssize_t unnamed           # variables whose name is asked for: nothing is taken until it is known
     cdef Py_ssize_t count
     cdef Py_ssize_t first
     cdef Py_ssize_t room              # a power of two

@@ -82,7 +82,14 @@ cdef class StatusStream(Waitable):
         PyMem_RawFree(self.place)
 
     cdef Py_ssize_t size(self) noexcept:
-        return self.count
+        return 0 if self.unnamed else self.count
+
+    def names_known(self, Py_ssize_t count):
+        """So many variables that came without being watched have their names, or never will."""
+        self.unnamed -= count
+        self.names = None
+        if self.size() >= self.wake_at:
+            self.wake()
 
     cdef int add(self, Watch watch) except -1:
         watch.position = <uint32_t> len(self.watches)
@@ -264,7 +271,7 @@ cdef class StatusStream(Waitable):
     def take_nowait(self, Py_ssize_t limit=65536):
         """What is queued now, as a list of at most `limit` events; never waits."""
         self.iterated = True
-        return self.take(1, limit) if self.count else []
+        return self.take(1, limit) if self.size() else []
 
     def __aiter__(self):
         self.iterated = True
@@ -325,6 +332,15 @@ cdef class Watch:
         self.every = every
         self.active = True
         self.stream.names = None
+
+    def named(self, publisher, variable, type):
+        """What a flooded variable is."""
+        if type not in VALUE_TYPES:
+            raise ValueError(f"variable {publisher}/{variable} has the unknown type {type!r}")
+        self.publisher = publisher
+        self.variable = variable
+        self.type = type
+        self.code = VALUE_TYPES.index(type)
 
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1:
         cdef StatusEvent event

@@ -15,16 +15,18 @@ from chappe.client._core import ClientCore
 from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
+from chappe.client.datagram import DataLink
+from chappe.client.floods import Floods
 from chappe.client.replies import Replies
 from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
 from chappe.client.topics import Topic
 from chappe.client.values import Values
-from chappe.errors import ChappeError, LinkError, TimeoutExpired
+from chappe.errors import ChappeError, LinkError, RefusedError, TimeoutExpired
 from chappe.wire import control
 
 log = structlog.get_logger("chappe.client")
-CAPABILITIES = ("credit", "loss")
+CAPABILITIES = ("credit", "loss", "datagram")
 CLOSE_FLUSH_S = 5.0
 Queue = Subscription | StatusStream
 
@@ -47,6 +49,7 @@ class Client:
         status_bytes: int,
         conflate: bool,
         flooded: bool,
+        datagrams: bool,
         timeout_s: float,
     ) -> None:
         self.name = name
@@ -64,6 +67,9 @@ class Client:
         self._token = token
         self._conflate = conflate
         self._flooded = flooded
+        self._datagrams = datagrams
+        self._data: DataLink | None = None
+        self._floods = Floods(self.core, self.list)
         self._session: Session | None = None
         self._requests = Requests(self.core.send_control)
         self._replies = Replies(self)
@@ -87,6 +93,7 @@ class Client:
         self._session = Session(self.core, self._route, self._hello, self)
         try:
             await self._session.start()
+            await self._open_datagrams()
         except BaseException:
             await self._session.close()
             raise
@@ -120,10 +127,13 @@ class Client:
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
         queues: set[Queue] = {*self._subscriptions, *(watch.stream for watch in self._values.watches)}
+        if self._floods.stream is not None:
+            queues.add(self._floods.stream)
         return {
             **self.core.counters(),
             "dropped": sum(queue.dropped for queue in queues),
             "reconnections": self.reconnections,
+            **({f"datagrams_{name}": count for name, count in self._data.counters().items()} if self._data else {}),
         }
 
     def _hello(self) -> control.Hello:
@@ -145,7 +155,9 @@ class Client:
         self._up.clear()
         if self._restoring is not None:
             self._restoring.cancel()
+        self._close_datagrams()
         self._values.lost()
+        self._floods.lost()
         self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
         self._call(self.on_disconnect, error)
         if self.state == "closed":
@@ -162,7 +174,9 @@ class Client:
             self._up.set()
             self._call(self.on_reconnect)
             outcomes = [
-                *await asyncio.gather(self._values.watch_again(), *subscribed, return_exceptions=True),
+                *await asyncio.gather(
+                    self._open_datagrams(), self._values.watch_again(), *subscribed, return_exceptions=True
+                ),
                 *await registering,
             ]
         finally:
@@ -184,6 +198,9 @@ class Client:
         if self._restoring is not None:
             self._restoring.cancel()
         left = self.core.queued
+        await asyncio.sleep(0)  # what was published in this tick leaves in it, by datagrams too
+        self._close_datagrams()
+        await self._floods.cancel()
         await self._session.close()
         await self._replies.close()
         self._end(None)
@@ -192,12 +209,35 @@ class Client:
             raise LinkError(f"closed with {left} bytes of events that the node did not confirm: {unconfirmed}")
 
     def _end(self, failure: Exception | None) -> None:
-        for queue in (*self._subscriptions, *(watch.stream for watch in self._values.watches)):
-            queue.end(failure)
+        for queue in (*self._subscriptions, *(watch.stream for watch in self._values.watches), self._floods.stream):
+            if queue is not None:
+                queue.end(failure)
         closed = failure or LinkError("the client was closed")
         for waiter in (*self._flushes.values(), self._room):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(closed)
+
+    async def _open_datagrams(self) -> None:
+        """Ask the node for a data link, if this client is to use one."""
+        if not self._datagrams:
+            return
+        assert self._session is not None
+        assert self._session.welcome is not None
+        assert self._session.address is not None
+        if "datagram" not in self._session.welcome.capabilities:
+            raise RefusedError(f"{self._session.address} takes no datagrams: it needs a [[listen]] with a udp:// url")
+        opened = await within(
+            self._requests.ask(lambda request: control.OpenDatagram(id=request), control.DatagramOpened),
+            self.timeout_s,
+            "open datagrams",
+        )
+        self._data = DataLink(self.core, self._session.tick)
+        await self._data.open(self._session.address.host, opened)
+
+    def _close_datagrams(self) -> None:
+        if self._data is not None:
+            self._data.close()
+            self._data = None
 
     # --- events
 
@@ -367,8 +407,20 @@ class Client:
         await self._values.watch(variables, interval, None, stream, wait_s)
         return stream
 
+    def flooded(self, *, max_queue: int = 65536) -> StatusStream:
+        """The values of variables that nobody here watches and that the mode of the network sends to everybody.
+
+        Needs `connect(..., flooded=True)`. One stream a client; a name that the node does not list is `#number`.
+        """
+        self._check_open()
+        if not self._flooded:
+            raise ValueError("this client did not ask for flooded variables: connect with flooded=True")
+        return self._floods.open(self, max_queue)
+
     async def unwatch(self, watched: Watch | StatusStream) -> None:
         """Stop; iterators end after what is queued."""
+        if self._floods.stream is not None and watched is self._floods.stream:
+            self._floods.close()
         await self._values.unwatch(watched)
 
     # --- the node
@@ -418,6 +470,8 @@ class Client:
                 log.info("the node drains", reason=message.reason)
 
     def _progress(self) -> None:
+        if self._data is not None:
+            self._data.progress()
         if self._flushes:
             done = self.core.flushed
             for serial, waiter in self._flushes.items():

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
 from chappe.client.client import Client
 from chappe.client.session import Route
@@ -50,6 +51,7 @@ def connect(
     status_bytes: int = 1 << 20,
     conflate: bool = False,
     flooded: bool = False,
+    status: Literal["stream", "udp"] = "stream",
     reconnect: bool = True,
     heartbeat_s: float = 1.0,
     timeout_s: float = 5.0,
@@ -62,6 +64,7 @@ def connect(
     tls: an ssl.SSLContext, the path of the authority's certificate, or (ca, cert, key).
     queue_bytes: bound of events that the node has not confirmed. status_bytes: bound of values not yet written.
     conflate: when this client is slow, the newest value of a variable wins. flooded: also get every flooded variable.
+    status: "udp" sends and receives values by datagrams, each on its own and none again, beside the connection.
     heartbeat_s: a node that is silent for three of them is given up. timeout_s: of requests to the node.
     wait_s: how long the first connection is tried; a lost one is tried for ever if `reconnect`.
     """
@@ -72,6 +75,8 @@ def connect(
         raise ConfigError(f"{urls[0]} needs tls=: the path of ca.pem, (ca, cert, key) or an ssl.SSLContext")
     if tls is not None and not secured:
         raise ConfigError(f"tls is given, but {urls[0]} is not a tls:// address")
+    if status not in ("stream", "udp"):
+        raise ConfigError(f"status is 'stream' or 'udp', not {status!r}")
     if heartbeat_s <= 0 or timeout_s <= 0:
         raise ConfigError(f"heartbeat_s and timeout_s are positive, not {heartbeat_s} and {timeout_s}")
     route = Route(
@@ -87,7 +92,7 @@ def connect(
     return Connecting(
         Client(
             route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
-            flooded=flooded, timeout_s=timeout_s,
+            flooded=flooded, datagrams=status == "udp", timeout_s=timeout_s,
         )
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ class Session:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._flusher = Flusher(core)
-        self._tick = FlushTick(self._loop, self._flusher)
+        self.tick = self._tick = FlushTick(self._loop, self._flusher)
         self._link: Link | None = None
         self._heartbeat = Heartbeat(max(1, round(route.heartbeat_s * 1e9)))
         self._timer: asyncio.TimerHandle | None = None

@@ -248,6 +248,14 @@ class Client:
         """One stream of many variables."""
         return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **options)))
 
+    def flooded(self, **options: Any) -> Stream:
+        """The values of variables that nobody here watches; needs `flooded=True`."""
+
+        async def opened() -> StatusStream:
+            return self._client.flooded(**options)
+
+        return Stream(self._loop, self._loop.run(opened()))
+
     def list(self, what: str, limit: int = 1000) -> list[dict[str, Any]]:
         """Rows of what exists: variables, topics, publishers, types, links, clients, counters."""
         return self._loop.run(self._client.list(what, limit))

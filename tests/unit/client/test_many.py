@@ -52,7 +52,9 @@ def test_removing_watches_one_by_one_moves_few() -> None:
     assert table.moves - before <= 2 * MANY
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 40).map(lambda number: number * 64 + number % 3)), max_size=120))
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 40).map(lambda number: number * 64 + number % 3)), max_size=120)
+)
 def test_after_any_order_of_adding_and_removing_every_watch_is_found(steps: list[tuple[bool, int]]) -> None:
     core = ClientCore()
     Peer(core)

@@ -1,0 +1,75 @@
+"""Variables that reach a client without being watched: a mode floods them to everybody who wants them (GS-113)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from chappe.client._core import ClientCore
+from chappe.client._status import StatusStream, Watch
+from chappe.errors import ChappeError
+
+LISTED = 5000  # rows that a node lists at most
+
+
+class Floods:
+    """The stream of flooded variables; the node is asked for their names when they come for the first time.
+
+    Values wait in the stream until the answer is there. A variable that the node does not list keeps `#number` as its
+    name and its values are bytes.
+    """
+
+    def __init__(self, core: ClientCore, rows: Callable[[str, int], Awaitable[list[dict[str, Any]]]]) -> None:
+        self.stream: StatusStream | None = None
+        self._core = core
+        self._rows = rows
+        self._new: list[Watch] = []
+        self._naming: asyncio.Task[None] | None = None
+
+    def open(self, owner: object, max_queue: int) -> StatusStream:
+        """The one stream of this client."""
+        if self.stream is None:
+            self.stream = StatusStream(max_queue=max_queue)
+            self.stream.owner = owner
+            self.stream.loop = asyncio.get_running_loop()
+            self._core.on_unnamed = self._came
+            self._core.flood = self.stream
+        return self.stream
+
+    def close(self) -> None:
+        """Values of variables that are not watched are dropped from now on."""
+        self._core.flood = None
+        self.stream = None
+
+    def lost(self) -> None:
+        """The numbers of another connection may mean something else."""
+        self._core.floods.clear()
+
+    def _came(self, watches: list[Watch]) -> None:
+        self._new += watches
+        if self._naming is None:
+            self._naming = asyncio.get_running_loop().create_task(self._name())
+
+    async def _name(self) -> None:
+        try:
+            while self._new:
+                watches, self._new = self._new, []
+                try:
+                    known = {row["id"]: row for row in await self._rows("variables", LISTED)}
+                    for watch in watches:
+                        row = known.get(watch.variable_id)
+                        if row is not None:
+                            watch.named(row["publisher"], row["variable"], row["type"])
+                except (ChappeError, ValueError):
+                    pass  # the values are worth more than the names
+                finally:
+                    watches[0].stream.names_known(len(watches))
+        finally:
+            self._naming = None
+
+    async def cancel(self) -> None:
+        """Ask no more."""
+        if self._naming is not None:
+            self._naming.cancel()
+            await asyncio.gather(self._naming, return_exceptions=True)
