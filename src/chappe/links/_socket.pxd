@@ -38,9 +38,8 @@ cdef class Flusher:
     cdef object run
     cdef bint scheduled
     cdef Py_ssize_t unflushed
-    cdef int reads                  # buffers read since the last tick
-    cdef int reads_before           # and in the tick before it
     cdef readonly unsigned long long flushes
     cdef int flush_into(self, list blocked) except -1
     cdef int write(self, int port, list blocked) except -1
     cdef int fed(self, Py_ssize_t count) except -1
+    cdef int gathered(self, Py_ssize_t count) except -1

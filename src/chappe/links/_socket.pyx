@@ -25,7 +25,6 @@ cdef enum:
     SCRATCH = 262144        # one receive buffer for all sockets of the process: what was fed is copied out already
     VECTORS = 64
     WRITE_BUDGET = 1048576  # a fast reader must not hold the loop for longer than this many bytes
-    LONE_READ = 8192        # a read this small with no other in its tick is answered at once: latency, not batching
     EARLY_FLUSH = 1048576   # many busy publishers in one tick must not overflow the queue of one subscriber
 
 cdef unsigned char* scratch = <unsigned char*> malloc(SCRATCH)
@@ -152,23 +151,9 @@ cdef class StreamSocket(Target):
         return self.drain() == 1
 
     def report_to(self, Flusher flusher, ended):
-        """`on_readable` schedules that flusher, and calls `ended(error or None)` when the stream is over."""
+        """A Poller that reads this socket flushes through that flusher, and calls `ended(error or None)` at the end."""
         self.flusher = flusher
         self.ended = ended
-
-    def on_readable(self):
-        """The reader callback of an event loop: feeds, and asks for a flush in this tick."""
-        cdef Py_ssize_t count
-        try:
-            count = self.receive()
-        except Exception as error:
-            self.flusher.fed(1)  # what came before the bad frame may have queued something
-            self.ended(error)
-            return
-        if count < 0:
-            self.ended(None)
-        elif count > 0:
-            self.flusher.fed(count)
 
 
 cdef class Flusher:
@@ -225,8 +210,14 @@ cdef class Flusher:
         if not self.scheduled and self.call_soon is not None:
             self.scheduled = True
             self.call_soon(self.run)
-        self.reads += 1
-        if self.unflushed > EARLY_FLUSH or (self.reads == 1 and self.reads_before <= 1 and count < LONE_READ):
+        if self.unflushed > EARLY_FLUSH:
+            self.flush_into(self.early)
+        return 0
+
+    cdef int gathered(self, Py_ssize_t count) except -1:
+        """A poller read that many bytes and flushes at the end of its tick; much input is not kept that long."""
+        self.unflushed += count
+        if self.unflushed > EARLY_FLUSH:
             self.flush_into(self.early)
         return 0
 
@@ -270,8 +261,6 @@ cdef class Flusher:
         cdef list blocked = self.early
         self.early = []
         self.scheduled = False
-        self.reads_before = self.reads
-        self.reads = 0
         self.flush_into(blocked)
         return blocked
 

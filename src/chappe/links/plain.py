@@ -122,12 +122,12 @@ class PlainLink(Link):
     def pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._tick.leave(self._socket)
 
     def resume_reading(self) -> None:
         if self.open and not self._reading:
             self._reading = True
-            self._loop.add_reader(self._fd, self._socket.on_readable)
+            self._tick.read(self._socket)
 
     def want_write(self, port: int) -> None:
         if self.open:

@@ -6,7 +6,8 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Protocol
 
-from chappe.links._socket import Flusher, Target
+from chappe.links._poll import Poller
+from chappe.links._socket import Flusher, StreamSocket, Target
 
 
 class Carrier(Protocol):
@@ -28,11 +29,24 @@ class FlushTick:
         self.flusher = flusher
         self._before = before
         self._carriers: dict[int, Carrier] = {}
+        self._poller = Poller(self._run)
         flusher.schedule_on(loop.call_soon, self._run)
 
     def soon(self) -> None:
         """Something was queued outside of a read: flush in this tick."""
         self.flusher.soon()
+
+    def read(self, sock: StreamSocket) -> None:
+        """Read that socket whenever it has something."""
+        if not len(self._poller):
+            self.loop.add_reader(self._poller.fd, self._poller.poll)
+        self._poller.add(sock)
+
+    def leave(self, sock: StreamSocket) -> None:
+        """Stop reading that socket."""
+        self._poller.remove(sock.fd)
+        if not len(self._poller):
+            self.loop.remove_reader(self._poller.fd)
 
     def bind(self, port: int, carrier: Carrier, target: Target | Callable[[], bool]) -> None:
         """From now on that carrier writes what the port queues, through that target."""

@@ -1,0 +1,112 @@
+"""One descriptor for all stream sockets of a loop: a tick reads every ready socket in compiled code, then flushes once.
+
+The event loop watches a single epoll descriptor. So a socket that is ready costs one recv and no call through the
+loop, and while many sockets keep bringing small pieces they are gathered for some microseconds before one flush.
+"""
+
+from cpython.exc cimport PyErr_SetFromErrno
+from posix.unistd cimport close
+
+from chappe.links._socket cimport Flusher, StreamSocket
+
+cdef extern from "<sys/epoll.h>" nogil:
+    union epoll_data_t:
+        int fd
+    struct epoll_event:
+        unsigned int events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epfd, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epfd, epoll_event* events, int limit, int timeout)
+    int EPOLL_CLOEXEC
+    int EPOLL_CTL_ADD
+    int EPOLL_CTL_DEL
+    unsigned int EPOLLIN
+
+cdef enum:
+    READY = 256
+    GATHER_NS = 100000         # no longer than this between the first read of a tick and its flush
+    GATHER_BYTES = 65536       # a batch this large is worth writing
+
+
+cdef class Poller:
+    """Reads the sockets that are ready; `flush()` is called once after each tick that read something."""
+
+    cdef readonly int fd
+    cdef readonly unsigned long long polls
+    cdef readonly unsigned long long reads
+    cdef list sockets          # by descriptor
+    cdef int count
+    cdef object flush
+
+    def __cinit__(self):
+        self.fd = epoll_create1(EPOLL_CLOEXEC)
+        if self.fd < 0:
+            PyErr_SetFromErrno(OSError)
+        self.sockets = []
+
+    def __init__(self, flush):
+        self.flush = flush
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            close(self.fd)
+
+    def __len__(self):
+        return self.count
+
+    def add(self, StreamSocket socket not None):
+        """Read this socket from now on. OSError."""
+        cdef epoll_event event
+        event.events = EPOLLIN
+        event.data.fd = socket.fd
+        if epoll_ctl(self.fd, EPOLL_CTL_ADD, socket.fd, &event) < 0:
+            PyErr_SetFromErrno(OSError)
+        while len(self.sockets) <= socket.fd:
+            self.sockets.append(None)
+        self.sockets[socket.fd] = socket
+        self.count += 1
+
+    def remove(self, int fd):
+        """Leave that descriptor alone; nothing happens if it was not read."""
+        cdef epoll_event event
+        if 0 <= fd < len(self.sockets) and self.sockets[fd] is not None:
+            self.sockets[fd] = None
+            self.count -= 1
+            epoll_ctl(self.fd, EPOLL_CTL_DEL, fd, &event)
+
+    def poll(self):
+        """The reader callback of the loop."""
+        cdef epoll_event events[READY]
+        cdef int i, n
+        cdef long long started = -1
+        cdef StreamSocket socket = None
+        self.polls += 1
+        while True:
+            n = epoll_wait(self.fd, events, READY, 0)
+            if n <= 0:
+                break
+            for i in range(n):
+                socket = self.sockets[events[i].data.fd]
+                if socket is not None:
+                    self.read(socket)
+            if started < 0:
+                started = socket.stack.mono_ns if socket is not None else 0
+            if socket is None or socket.flusher.unflushed > GATHER_BYTES or (
+                    socket.stack.mono_ns - started > GATHER_NS):
+                break
+        self.flush()
+
+    cdef int read(self, StreamSocket socket) except -1:
+        cdef Py_ssize_t count
+        self.reads += 1
+        try:
+            count = socket.receive()
+        except Exception as error:
+            socket.ended(error)
+            return 0
+        if count < 0:
+            socket.ended(None)
+        else:
+            socket.flusher.gathered(count)
+        return 0
