@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from chappe.cli import _failures
 from chappe.cli._target import DEFAULT_URL
 from chappe.cli.app import COMMANDS
 from chappe.node.process import DEFAULT_URL as NODE_URL
@@ -70,6 +72,13 @@ def test_every_command_has_help() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(helped, COMMANDS))
+
+
+def test_the_reference_names_every_command_and_exit_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    assert {name for name in COMMANDS if f"`chappe {name}" not in page} == set()
+    codes = [_failures.DONE, _failures.FAILED, _failures.USAGE, _failures.UNREACHABLE, _failures.REFUSED]
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == [str(code) for code in [*codes, _failures.INTERRUPTED]]
 
 
 def test_version() -> None:
