@@ -52,6 +52,7 @@ def test_removing_watches_one_by_one_moves_few() -> None:
     assert table.moves - before <= 2 * MANY
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(1, 40).map(lambda number: number * 64 + number % 3)), max_size=120)
 )
