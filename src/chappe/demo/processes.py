@@ -27,7 +27,6 @@ class Child:
         self.name = name
         self.process = process
         self._log = log
-        self._ending = False
 
     @classmethod
     async def start(cls, name: str, folder: Path, *arguments: str) -> Child:
