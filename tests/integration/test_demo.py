@@ -15,7 +15,6 @@ from tests.support.commands import chappe, read_until, started
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.spec("GS-060")
 def test_nothing_is_lost_or_filtered_wrongly() -> None:
     done = chappe("demo", "--seconds", 5, timeout_s=110)
     assert "nothing lost, nothing repeated, nothing filtered wrongly" in done.stdout
