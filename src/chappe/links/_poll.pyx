@@ -1,13 +1,15 @@
 """One descriptor for all stream sockets of a loop: a tick reads every ready socket in compiled code, then flushes once.
 
 The event loop watches a single epoll descriptor. So a socket that is ready costs one recv and no call through the
-loop, and while many sockets keep bringing small pieces they are gathered for some microseconds before one flush.
+loop, and while sockets keep bringing small pieces they are gathered for some microseconds before one flush. Flushes
+that serve many ports are kept apart by a short sleep: each costs a system call a port, whatever it carries.
 """
 
 from cpython.exc cimport PyErr_SetFromErrno
+from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close
 
-from chappe.links._socket cimport Flusher, StreamSocket
+from chappe.links._socket cimport StreamSocket, set_clocks
 
 cdef extern from "<sys/epoll.h>" nogil:
     union epoll_data_t:
@@ -27,6 +29,8 @@ cdef enum:
     READY = 256
     GATHER_NS = 100000         # no longer than this between the first read of a tick and its flush
     GATHER_BYTES = 65536       # a batch this large is worth writing
+    SPREAD = 4                 # a flush of so many ports is kept
+    SPACING_NS = 50000         # so far from the one before
 
 
 cdef class Poller:
@@ -77,25 +81,47 @@ cdef class Poller:
 
     def poll(self):
         """The reader callback of the loop."""
+        cdef StreamSocket socket = self.read_ready(None)
+        if socket is not None and self.worth_waiting(socket):
+            self.read_ready(socket)
+        self.flush()
+
+    cdef StreamSocket read_ready(self, StreamSocket socket):
+        """Read until no socket is ready or there is enough for a flush; the last socket read."""
         cdef epoll_event events[READY]
         cdef int i, n
         cdef long long started = -1
-        cdef StreamSocket socket = None
         self.polls += 1
         while True:
             n = epoll_wait(self.fd, events, READY, 0)
             if n <= 0:
-                break
+                return socket
             for i in range(n):
-                socket = self.sockets[events[i].data.fd]
-                if socket is not None:
+                found = self.sockets[events[i].data.fd]
+                if found is not None:
+                    socket = found
                     self.read(socket)
+            if socket is None:
+                return None
             if started < 0:
-                started = socket.stack.mono_ns if socket is not None else 0
-            if socket is None or socket.flusher.unflushed > GATHER_BYTES or (
-                    socket.stack.mono_ns - started > GATHER_NS):
-                break
-        self.flush()
+                started = socket.stack.mono_ns
+            if socket.flusher.unflushed > GATHER_BYTES or socket.stack.mono_ns - started > GATHER_NS:
+                return socket
+
+    cdef bint worth_waiting(self, StreamSocket socket) noexcept:
+        """Sleep until the next flush of many ports is due; False if there is no reason to."""
+        cdef timespec pause
+        cdef long long left
+        if socket.flusher.served < SPREAD or socket.flusher.unflushed > GATHER_BYTES:
+            return False
+        set_clocks(socket.stack)
+        left = socket.flusher.flushed_at + SPACING_NS - socket.stack.mono_ns
+        if left <= 0:
+            return False
+        pause.tv_sec = 0
+        pause.tv_nsec = left
+        nanosleep(&pause, NULL)
+        return True
 
     cdef int read(self, StreamSocket socket) except -1:
         cdef Py_ssize_t count

@@ -39,6 +39,8 @@ cdef class Flusher:
     cdef bint scheduled
     cdef Py_ssize_t unflushed
     cdef readonly unsigned long long flushes
+    cdef int served                 # ports that the last flush wrote
+    cdef long long flushed_at
     cdef int flush_into(self, list blocked) except -1
     cdef int write(self, int port, list blocked) except -1
     cdef int fed(self, Py_ssize_t count) except -1

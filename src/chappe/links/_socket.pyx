@@ -226,6 +226,8 @@ cdef class Flusher:
         cdef int port, size = <int> len(self.targets)
         self.unflushed = 0
         self.flushes += 1
+        self.served = 0
+        self.flushed_at = self.stack.mono_ns
         if self.woken:
             woken = self.woken
             self.woken = []
@@ -244,6 +246,7 @@ cdef class Flusher:
         target = self.targets[port]
         if target is None:
             return 0
+        self.served += 1
         try:
             if isinstance(target, Target):
                 if (<Target> target).blocked:
