@@ -16,7 +16,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from chappe.client._directory cimport Directory, Slot
 from chappe.client._inbox cimport IssuerEntry, Subscription
 from chappe.client._outbox cimport get32, get64
-from chappe.client._status cimport StatusEvent, StatusStream, Watch
+from chappe.client._status cimport StatusEvent, StatusStream, Watch, plain_run
 from chappe.client._watches cimport WatchTable
 from chappe.engine._stack cimport iovec
 
@@ -383,6 +383,12 @@ cdef class ClientCore(Stack):
         cdef int64_t created
         cdef uint64_t bits
         while payload < end:
+            size = plain_run(self.watches.watches, self.watches.keys, self.watches.room, payload, end - payload,
+                             self.wall_ns, self.touched)
+            payload += size
+            self.in_status += size // 24
+            if payload >= end:
+                break
             if end - payload < 24:
                 raise ProtocolError("a status record reaches past the end of its frame")
             options = payload[12]

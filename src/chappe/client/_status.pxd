@@ -39,6 +39,7 @@ cdef class StatusStream(Waitable):
     cdef uint32_t* place              # in `watches`
     cdef PyObject** options           # NULL until a record with option blocks came
     cdef object names
+    cdef bytes ids                    # variable number of each watch, made with `names`
     cdef str kind
     cdef int add(self, Watch watch) except -1
     cdef int offer(self, Watch watch, int64_t created, int64_t received, uint64_t bits, bytes options) except -1
@@ -49,27 +50,33 @@ cdef class StatusStream(Waitable):
     cdef void copy_column(self, void* out, void* column, Py_ssize_t width, Py_ssize_t rows) noexcept
 
 cdef class Watch:
+    # what every value touches comes first, side by side
+    cdef readonly StatusStream stream
+    cdef readonly object callback
+    cdef Watch sibling                # the next watch of the same variable
+    cdef bytes newest_options
+    cdef readonly int64_t updates
+    cdef int64_t newest_created
+    cdef int64_t newest_received
+    cdef uint64_t newest_bits
+    cdef uint32_t position
+    cdef bint has_value
+    cdef bint filtered                # another watch of this client wants the variable more often
+    cdef int code
+    cdef readonly uint32_t variable_id
     cdef readonly str publisher
     cdef readonly str variable
-    cdef readonly uint32_t variable_id
     cdef readonly str type
     cdef public object owner
-    cdef readonly object callback
-    cdef readonly StatusStream stream
     cdef readonly object interval_ns
     cdef readonly int64_t rate_num
     cdef readonly int64_t rate_den
     cdef readonly int64_t every
-    cdef readonly int64_t updates
     cdef public bint active
-    cdef bint filtered                # another watch of this client wants the variable more often
-    cdef int code
-    cdef uint32_t position
-    cdef bint has_value
-    cdef int64_t newest_created
-    cdef int64_t newest_received
-    cdef uint64_t newest_bits
-    cdef bytes newest_options
-    cdef Watch sibling                # the next watch of the same variable
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1
     cdef object value_of(self, uint64_t bits, bytes options)
+
+cdef Py_ssize_t plain_run(
+    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size, int64_t received,
+    list touched
+) except -1
