@@ -16,6 +16,7 @@ cdef class ClientCore(Stack):
     cdef public StatusStream flood   # where their values go, or None
     # what the owner is told: all may be None
     cdef public object schedule      # () : there is something to write; once until `scheduled` is set back
+    cdef public object write         # (): write now what is queued
     cdef public object on_control    # (bytes): a CONTROL payload, in order with the frames around it
     cdef public object on_progress   # (): an echo or a LOSS has changed `flushed`, `room` or `losses`
     cdef public object on_full       # (queue): it has dropped for the first time, or wants the reading to stop

@@ -16,6 +16,7 @@ class ClientCore(Stack):
     floods: WatchTable
     flood: StatusStream | None
     schedule: Callable[[], object] | None
+    write: Callable[[], object] | None
     on_control: Callable[[bytes], None] | None
     on_progress: Callable[[], None] | None
     on_full: Callable[[Subscription | StatusStream], None] | None
@@ -51,6 +52,8 @@ class ClientCore(Stack):
         """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
     def publish_many(self, topic: Topic, bodies: Iterable[bytes], priority: int = 3) -> int:
         """How many of the bodies, from the first on, are in the queue."""
+    def write_now(self) -> None:
+        """Write what is queued in this moment instead of at the end of the tick."""
     def flush(self) -> int:
         """The serial that `flushed` reaches when the node has all that was published until now."""
     def acknowledge_soon(self) -> None: ...

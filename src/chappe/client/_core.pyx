@@ -145,6 +145,11 @@ cdef class ClientCore(Stack):
             accepted += 1
         return accepted
 
+    def write_now(self):
+        """Write what is queued in this moment instead of at the end of the tick; for one who is about to wait."""
+        if self.scheduled and self.write is not None:
+            self.write()
+
     def flush(self):
         """Ask for an echo; the serial that `flushed` reaches when the node has all that was published until now."""
         serial = self.outbox.request_flush()
@@ -474,14 +479,14 @@ cdef class ClientCore(Stack):
                     subscription.touched = False
                     tell = subscription.holding or (subscription.dropped and not subscription.told)
                     subscription.told = subscription.dropped > 0
-                    if subscription.count >= subscription.wake_at and subscription.waiters:
+                    if subscription.count >= subscription.wake_at:
                         subscription.wake()
                 else:
                     stream = <StatusStream> queue
                     stream.touched = False
                     tell = stream.holding or (stream.dropped and not stream.told)
                     stream.told = stream.dropped > 0
-                    if stream.size() >= stream.wake_at and stream.waiters:
+                    if stream.size() >= stream.wake_at:
                         stream.wake()
                 if tell and self.on_full is not None:
                     self.on_full(queue)

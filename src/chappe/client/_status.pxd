@@ -77,6 +77,6 @@ cdef class Watch:
     cdef object value_of(self, uint64_t bits, bytes options)
 
 cdef Py_ssize_t plain_run(
-    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size, int64_t received,
-    list touched
+    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size,
+    int64_t received, list touched
 ) except -1

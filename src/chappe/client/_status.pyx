@@ -305,8 +305,8 @@ cdef extern from *:
 
 
 cdef Py_ssize_t plain_run(
-    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size, int64_t received,
-    list touched
+    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size,
+    int64_t received, list touched
 ) except -1:
     """Deliver records from the first on while each is plain; how many bytes that were.
 

@@ -6,6 +6,8 @@ cdef class Waitable:
     cdef public object loop          # where futures are made; None until a client owns the queue
     cdef public bint closed
     cdef public object failure       # raised by iterators after the last entry; None for a quiet end
+    cdef public object before_wait   # (): called before a coroutine waits for an entry
+    cdef public object ready         # (): called when entries have come, instead of resuming a coroutine
     cdef list waiters
     cdef Py_ssize_t wake_at
     cdef Py_ssize_t size(self) noexcept

@@ -1,11 +1,13 @@
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 class Waitable:
     """Something with entries to take: one, a list or a RecordBatch."""
 
     loop: asyncio.AbstractEventLoop | None
+    before_wait: Callable[[], object] | None
+    ready: Callable[[], object] | None
     closed: bool
     failure: BaseException | None
     def end(self, failure: BaseException | None = None) -> None:

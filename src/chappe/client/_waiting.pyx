@@ -35,6 +35,8 @@ cdef class Waitable:
 
     cdef int wake(self) except -1:
         """Resume every coroutine that waits for an entry."""
+        if self.ready is not None:
+            self.ready()
         if not self.waiters:
             return 0
         waiters, self.waiters = self.waiters, []
@@ -112,6 +114,8 @@ cdef class Steps:
     cdef int suspend(self, PyObject** result) except -1:
         if self.queue.loop is None:
             raise RuntimeError("this queue belongs to no event loop; it can only be read with take()")
+        if self.queue.before_wait is not None:
+            self.queue.before_wait()
         self.future = self.queue.loop.create_future()
         self.queue.waiters.append(self.future)
         value = next(self.future.__await__())

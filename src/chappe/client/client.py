@@ -202,7 +202,6 @@ class Client:
         self._close_datagrams()
         await self._floods.cancel()
         await self._session.close()
-        await self._replies.close()
         self._end(None)
         self._requests.fail(LinkError("the client was closed"))
         if unconfirmed is not None and left:
@@ -213,6 +212,7 @@ class Client:
             if queue is not None:
                 queue.end(failure)
         closed = failure or LinkError("the client was closed")
+        self._replies.close(closed)
         for waiter in (*self._flushes.values(), self._room):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(closed)
@@ -293,6 +293,7 @@ class Client:
         )
         subscription.owner = self
         subscription.loop = asyncio.get_running_loop()
+        subscription.before_wait = self.core.write_now
         self.core.add_subscription(subscription)
         try:
             await within(self._subscribe(subscription), self.timeout_s, f"subscribe {pattern!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from chappe.errors import TimeoutExpired
@@ -22,19 +21,24 @@ class Replies:
         self._topic = f"_reply/{client.session_id.hex()}"
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
-        self._reader: asyncio.Task[None] | None = None
+        self._subscription: Subscription | None = None
         self._opening = asyncio.Lock()
 
     async def request(self, topic: Topic, body: bytes, timeout_s: float, options: dict[str, Any]) -> Message:
         """Publish with a fresh correlation; the first answer to it."""
-        await self._open()
+        if self._subscription is None:
+            await self._open()
         self._last += 1
         number = self._last
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
+        core = self._client.core
         try:
             async with asyncio.timeout(timeout_s):
-                await self._client.publish_wait(topic, body, reply=self._topic, correlation=number, **options)
+                while not core.publish(topic, body, reply=self._topic, correlation=number, **options):
+                    await self._client.drain()
+                if len(self._waiting) == 1:
+                    core.write_now()  # a lone request does not wait for others of its tick
                 return await answer
         except TimeoutError:
             raise TimeoutExpired(f"no answer from {topic!r} within {timeout_s:g} s") from None
@@ -43,19 +47,20 @@ class Replies:
 
     async def _open(self) -> None:
         async with self._opening:
-            if self._reader is None:
+            if self._subscription is None:
                 subscription = await self._client.subscribe(self._topic)
-                self._reader = asyncio.get_running_loop().create_task(self._read(subscription))
+                subscription.ready = self._arrived
+                self._subscription = subscription
 
-    async def _read(self, subscription: Subscription) -> None:
-        async for message in subscription:
+    def _arrived(self) -> None:
+        assert self._subscription is not None
+        for message in self._subscription.take_nowait():
             waiting = self._waiting.get(message.correlation or 0)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
 
-    async def close(self) -> None:
-        """Stop reading answers."""
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._reader
+    def close(self, failure: Exception) -> None:
+        """No answer will come any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(failure)

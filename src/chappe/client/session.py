@@ -73,9 +73,11 @@ class Session:
         self._next = 0
         self._paused = False
         core.schedule = self._flusher.soon
+        core.write = self._tick.now
 
     def schedule_from_threads(self) -> None:
         """Publishing may be called from other threads than the loop's."""
+        self._core.write = None
         self._core.schedule = lambda: self._loop.call_soon_threadsafe(self._flusher.soon)
 
     async def start(self) -> None:

@@ -105,6 +105,7 @@ class Values:
         every = interval_ns(interval)
         stream.owner = self._owner
         stream.loop = asyncio.get_running_loop()
+        stream.before_wait = self._core.write_now
         watches = [Watch(*names, interval_ns=every, callback=callback, stream=stream) for names in variables]
         for watch in watches:
             watch.owner = self._owner

@@ -36,6 +36,10 @@ class FlushTick:
         """Something was queued outside of a read: flush in this tick."""
         self.flusher.soon()
 
+    def now(self) -> None:
+        """Flush at once: whoever queued something is about to wait for the answer to it."""
+        self._flush()
+
     def read(self, sock: StreamSocket) -> None:
         """Read that socket whenever it has something."""
         if not len(self._poller):
