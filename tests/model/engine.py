@@ -354,6 +354,8 @@ class EngineModel:
         if verdict not in ("FORWARD", "FLOODED"):
             self._drop(p, "variable", variable, "drop_" + verdict.lower())
             return
+        if not passed and not failed:
+            p.counts["unrouted"] += 1
         for target, cls in passed:
             if target != port:
                 self._put_record(self.ports[target], cls, variable, record)

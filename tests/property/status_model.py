@@ -103,9 +103,11 @@ class Model:
         wants, level = self._slot(known)
         permitted = port in known.inputs or (level > 0 and self.levels.get(port, 0) > 0)
         if not wants and not level:
+            wanted_elsewhere = bool(known.paths) or any(known.levels)
             if permitted:
                 self._keep(known, created, record)
-            return "NOT_IN_MODE", [], []
+                return ("NOT_IN_MODE" if wanted_elsewhere else "FORWARD"), [], []
+            return ("NOT_IN_MODE" if wanted_elsewhere else "NOT_PERMITTED"), [], []
         if not permitted:
             return "NOT_PERMITTED", [], []
         if level and created - wall_ns > TOLERANCE_NS:

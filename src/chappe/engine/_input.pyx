@@ -306,6 +306,8 @@ cdef class Input(Events):
                            uint32_t count) noexcept:
         cdef int i, port
         cdef uint32_t item
+        if targets.n + targets.nfail == 0:
+            self.table[arrival].counters[UNROUTED] += count
         for i in range(targets.n):
             item = targets.items[i]
             port = <int> (item >> 2)

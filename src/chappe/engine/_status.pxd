@@ -22,6 +22,7 @@ cdef class StatusTable(EntryTable):
     cdef uint32_t* scope        # ports of level 1 and above, ascending
     cdef uint32_t n_scope
 
+    cdef PortList nobody       # the list of a variable that nobody wants in any mode
     cdef PortList* decide(self, int port, const unsigned char* record, Py_ssize_t size, int64_t wall_ns,
                           int* verdict) noexcept
     cdef Entry* _known(self, object variable) except NULL

@@ -101,11 +101,14 @@ cdef class StatusTable(EntryTable):
             chosen = vector.sets[self.slot]
             level = vector.levels[self.slot]
         if not _permits(self, entry, port) and not (level and <uint32_t> port < self.n_levels and self.levels[port]):
-            verdict[0] = NOT_PERMITTED if chosen or level else NOT_IN_MODE
+            verdict[0] = NOT_PERMITTED if chosen or level or vector == NULL else NOT_IN_MODE
             return NULL
         if chosen == 0 and level == 0:
             if self.edge:       # nobody wants it yet, but the first watcher will want to see the present value
                 self.keep(entry, record, size)
+            if vector == NULL:  # in no mode
+                verdict[0] = FORWARD
+                return &self.nobody
             verdict[0] = NOT_IN_MODE
             return NULL
         if (level and created > wall_ns

@@ -197,7 +197,7 @@ def test_the_newest_record_is_kept_at_the_edge(routed: StatusTable) -> None:
     assert routed.last(1) == newer
     assert routed.last(77) is None
     routed.set_variable(2, 1, 10, [IN])
-    assert verdict(routed, IN, 5, variable=2) == "NOT_IN_MODE"
+    assert verdict(routed, IN, 5, variable=2) == "FORWARD"
     assert routed.last(2) == record(2, 5)  # the first watcher sees the present value
     inner = StatusTable()
     inner.set_variable(1, 1, 10, [IN])
