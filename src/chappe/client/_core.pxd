@@ -4,26 +4,20 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
 
 from chappe.client._directory cimport Directory
-from chappe.client._outbox cimport Outbox
+from chappe.client._sender cimport Sender
 from chappe.client._status cimport StatusStream
 from chappe.client._watches cimport WatchTable
-from chappe.engine._stack cimport Stack
 
-cdef class ClientCore(Stack):
-    cdef readonly Outbox outbox
+cdef class ClientCore(Sender):
     cdef readonly WatchTable watches
     cdef readonly WatchTable floods   # variables that came without being watched
     cdef public StatusStream flood   # where their values go, or None
     # what the owner is told: all may be None
-    cdef public object schedule      # () : there is something to write; once until `scheduled` is set back
-    cdef public object write         # (): write now what is queued
     cdef public object on_control    # (bytes): a CONTROL payload, in order with the frames around it
     cdef public object on_progress   # (): an echo or a LOSS has changed `flushed`, `room` or `losses`
     cdef public object on_full       # (queue): it has dropped for the first time, or wants the reading to stop
     cdef public object on_unnamed    # (list): watches of flooded variables that have come for the first time
     cdef public object on_failure    # (error): a callback of the user raised
-    cdef public bint scheduled
-    cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
     # this connection
     cdef unsigned char* rest
     cdef Py_ssize_t rest_size
@@ -36,9 +30,6 @@ cdef class ClientCore(Stack):
     cdef list pushes
     cdef bint progress
     cdef list unnamed
-    cdef bint datagrams_open
-    cdef bint datagrams_dirty
-    cdef readonly int64_t datagram_heard_ns
     # counters
     cdef readonly int64_t heard_ns
     cdef int64_t in_bytes
@@ -50,8 +41,6 @@ cdef class ClientCore(Stack):
     cdef int64_t lost_status_before
     cdef int64_t lost_events_before
 
-    cdef int mark(self) except -1
-    cdef int64_t now(self) noexcept
     cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int parse(self, unsigned char* data, Py_ssize_t size) except -1
@@ -60,5 +49,4 @@ cdef class ClientCore(Stack):
     cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
     cdef PyObject* stranger(self, uint32_t number) except? NULL
-    cdef int probe(self) except -1
     cdef int finish(self) except -1

@@ -1,28 +1,22 @@
 """The protocol of a client, without a socket: frames in, messages out; calls in, frames out.
 
-`publish` is a plain method that copies into the outbox; `feed_bytes` parses every frame of a buffer once and copies
-into the queues of the subscriptions and watches concerned. The owner is told by callbacks, never more than once a
-buffer except for CONTROL.
+`feed_bytes` parses every frame of a buffer once and copies into the queues of the subscriptions and watches concerned.
+The owner is told by callbacks, never more than once a buffer except for CONTROL.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from libc.string cimport memcpy
 
 from chappe.client._directory cimport Directory, Slot
 from chappe.client._inbox cimport IssuerEntry, Subscription
-from chappe.client._outbox cimport get32, get64
+from chappe.client._outbox cimport Outbox, get32, get64
 from chappe.client._status cimport StatusEvent, StatusStream, Watch, plain_run
 from chappe.client._watches cimport WatchTable
-from chappe.engine._stack cimport iovec
 
-from chappe.client.topics import topic_name
 from chappe.errors import ProtocolError
-from chappe.wire.events import Event
 
 cdef enum:
     STATUS = 0x01
@@ -38,10 +32,9 @@ cdef enum:
     EXT = 0x08
     RESENT = 0x20
     FLOOD_LIMIT = 65536      # flooded variables that a client tells apart
-    DATAGRAMS = 1            # port of the data link
 
 
-cdef class ClientCore(Stack):
+cdef class ClientCore(Sender):
     """One connection of a client, over all its reconnections; port 0 carries it."""
 
     def __init__(self, *, queue_bytes=8 << 20, status_bytes=1 << 20, max_frame=0xFFFFFF):
@@ -92,129 +85,17 @@ cdef class ClientCore(Stack):
         """True between `connected` and `close`."""
         return self.outbox.ready
 
-    # --- publishing
+    # --- subscriptions
 
-    cdef int mark(self) except -1:
-        if not self.scheduled and self.schedule is not None:
-            self.scheduled = True
-            self.schedule()
-        return 0
+    def add_subscription(self, Subscription subscription not None):
+        """Deliver what matches to this queue from now on."""
+        self.directory.add(subscription)
 
-    cdef int64_t now(self) noexcept:
-        cdef timespec clock
-        if not self.live_clock:
-            return self.wall_ns
-        clock_gettime(CLOCK_REALTIME, &clock)
-        return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
+    def remove_subscription(self, Subscription subscription not None):
+        """Deliver nothing more to this queue; True if no other one here has the same pattern and group."""
+        return self.directory.remove(subscription)
 
-    def publish(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
-                content_type=None, properties=None):
-        """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
-        cdef int accepted
-        cdef Py_buffer view
-        cdef bytes extension = None
-        if priority < 0 or priority > 6:
-            raise ValueError(f"priority {priority} is not in 0 to 6")
-        if (created is not None or expires is not None or reply is not None or correlation is not None
-                or content_type is not None or properties is not None):
-            extension = Event(
-                0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
-                reply=None if reply is None else topic_name(reply), properties=properties or {}
-            ).encode()[12:]
-        if type(body) is bytes:
-            accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
-                                         priority, extension)
-        elif isinstance(body, str):
-            raise TypeError("a body is bytes, not str: encode it, body.encode()")
-        else:
-            PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
-            try:
-                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, priority, extension)
-            finally:
-                PyBuffer_Release(&view)
-        if accepted and not self.scheduled:
-            self.mark()
-        return accepted == 1
-
-    def publish_many(self, topic, bodies, int priority=3):
-        """How many of the bodies, from the first on, are in the queue."""
-        cdef Py_ssize_t accepted = 0
-        for body in bodies:
-            if not self.publish(topic, body, priority):
-                break
-            accepted += 1
-        return accepted
-
-    def write_now(self):
-        """Write what is queued in this moment instead of at the end of the tick; for one who is about to wait."""
-        if self.scheduled and self.write is not None:
-            self.write()
-
-    def flush(self):
-        """Ask for an echo; the serial that `flushed` reaches when the node has all that was published until now."""
-        serial = self.outbox.request_flush()
-        self.mark()
-        return serial
-
-    def acknowledge_soon(self):
-        """Ask for an echo if sent events are still kept; called now and then, so that a quiet client keeps nothing."""
-        if self.outbox.ready and self.outbox.events.head > self.outbox.probed_offset:
-            self.flush()
-
-    @property
-    def flushed(self):
-        return self.outbox.flushed
-
-    @property
-    def queued(self):
-        """Bytes of events that the node has not confirmed."""
-        return self.outbox.events.head - self.outbox.events.tail
-
-    @property
-    def has_room(self):
-        """True when the queue is at most half full."""
-        return 2 * (self.outbox.events.head - self.outbox.events.tail) <= self.outbox.queue_bytes
-
-    def send_control(self, bytes payload not None):
-        """Queue a CONTROL frame."""
-        self.outbox.control_frame(CONTROL, <const unsigned char*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
-        self.mark()
-
-    def heartbeat(self):
-        """Queue a PROBE with token 0; its echo is a sign of life."""
-        cdef bytes payload = bytes(16)
-        self.outbox.control_frame(PROBE, <const unsigned char*> PyBytes_AS_STRING(payload), 16)
-        self.mark()
-
-    # --- datagrams
-
-    def open_datagrams(self):
-        """Port 1 carries datagrams; values use it from the first echo on, when it is known to work (GS-003)."""
-        self.datagrams_open = True
-        self.datagram_heard_ns = self.mono_ns
-        self.probe()
-
-    def close_datagrams(self):
-        """Values use the connection again; what waited for a datagram is lost."""
-        self.datagrams_open = False
-        self.outbox.separate = False
-        self.outbox.datagrams.clear()
-
-    def probe_datagrams(self):
-        """Ask for a sign of life by datagram."""
-        self.probe()
-
-    cdef int probe(self) except -1:
-        cdef unsigned char* place = self.outbox.datagram(PROBE, 16)
-        if place != NULL:
-            memset(place, 0, 16)
-            self.mark()
-        return 0
-
-    @property
-    def by_datagrams(self):
-        """True while values leave by datagrams."""
-        return self.outbox.separate
+    # --- bytes in
 
     cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
         cdef unsigned char* place
@@ -240,24 +121,6 @@ cdef class ClientCore(Stack):
         finally:
             self.finish()
         return 0
-
-    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
-        return self.outbox.gather_datagrams(frames, limit)
-
-    cdef void datagrams_written(self, int port, int count) noexcept:
-        self.outbox.datagrams_written(count)
-
-    # --- subscriptions
-
-    def add_subscription(self, Subscription subscription not None):
-        """Deliver what matches to this queue from now on."""
-        self.directory.add(subscription)
-
-    def remove_subscription(self, Subscription subscription not None):
-        """Deliver nothing more to this queue; True if no other one here has the same pattern and group."""
-        return self.directory.remove(subscription)
-
-    # --- bytes in
 
     def feed(self, const unsigned char[::1] data not None):
         """Every frame in the bytes, whole or cut anywhere. ProtocolError: the connection must be closed."""
@@ -507,24 +370,6 @@ cdef class ClientCore(Stack):
             if self.on_progress is not None:
                 self.on_progress()
         return 0
-
-    # --- bytes out
-
-    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
-        return self.outbox.gather(vectors, limit)
-
-    cdef void written(self, int port, Py_ssize_t count) noexcept:
-        self.outbox.written(count)
-
-    cdef int next_dirty(self) noexcept:
-        if self.scheduled:
-            self.scheduled = False
-            self.datagrams_dirty = self.outbox.datagrams.head > self.outbox.datagrams.tail
-            return 0
-        if self.datagrams_dirty:
-            self.datagrams_dirty = False
-            return DATAGRAMS
-        return -1
 
     # --- counters
 

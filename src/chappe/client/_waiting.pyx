@@ -91,6 +91,9 @@ cdef class Steps:
             if not self.future.done():
                 self.future.cancel()
             self.future = None
+        if size == 0 and self.queue.before_wait is not None and not self.queue.closed:
+            self.queue.before_wait()  # it may find that the connection is gone, which ends the queue
+            size = self.queue.size()
         if size == 0:
             if self.queue.closed:
                 raise self.queue.failure if self.queue.failure is not None else StopAsyncIteration
@@ -114,8 +117,6 @@ cdef class Steps:
     cdef int suspend(self, PyObject** result) except -1:
         if self.queue.loop is None:
             raise RuntimeError("this queue belongs to no event loop; it can only be read with take()")
-        if self.queue.before_wait is not None:
-            self.queue.before_wait()
         self.future = self.queue.loop.create_future()
         self.queue.waiters.append(self.future)
         value = next(self.future.__await__())

@@ -1,0 +1,20 @@
+"""The outgoing half of a client."""
+
+from libc.stdint cimport int64_t
+
+from chappe.client._outbox cimport Outbox
+from chappe.engine._stack cimport Stack
+
+cdef class Sender(Stack):
+    cdef readonly Outbox outbox
+    cdef public object schedule      # () : there is something to write; once until `scheduled` is set back
+    cdef public object write         # (): write now what is queued
+    cdef public bint scheduled
+    cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
+    cdef bint datagrams_open
+    cdef bint datagrams_dirty
+    cdef readonly int64_t datagram_heard_ns
+
+    cdef int mark(self) except -1
+    cdef int64_t now(self) noexcept
+    cdef int probe(self) except -1
