@@ -22,7 +22,7 @@ from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
 from chappe.client.topics import Topic
 from chappe.client.values import Values
-from chappe.errors import ChappeError, LinkError, RefusedError, TimeoutExpired
+from chappe.errors import ChappeError, LinkError, TimeoutExpired
 from chappe.wire import control
 
 log = structlog.get_logger("chappe.client")
@@ -222,17 +222,8 @@ class Client:
         if not self._datagrams:
             return
         assert self._session is not None
-        assert self._session.welcome is not None
-        assert self._session.address is not None
-        if "datagram" not in self._session.welcome.capabilities:
-            raise RefusedError(f"{self._session.address} takes no datagrams: it needs a [[listen]] with a udp:// url")
-        opened = await within(
-            self._requests.ask(lambda request: control.OpenDatagram(id=request), control.DatagramOpened),
-            self.timeout_s,
-            "open datagrams",
-        )
-        self._data = DataLink(self.core, self._session.tick)
-        await self._data.open(self._session.address.host, opened)
+        self._data = DataLink(self.core, self._session, self._requests)
+        await self._data.open(self.timeout_s)
 
     def _close_datagrams(self) -> None:
         if self._data is not None:

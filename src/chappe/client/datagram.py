@@ -8,10 +8,12 @@ import time
 import structlog
 
 from chappe.client._core import ClientCore
+from chappe.client.requests import Requests, within
+from chappe.client.session import Session
+from chappe.errors import RefusedError
 from chappe.links.address import Address
 from chappe.links.datagram import DatagramEndpoint, open_datagrams, resolve_peer
-from chappe.links.tick import FlushTick
-from chappe.wire.control import DatagramOpened
+from chappe.wire.control import DatagramOpened, OpenDatagram
 
 PORT = 1  # of the core
 FIRST_BEAT_S = 0.05  # until the first echo: a datagram may get lost
@@ -24,16 +26,23 @@ log = structlog.get_logger("chappe.client")
 class DataLink:
     """One session of datagrams beside one connection; values use it once an echo has shown that it works."""
 
-    def __init__(self, core: ClientCore, tick: FlushTick) -> None:
+    def __init__(self, core: ClientCore, session: Session, requests: Requests) -> None:
         self._core = core
-        self._tick = tick
+        self._session = session
+        self._requests = requests
+        self._tick = session.tick
         self._endpoint: DatagramEndpoint | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._settled: asyncio.Future[bool] = tick.loop.create_future()
+        self._settled: asyncio.Future[bool] = self._tick.loop.create_future()
 
-    async def open(self, host: str | None, opened: DatagramOpened) -> bool:
-        """Use what the node offered; False if its datagrams do not get here, and values stay on the connection."""
-        peer = await resolve_peer(host or "127.0.0.1", opened.port)
+    async def open(self, timeout_s: float) -> bool:
+        """Ask the node for it; False if its datagrams do not get here, and values stay on the connection."""
+        address, welcome = self._session.address, self._session.welcome
+        if address is None or welcome is None or "datagram" not in welcome.capabilities:
+            raise RefusedError(f"{address} takes no datagrams: it needs a [[listen]] with a udp:// url")
+        asked = self._requests.ask(lambda request: OpenDatagram(id=request), DatagramOpened)
+        opened = await within(asked, timeout_s, "open datagrams")
+        peer = await resolve_peer(address.host or "127.0.0.1", opened.port)
         any_host = "::" if ":" in peer[0] else "0.0.0.0"
         self._endpoint = await open_datagrams(Address("udp", any_host), self._tick)
         self._endpoint.bind(opened.link, self._core, PORT, opened.key, opener=True, peer=peer)
