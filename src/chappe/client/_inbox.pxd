@@ -47,6 +47,7 @@ cdef class Message:
     cdef readonly uint32_t sequence
     cdef uint8_t flags
     cdef object decoded
+    cdef bytes item(self, int tag)
 
 cdef class Subscription(Waitable):
     cdef readonly str pattern

@@ -18,11 +18,15 @@ from chappe.client.topics import pattern_text, public_topic
 from chappe.wire.events import Event
 
 cdef enum:
+    REPLY = 3                # tags of extension items
+    CORRELATION = 4
     EXT = 0x08
     RESENT = 0x20
     WINDOW = 4096
 
 cdef Py_ssize_t batch_number = 0
+cdef bytes last_reply = None      # most requests of a service come from few clients
+cdef object last_reply_topic = None
 
 
 cdef class TopicEntry:
@@ -144,12 +148,40 @@ cdef class Message:
     @property
     def reply(self):
         """The topic where an answer is expected, or None."""
+        global last_reply, last_reply_topic
+        cdef bytes item = self.item(REPLY) if self.decoded is None else None
+        if item is not None and item == last_reply:
+            return last_reply_topic
         name = self._items().reply
-        return None if name is None else public_topic(name)
+        if name is None:
+            return None
+        last_reply_topic = public_topic(name)
+        last_reply = item
+        return last_reply_topic
 
     @property
     def correlation(self):
+        cdef bytes item = self.item(CORRELATION) if self.decoded is None else None
+        if item is not None and len(item) == 8:
+            return int.from_bytes(item, "big")
         return self._items().correlation
+
+    cdef bytes item(self, int tag):
+        """The value of an item of the extension, read without the others; None if it is not there."""
+        cdef const unsigned char* place
+        cdef Py_ssize_t at = 0, size, end
+        if self.extension is None:
+            return None
+        place = <const unsigned char*> PyBytes_AS_STRING(self.extension)
+        end = len(self.extension)
+        while end - at >= 3:
+            size = (<Py_ssize_t> place[at + 1] << 8) | place[at + 2]
+            if size > end - at - 3:
+                return None
+            if place[at] == tag:
+                return PyBytes_FromStringAndSize(<char*> place + at + 3, size)
+            at += 3 + size
+        return None
 
     @property
     def content_type(self):

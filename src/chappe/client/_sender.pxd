@@ -11,10 +11,13 @@ cdef class Sender(Stack):
     cdef public object write         # (): write now what is queued
     cdef public bint scheduled
     cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
+    cdef object last_reply
+    cdef bytes last_reply_item
     cdef bint datagrams_open
     cdef bint datagrams_dirty
     cdef readonly int64_t datagram_heard_ns
 
     cdef int mark(self) except -1
     cdef int64_t now(self) noexcept
+    cdef bytes answerable(self, object reply, object correlation)
     cdef int probe(self) except -1

@@ -7,7 +7,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from chappe.engine._stack cimport iovec
 
-from chappe.client.topics import topic_name
+from chappe.client.topics import encode_topic, topic_name
 from chappe.wire.events import Event
 
 cdef enum:
@@ -40,12 +40,13 @@ cdef class Sender(Stack):
         cdef bytes extension = None
         if priority < 0 or priority > 6:
             raise ValueError(f"priority {priority} is not in 0 to 6")
-        if (created is not None or expires is not None or reply is not None or correlation is not None
-                or content_type is not None or properties is not None):
+        if created is not None or expires is not None or content_type is not None or properties is not None:
             extension = Event(
                 0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
                 reply=None if reply is None else topic_name(reply), properties=properties or {}
             ).encode()[12:]
+        elif reply is not None or correlation is not None:
+            extension = self.answerable(reply, correlation)
         if type(body) is bytes:
             accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
                                          priority, extension)
@@ -60,6 +61,21 @@ cdef class Sender(Stack):
         if accepted and not self.scheduled:
             self.mark()
         return accepted == 1
+
+    cdef bytes answerable(self, object reply, object correlation):
+        """The extension of requests and answers: where the answer goes, and which one it is."""
+        cdef bytes items = b""
+        if reply is not None:
+            if reply is not self.last_reply:
+                name = encode_topic(reply)
+                self.last_reply_item = b"\x03" + len(name).to_bytes(2, "big") + name
+                self.last_reply = reply
+            items = self.last_reply_item
+        if correlation is not None:
+            if not 0 <= correlation < 1 << 64:
+                raise ValueError(f"a correlation has 64 bits and no sign, {correlation} does not fit")
+            items += b"\x04\x00\x08" + correlation.to_bytes(8, "big")
+        return len(items).to_bytes(2, "big") + items
 
     def publish_many(self, topic, bodies, int priority=3):
         """How many of the bodies, from the first on, are in the queue."""
