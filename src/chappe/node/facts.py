@@ -92,7 +92,7 @@ class Facts:
                 "publisher": variable.publisher,
                 "variable": variable.variable,
                 "type": variable.type,
-                "rate_hz": variable.rate_num / variable.rate_den * 1e9,
+                "rate_hz": variable.rate_num * 1e9 / variable.rate_den,
                 "priority": variable.priority,
                 "published": entry.published,
                 "client": entry.owner_name,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from chappe.security.identity import Identity
 from chappe.wire.control import DatagramOpened, Message
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Queue this message on that port."""
+class Send(msgspec.Struct, frozen=True):
+    """Queue this message on that port; a struct, because each answer makes one."""
 
     port: int
     message: Message

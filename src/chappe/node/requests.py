@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
 from chappe.wire import control
 
 TYPES = ("int", "float", "bool", "bytes")
 NAME_BYTES = 255
 LARGEST = 1 << 62
+SHORT = NAME_BYTES // 4  # letters that have no more than NAME_BYTES bytes in UTF-8
+_PLAIN_PUBLISHER = re.compile(r"[^/+#:]+")
+_PLAIN_VARIABLE = re.compile(r"[^/+#]+(?:/[^/+#]+)*")
 
 
 def bad_register(request: control.Register) -> str | None:
@@ -54,6 +59,11 @@ def bad_subscribe(request: control.Subscribe) -> str | None:
 
 
 def _bad_name(publisher: str, variable: str) -> str | None:
+    if (
+        len(publisher) <= SHORT and len(variable) <= SHORT
+        and _PLAIN_PUBLISHER.fullmatch(publisher) and _PLAIN_VARIABLE.fullmatch(variable)
+    ):  # fmt: skip
+        return None  # most names: nothing below could say more
     for what, name in (("publisher", publisher), ("variable", variable)):
         if len(name.encode(errors="replace")) > NAME_BYTES:
             return f"the name of a {what} has at most {NAME_BYTES} bytes"

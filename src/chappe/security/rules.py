@@ -84,21 +84,29 @@ class RuleBook:
         """Whether this identity may do this here; a refusal names action, address, identity and the missing rule."""
         if action not in ACTIONS:
             raise ValueError(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
-        asked = f"{identity} may not {action} {_quoted(address)}"
         try:
             wanted = Pattern.address(address)
         except PatternError as error:
-            return Decision(False, f"{asked}: {error}")
+            return Decision(False, f"{_asked(identity, action, address)}: {error}")
         if not wanted.exact and action not in PATTERN_ACTIONS:
+            asked = _asked(identity, action, address)
             return Decision(False, f"{asked}: to {action}, name one address without '+' and '#'")
         allow, deny = self._lines_for(identity)
         for line in deny:
             if line.concerns(identity, action) and line.pattern.bound(identity.name).overlaps(wanted):
-                return Decision(False, f"{asked}: {_why_denied(line)}", line.rule)
+                return Decision(False, f"{_asked(identity, action, address)}: {_why_denied(line)}", line.rule)
         for line in allow:
             if line.concerns(identity, action) and line.pattern.bound(identity.name).covers(wanted):
                 return Decision(True, rule=line.rule)
-        return Decision(False, f"{asked}: {_what_is_missing(identity, action, address)}")
+        missing = _what_is_missing(identity, action, address)
+        return Decision(False, f"{_asked(identity, action, address)}: {missing}")
+
+    def allows_everywhere(self, identity: Identity, action: Action) -> bool:
+        """Whether `allows` says yes to every single address, so that whoever asks often may ask once."""
+        allow, deny = self._lines_for(identity)
+        return not any(line.concerns(identity, action) for line in deny) and any(
+            line.pattern.space == "any" and line.concerns(identity, action) for line in allow
+        )
 
     def _lines_for(self, identity: Identity) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
         if identity.grants is None:
@@ -139,6 +147,10 @@ def _lines(rule: Rule, place: int) -> list[_Line]:
 def _parted(lines: list[_Line]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
     allow = tuple(line for line in lines if not line.rule.deny)
     return allow, tuple(line for line in lines if line.rule.deny)
+
+
+def _asked(identity: Identity, action: Action, address: str) -> str:
+    return f"{identity} may not {action} {_quoted(address)}"
 
 
 def _why_denied(line: _Line) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 
@@ -266,6 +266,7 @@ class _Kind(msgspec.Struct):
 
 _encoder = msgspec.msgpack.Encoder()
 _kind = msgspec.msgpack.Decoder(_Kind)
+_any = msgspec.msgpack.Decoder(Union[tuple(KINDS.values())])  # type: ignore[var-annotated]
 _decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in KINDS.items()}
 
 
@@ -276,6 +277,10 @@ def encode(message: Message) -> bytes:
 
 def decode(payload: bytes | memoryview) -> Message:
     """The message in a CONTROL payload; ProtocolError names an unknown kind or the field that is wrong."""
+    try:
+        return _any.decode(payload)  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass  # a second look finds out what is wrong
     try:
         kind = _kind.decode(payload).k
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
