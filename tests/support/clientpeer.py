@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from chappe.client._core import ClientCore
 from chappe.links._socket import collect
 from chappe.wire.events import Event, Issuer, Topic, TopicName
@@ -15,7 +17,7 @@ SESSION = bytes(range(16))
 class Peer:
     """Understands one connection of a core, as a node would."""
 
-    def __init__(self, core: ClientCore, **welcome: int) -> None:
+    def __init__(self, core: ClientCore, **welcome: Any) -> None:
         self.core = core
         self.topics: dict[int, str | int] = {}
         self.events: list[Event] = []

@@ -294,7 +294,7 @@ def test_values_of_every_type_carry_the_clock_of_the_middleware_or_of_the_applic
     peer = Peer(core)
     core.live_clock = False
     core.clock(0, 777)
-    sent = {"float": 2.5, "int": -(1 << 60), "bool": True, "bytes": b"12345678"}
+    sent: dict[str, float | int | bool | bytes] = {"float": 2.5, "int": -(1 << 60), "bool": True, "bytes": b"12345678"}
     for number, (kind, value) in enumerate(sent.items(), 1):
         variable = Variable(core, "p", kind, kind)
         variable.granted(number)
