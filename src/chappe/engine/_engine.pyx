@@ -301,6 +301,10 @@ cdef class Engine(Input):
         for i in range(self.address_counts.capacity):
             if self.address_counts.slots[i].count:
                 rows.append((*self._address(self.address_counts.slots[i].key), self.address_counts.slots[i].count))
+        for i in range(self.ntopic_full):
+            if self.topic_full[i]:
+                key = (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32) | i
+                rows.append((*self._address(key), self.topic_full[i]))
         rows.sort(key=lambda row: -row[3])
         return rows[:limit] if limit else rows
 
@@ -316,5 +320,5 @@ cdef class Engine(Input):
 
     def memory_bytes(self):
         return (self.pool.held + self.address_counts.capacity * 16 + self.ntable * sizeof(Port)
-                + self.nissuers * sizeof(Issuer) + self.ndefined * 8
+                + self.nissuers * sizeof(Issuer) + (self.ndefined + self.ntopic_full) * 8
                 + self.status.memory_bytes() + self.topics.memory_bytes())

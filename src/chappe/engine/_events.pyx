@@ -292,6 +292,7 @@ cdef class Events(Output):
                 return
         self.sweep_marks = None
         for number in self.topics.recycle():
+            self.forget_topic_drops(number)
             for port in range(self.ntable):
                 p = self.table[port]
                 if number < p.topics_words * 64:

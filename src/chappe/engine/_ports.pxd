@@ -131,6 +131,8 @@ cdef class Ports(Stack):
     cdef Pool pool
     cdef CountTable address_counts
     cdef CountSlot pair_counts[256]
+    cdef uint64_t* topic_full   # by topic number: events dropped because a queue was full, the one frequent reason
+    cdef uint32_t ntopic_full
     cdef uint64_t own_allocations
     cdef uint64_t past[32]
     cdef uint64_t tokens_made
@@ -148,6 +150,8 @@ cdef class Ports(Stack):
     cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept
     cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept
     cdef void* take_memory(self, void* old, size_t size) noexcept
+    cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept
+    cdef void forget_topic_drops(self, uint32_t topic) noexcept
     cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
     cdef int new_port(self) except -1
     cdef void _release(self, Port* p) noexcept

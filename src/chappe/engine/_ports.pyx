@@ -12,6 +12,7 @@ from chappe.engine._queue cimport (
     CountSlot,
     count_add,
     count_clear,
+    count_take,
     pool_clear,
     queue_clear,
     queue_put,
@@ -49,6 +50,7 @@ cdef class Ports(Stack):
                 free(self.table[port])
         free(self.table)
         free(self.dirty_ports)
+        free(self.topic_full)
         pool_clear(&self.pool)
         count_clear(&self.address_counts)
 
@@ -122,8 +124,34 @@ cdef class Ports(Stack):
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept:
         cdef uint64_t key = (<uint64_t> kind << 40) | (<uint64_t> reason << 32) | address
         p.counters[reason] += amount
-        count_add(&self.address_counts, key, amount)
+        if kind == OF_TOPIC and reason == DROP_QUEUE_FULL:
+            self._count_full(address, amount)
+        else:
+            count_add(&self.address_counts, key, amount)
         self._count_pair((<uint64_t> port << 44) | key, amount)
+
+    cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept:
+        """A stuck subscriber makes millions of these a second: an array costs the others less than a hash."""
+        cdef uint32_t capacity
+        if topic >= self.ntopic_full:
+            capacity = max(topic + 1, self.ntopic_full * 2)
+            self.topic_full = <uint64_t*> self.take_memory(self.topic_full, capacity * sizeof(uint64_t))
+            memset(self.topic_full + self.ntopic_full, 0, (capacity - self.ntopic_full) * sizeof(uint64_t))
+            self.ntopic_full = capacity
+        self.topic_full[topic] += amount
+
+    cdef void forget_topic_drops(self, uint32_t topic) noexcept:
+        """The number gets another meaning: what was dropped under it is counted for topics that are gone (number 0)."""
+        cdef int reason
+        cdef uint64_t key, count
+        for reason in range(DROP_UNKNOWN, COUNTERS):
+            key = (<uint64_t> OF_TOPIC << 40) | (<uint64_t> reason << 32)
+            count = count_take(&self.address_counts, key | topic)
+            if count:
+                count_add(&self.address_counts, key, count)
+        if topic < self.ntopic_full and self.topic_full[topic]:
+            self._count_full(0, self.topic_full[topic])
+            self.topic_full[topic] = 0
 
     cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept:
         """A top list in bounded memory: a rarer pair in the same slot wears a count down, then takes its place."""
