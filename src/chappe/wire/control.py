@@ -266,7 +266,7 @@ class _Kind(msgspec.Struct):
 
 _encoder = msgspec.msgpack.Encoder()
 _kind = msgspec.msgpack.Decoder(_Kind)
-_any = msgspec.msgpack.Decoder(Union[tuple(KINDS.values())])  # type: ignore[var-annotated]
+_any: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Union[tuple(KINDS.values())])  # noqa: UP007
 _decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in KINDS.items()}
 
 
@@ -278,7 +278,7 @@ def encode(message: Message) -> bytes:
 def decode(payload: bytes | memoryview) -> Message:
     """The message in a CONTROL payload; ProtocolError names an unknown kind or the field that is wrong."""
     try:
-        return _any.decode(payload)  # type: ignore[no-any-return]
+        return _any.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # a second look finds out what is wrong
     try:

@@ -173,3 +173,18 @@ def test_a_bad_address_is_refused_and_not_an_error() -> None:
 def test_the_open_book_allows_everything() -> None:
     book = RuleBook.open()
     assert all(book.allows(dev_identity("me", "client"), action, "long:5") for action in ACTIONS)
+
+
+@given(
+    allowed=st.lists(st.sampled_from(["#", "+", "a/#", "a/b"]), max_size=2),
+    denied=st.lists(st.sampled_from(["z", "int:42"]), max_size=1),
+    action=st.sampled_from(ACTIONS),
+)
+def test_who_may_everywhere_is_refused_nowhere(allowed: list[str], denied: list[str], action: Action) -> None:
+    rules = [Rule(action, pattern) for pattern in allowed] + [Rule(action, pattern, deny=True) for pattern in denied]
+    book = RuleBook.of(rules)
+    if book.allows_everywhere(PMU, action):
+        assert all(book.allows(PMU, action, address) for address in [*TOPICS, "int:42", "long:-1"])
+    else:
+        assert "#" not in allowed or denied
+    assert not book.allows_everywhere(PMU, "control" if action != "control" else "publish")
