@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # a suite started in the background inherits an ignored SIGINT, and so would every process it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[OUTCOMES] = {}
 
 
