@@ -40,7 +40,6 @@ from chappe.wire.control import Goodbye, Hello, Welcome
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.02
-READ_AT_ONCE = 32_768  # bytes of one socket: after a pause of the machine the oldest leave before the newest are read
 
 
 class Node:
@@ -195,7 +194,7 @@ class Node:
         address = parse(entry.url)
         options = LinkOptions(
             send_buffer=entry.send_buffer, receive_buffer=entry.receive_buffer, backlog=entry.backlog,
-            handshake_timeout_s=self.config.limits.handshake_s, budget=READ_AT_ONCE,
+            handshake_timeout_s=self.config.limits.handshake_s,
         )  # fmt: skip
         if address.scheme == "udp":
             await self.datagrams.listen(address, options, self.tick)
