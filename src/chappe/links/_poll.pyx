@@ -28,7 +28,7 @@ cdef extern from "<sys/epoll.h>" nogil:
 cdef enum:
     READY = 256
     GATHER_NS = 100000         # no longer than this between the first read of a tick and its flush
-    GATHER_BYTES = 65536       # a batch this large is worth writing
+    GATHER_BYTES = 12288       # a batch this large is worth writing
     SPREAD = 4                 # a flush of so many ports is kept
     SPACING_NS = 50000         # so far from the one before
 
