@@ -22,6 +22,7 @@ CONSUMERS = (
     *(f"{kind}:{form}" for kind in ("events", "status") for form in ("message", "batch", "arrow")),
 )
 VARIABLES = 1_000
+IN_FLIGHT_BYTES = 5 << 20  # the same for every form: 65,536 messages of 64 B, 131,072 values
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,10 @@ def calls(broker: Running, form: str, count: int) -> float:
 def consumed(broker: Running, form: str, measured_s: float) -> Rate:
     """Messages a second that a Python process takes; the load generator publishes as fast as it is followed."""
     status = form.startswith("status")
+    size = 24 if status else 64
     row = Row(
-        form, size=24 if status else 64, topics=VARIABLES if status else 1, protocol="status" if status else None,
-        window=65_536, measured_s=measured_s,
+        form, size=size, topics=VARIABLES if status else 1, protocol="status" if status else None,
+        window=IN_FLIGHT_BYTES // (size + 16), measured_s=measured_s,
     )  # fmt: skip
     with Session(broker, row, consumer=form) as session:
         figures = session.interval()
