@@ -23,6 +23,7 @@ cdef struct Run:               # consecutive EVENT frames for the same subscribe
     uint8_t* end
     uint32_t count
     uint32_t issuer
+    uint32_t topic             # of all its frames, or 0 if they differ
     int cls
 
 cdef class Events(Output):

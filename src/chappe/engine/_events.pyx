@@ -123,7 +123,7 @@ cdef class Events(Output):
                 b += 1
             if port == arrival and p.peer:
                 continue
-            self.put_events(port, self.table[port], run.cls, run.start, size, run.count, run.issuer,
+            self.put_events(port, self.table[port], run.cls, run.start, size, run.count, run.issuer, run.topic,
                             held and p.window != 0)
             if held:
                 self.hold(arrival, p, port, self.table[port])
@@ -162,7 +162,8 @@ cdef class Events(Output):
             for step in range(group.nback):
                 held = held or group.back[step] == <uint32_t> port
             put32(run.start + 4, group.pair)
-            self.put_events(port, member, run.cls, run.start, size, 1, run.issuer, held and p.window != 0)
+            self.put_events(port, member, run.cls, run.start, size, 1, run.issuer, group.pair,
+                            held and p.window != 0)
             put32(run.start + 4, topic)
             if held:
                 self.hold(arrival, p, port, member)

@@ -196,6 +196,8 @@ cdef class Input(Events):
                     and issuer == run.issuer and run.end - run.start + total <= RUN_BYTES and route.ngroups == 0):
                 run.end += total
                 run.count += 1
+                if number != run.topic:
+                    run.topic = 0
                 continue
             if run.count:
                 self.send_run(port, p, &run)
@@ -205,6 +207,7 @@ cdef class Input(Events):
             run.count = 1
             run.cls = CLASS_OF[flags & 7]
             run.issuer = issuer
+            run.topic = number
         if run.count:
             self.send_run(port, p, &run)
         p.counters[FRAMES_IN] += nframes

@@ -143,7 +143,7 @@ cdef class Ports(Stack):
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
     cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
-                         uint32_t issuer, bint unbounded) noexcept
+                         uint32_t issuer, uint32_t topic, bint unbounded) noexcept
     cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
                          uint32_t count) noexcept
     cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept
@@ -156,6 +156,8 @@ cdef class Ports(Stack):
     cdef int new_port(self) except -1
     cdef void _release(self, Port* p) noexcept
     cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
+    cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
+                        uint32_t topic) noexcept
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept
     cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept
     cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept

@@ -34,6 +34,7 @@ cdef enum:
     STREAM_FRAME = 16384           # largest STATUS frame a stream port packs
     DATAGRAM_FRAME = 1400          # largest STATUS frame a datagram port packs, unless one record is larger
     PAIR_SLOTS = 256
+    SHORTEST_EVENT = 16
 
 
 cdef class Ports(Stack):
@@ -171,6 +172,25 @@ cdef class Ports(Stack):
             self._drop_event(port, p, reason, frames + position)
             position += frame_size(frames + position)
 
+    cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
+                        uint32_t topic) noexcept:
+        """A queue that takes nothing at all loses a whole run: the loop that a stuck subscriber costs the others."""
+        cdef uint32_t position = 0
+        if topic:
+            self._count_full(topic, count)
+            position = size
+        while position < size:
+            topic = get32(run + position + 4)
+            if topic >= self.ntopic_full:
+                self._count_full(topic, 0)
+            self.topic_full[topic] += 1
+            position += frame_size(run + position)
+        p.counters[DROP_QUEUE_FULL] += count
+        p.lost_events += count
+        # a sample is enough for the top list
+        self._count_pair((<uint64_t> port << 44) | (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32)
+                         | topic, count)
+
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept:
         self.count_drop(port, p, reason, OF_TOPIC, get32(frame + 4), 1)
         p.lost_events += 1
@@ -195,8 +215,8 @@ cdef class Ports(Stack):
         return 0
 
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
-                         uint32_t issuer, bint unbounded) noexcept:
-        """A run of EVENT frames of one issuer for one port; what does not fit is dropped for this port and counted."""
+                         uint32_t issuer, uint32_t topic, bint unbounded) noexcept:
+        """A run of EVENT frames of one issuer (and one topic, if not 0) for one port; what does not fit is dropped."""
         cdef uint32_t position, length
         if p.state != OPEN and p.state != PARKED:
             self._drop_run(port, p, DROP_CLOSED, run, size)
@@ -208,6 +228,8 @@ cdef class Ports(Stack):
                 self._drop_run(port, p, DROP_QUEUE_FULL, run, size)
                 return
             p.counters[EVENTS_OUT] += count
+        elif not self.has_room(p, cls, SHORTEST_EVENT):
+            self._drop_all(port, p, run, size, count, topic)
         else:
             position = 0
             while position < size:
