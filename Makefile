@@ -38,7 +38,7 @@ demo: $(STAMPS)/build ## three nodes, 1,000 variables and a live table; SECONDS=
 .PHONY: test
 test: $(STAMPS)/build $(SPARK) ## the whole test suite; ARGS="-k wire" selects
 	@$(if $(JAVA_17),,echo "make: no Java 17 or newer: the Spark extra is left out (sudo apt install openjdk-17-jre-headless)")
-	@$(BIN)/python -m pytest --results $(STAMPS)/results.json $(ARGS)
+	@$(BIN)/python -m pytest --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
 
 .PHONY: lint
 lint: $(STAMPS)/build ## ruff, mypy --strict, import-linter, cython-lint
