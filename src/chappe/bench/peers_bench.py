@@ -117,7 +117,8 @@ def _choose(
     chosen = []
     for cell in both:
         other = replace(cell, pinned=not cell.pinned)
-        if cell.system == THEIRS or _merit(pilot.values, cell) > _merit(pilot.values, other):
+        mine, its = _merit(pilot.values, cell), _merit(pilot.values, other)
+        if cell.system == THEIRS or mine > its or (mine == its and not cell.pinned):
             chosen.append(cell)
     return chosen
 
