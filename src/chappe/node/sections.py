@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from chappe.security.config import Audit, Rule, Tls, Tokens
+from chappe.status.topology import Topology
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -76,6 +77,22 @@ class TopicRoute(Section, frozen=True):
     to: Annotated[tuple[Name, ...], Meta(min_length=1)]
 
 
+class BrokerLink(Section, frozen=True, kw_only=True):
+    """`[broker]`: the leaf broker that manages this router; paths, channels and modes come from there."""
+
+    name: Name  # its role
+    urls: Annotated[tuple[str, ...], Meta(min_length=1)]  # one for each process of that role
+
+
+class Manages(Section, frozen=True, kw_only=True):
+    """`[manages]`: this process is a broker of that role."""
+
+    role: Name
+    topology: Topology  # the whole deployment: brokers, routers, channels
+    store: str  # file of SQLite, or a postgresql:// url that several processes of the role share
+    lease_s: Annotated[float, Meta(gt=0, le=60)] = 2.0  # after so long without renewal another process takes over
+
+
 class Limits(Section, frozen=True):
     """What one node, and one client of it, may use."""
 
@@ -115,6 +132,8 @@ class Config(Section, frozen=True):
     peer: tuple[Peer, ...] = ()
     path: tuple[Route, ...] = ()
     topic_route: tuple[TopicRoute, ...] = ()
+    broker: BrokerLink | None = None
+    manages: Manages | None = None
     limits: Limits = Limits()
     tls: Tls | None = None
     tokens: Tokens | None = None

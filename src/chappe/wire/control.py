@@ -7,13 +7,19 @@ from typing import Any, Union
 import msgspec
 
 from chappe.errors import ProtocolError
+from chappe.wire.base import Command as Command
+from chappe.wire.base import Done as Done
+from chappe.wire.base import Failed as Failed
+from chappe.wire.base import Grant as Grant
+from chappe.wire.base import Message as Message
+from chappe.wire.base import Pattern as Pattern
+from chappe.wire.base import Qos as Qos
+from chappe.wire.base import Request as Request
+from chappe.wire.base import Variable as Variable
+from chappe.wire.management import MANAGEMENT
 
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 2
 CAPABILITIES = ("credit", "loss", "datagram")
-
-
-class Message(msgspec.Struct, tag_field="k", tag=lambda name: name, omit_defaults=True, kw_only=True):
-    """Anything in a CONTROL frame."""
 
 
 # --- handshake -------------------------------------------------------------------------------------------------
@@ -66,23 +72,6 @@ class Goodbye(Message):
 # --- requests of clients ---------------------------------------------------------------------------------------
 
 
-class Request(Message):
-    """Carries an id that the answer repeats."""
-
-    id: int
-
-
-class Done(Request):
-    """The request was carried out."""
-
-
-class Failed(Request):
-    """The request was not carried out and nothing changed."""
-
-    reason: str
-    code: str = "failed"  # denied, limit, exists, unknown, invalid, unsupported, stale
-
-
 class Register(Request):
     """Publish a variable. The rate is a rational: `rate_num` events in `rate_den` nanoseconds; 0/1 for alerts."""
 
@@ -93,6 +82,9 @@ class Register(Request):
     rate_den: int = 1
     priority: int = 3
     options: int = 0  # option blocks of each record
+    slowest_ns: int = 0  # at least one event in so long; 0: by its rate
+    minimum_ns: int = 0  # of an alert: least time between two of them (GS-033)
+    patterns: tuple[Pattern, ...] = ()  # derived values, in the last option blocks
 
 
 class Registered(Request):
@@ -112,6 +104,8 @@ class Watch(Request):
     priority: int = 3
     modes: int = 0xFFFF
     wait_ns: int = 0  # a variable that is not known yet: how long the node keeps the request before `Failed`
+    type: str = ""  # what the subscriber takes it for; another one is refused (GS-022); empty: anything
+    qos: tuple[Qos, ...] = ()  # one for all modes or 16, instead of interval_ns and priority (GS-040 to GS-042)
 
 
 class Watching(Request):
@@ -121,6 +115,9 @@ class Watching(Request):
     rate_den: int
     every: int  # one of how many published events this subscription gets
     options: int = 0
+    slowest_ns: int = 0
+    patterns: tuple[Pattern, ...] = ()
+    grants: tuple[Grant | None, ...] = ()  # as `qos` was asked; empty where no broker manages the node
 
 
 class Unwatch(Request):
@@ -173,17 +170,6 @@ class Announce(Message):
     variables: tuple[Variable, ...]
 
 
-class Variable(msgspec.Struct, array_like=True):
-    variable_id: int
-    publisher: str
-    variable: str
-    type: str
-    rate_num: int
-    rate_den: int
-    priority: int
-    options: int
-
-
 class Retract(Message):
     """Variables that the sender no longer forwards."""
 
@@ -191,13 +177,6 @@ class Retract(Message):
 
 
 # --- table commands: brokers drive routers ---------------------------------------------------------------------
-
-
-class Command(Request):
-    """Idempotent by (epoch, command); a router refuses an epoch below the highest it has seen."""
-
-    epoch: int
-    command: int
 
 
 class SetVariable(Command):
@@ -250,14 +229,12 @@ class SetMode(Command):
     mode: int
 
 
-KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (
-        Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
-        Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, SetVariable,
-        DropVariable, SetupPath, TerminatePath, SetFlooding, ClearFlooding, PrepareMode, SetMode,
-    )
-}  # fmt: skip
+_ALL: tuple[type[Message], ...] = (
+    Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
+    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, SetVariable,
+    DropVariable, SetupPath, TerminatePath, SetFlooding, ClearFlooding, PrepareMode, SetMode, *MANAGEMENT,
+)  # fmt: skip
+KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _ALL}
 
 
 class _Kind(msgspec.Struct):
