@@ -55,10 +55,15 @@ class Facts:
                 return self._counted(self._variables.directory.types.items(), "type", limit)
             case "topics":
                 return list(islice(self._topic_rows(session), limit)), self._engine.topics.subscriptions()
-        if request.what not in LISTS:
-            raise KeyError(f"{request.what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")
         assert self.control is not None
-        self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what}").require()
+        if request.what not in LISTS and self.control.role is None:
+            raise _unknown(request.what)
+        self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
+        if request.what not in LISTS:
+            rows = self.control.role.rows(request.what) if self.control.role is not None else None
+            if rows is None:
+                raise _unknown(request.what)
+            return rows[:limit], len(rows)
         match request.what:
             case "links":
                 rows = list(self._link_rows())
@@ -156,3 +161,7 @@ class Facts:
             if link.port == port:
                 return link.name
         return str(port)
+
+
+def _unknown(what: str) -> KeyError:
+    return KeyError(f"{what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")

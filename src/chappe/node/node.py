@@ -26,6 +26,7 @@ from chappe.node.facts import Facts
 from chappe.node.metrics import Snapshot
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Reception
+from chappe.node.roles import role_of
 from chappe.node.sections import Config, Listen
 from chappe.node.sessions import Control, Session
 from chappe.node.shell import Shell
@@ -86,6 +87,7 @@ class Node:
             limits=config.limits, mode=lambda: self.engine.status.slot, open_client=self._open_client,
         )  # fmt: skip
         self.peers.configure(config.peer, config.topic_route)
+        self.role = self.control.role = role_of(config, self)
 
     @property
     def name(self) -> str:
@@ -115,6 +117,8 @@ class Node:
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
         self.peers.start()
+        if self.role is not None:
+            await self.role.start()
         self.ready = True
         await self._administered("start")
         log.info("listening", node=self.name, addresses=[str(address) for address in self.addresses], dev=self.dev)
@@ -124,6 +128,8 @@ class Node:
         self.ready = False
         self.reception.draining = True
         await self._close_listeners()
+        if self.role is not None:
+            await self.role.stop()
         if drain:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
@@ -223,7 +229,7 @@ class Node:
             epoch=hello.epoch,
         )  # fmt: skip
         self._limit_rate(port)
-        session = Session(port, hello.name[:64], "client", identity)
+        session = Session(port, hello.name[:64], "client", identity, hello.session)
         return self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
 
     def _carry_peer(
@@ -234,7 +240,7 @@ class Node:
         fresh = issuer != peer.issuer
         clocks(self.engine)
         self.engine.resume_port(peer.port)
-        session = Session(peer.port, peer.name, "node", identity)
+        session = Session(peer.port, peer.name, "node", identity, issuer)
         peer.issuer = issuer
         connection = peer.connection = self._attach(raw, session, issuer, heartbeat_ns, minor, dialled)
         if connection.lost.is_set():
@@ -268,6 +274,8 @@ class Node:
         self.connections.add(connection, self.engine.mono_ns)
         if early:
             self.connections.ended(connection, early[0])
+        else:
+            self.shell.perform(self.control.opened(session, self.engine.mono_ns))
         return connection
 
     def _gone(self, connection: Connection, reason: str) -> None:
@@ -280,7 +288,7 @@ class Node:
             self.shell.perform(self.control.close(session.port, self.engine.mono_ns))
             self.tick.soon()
             return
-        self.control.close(session.port, self.engine.mono_ns)
+        self.shell.perform(self.control.close(session.port, self.engine.mono_ns))
         self.variables.peer_down(session.port)
         self.engine.park_port(session.port)
         peer = self.peers.named(session.name)

@@ -15,6 +15,7 @@ from chappe.node.commands import Commands
 from chappe.node.directory import Entry
 from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
+from chappe.node.roles import Role
 from chappe.node.sections import Limits
 from chappe.node.variables import Variables
 from chappe.security.config import Action
@@ -37,6 +38,9 @@ class Session:
     name: str
     role: str
     identity: Identity
+    issuer: bytes = b""  # of a client: its session; of a node: its process
+    manager: bool = False  # a broker that this node dialled
+    internal: bool = False  # a worker of this node: needs no broker
     variables: set[int] = field(default_factory=set)  # ids it registered
     watched: set[int] = field(default_factory=set)  # ids
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
@@ -68,7 +72,9 @@ class Control:
         book: RuleBook,
         limits: Limits,
         facts: Callable[[control.List, Session], tuple[list[dict[str, Any]], int]],
+        role: Role | None = None,
     ) -> None:
+        self.role = role
         self.book = book
         self.limits = limits
         self.sessions: dict[int, Session] = {}
@@ -110,20 +116,29 @@ class Control:
         """A port has a connection whose identity is known."""
         self.sessions[session.port] = session
 
+    def opened(self, session: Session, now_ns: int) -> list[Output]:
+        """Its connection can be sent to."""
+        return self.role.opened(session, now_ns) if self.role is not None else []
+
     def close(self, port: int, now_ns: int) -> list[Output]:
         """A connection is over; what a client registered may come back. `Free` follows when all is forgotten."""
         session = self.sessions.pop(port, None)
+        outputs: list[Output] = []
+        if session is not None and self.role is not None:
+            outputs = self.role.closed(session, now_ns)
         if session is not None and session.role == "client":
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
             if session.waiting:
                 self._forget_waiting(port)
-        return self._variables.flush()
+        return outputs + self._variables.flush()
 
     def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
         """What to do about one message."""
         session = self.sessions.get(port)
         if session is None:
             return []
+        if self.role is not None and self.role.takes(message):
+            return self.role.receive(session, message, now_ns)
         if isinstance(message, control.Command):
             return self._command(session, message)
         known = self._requests if session.role == "client" else self._from_peers
@@ -143,7 +158,7 @@ class Control:
     def tick(self, now_ns: int) -> list[Output]:
         """Answer the watches whose time is over and forget what is away for too long."""
         self._variables.tick(now_ns)
-        outputs: list[Output] = []
+        outputs: list[Output] = self.role.tick(now_ns) if self.role is not None else []
         for name, waiting in list(self._waiting.items()):
             late = [item for item in waiting if now_ns >= item.deadline_ns]
             for item in late:

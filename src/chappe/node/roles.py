@@ -1,0 +1,46 @@
+"""What a node may be beside a node: a role gets the messages that are meant for it and answers them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from chappe.node.outputs import Output
+from chappe.node.sections import Config
+from chappe.wire.control import Message
+
+if TYPE_CHECKING:
+    from chappe.node.node import Node
+    from chappe.node.sessions import Session
+
+
+class Role(Protocol):
+    """Everything is called in the loop of the node; what takes long is done elsewhere and told to `Shell.perform`."""
+
+    async def start(self) -> None:
+        """The node listens: begin."""
+
+    async def stop(self) -> None:
+        """The node ends; its connections are still there."""
+
+    def opened(self, session: Session, now_ns: int) -> list[Output]:
+        """A connection whose identity is known: a client, a node that came, or one that this node dials."""
+
+    def closed(self, session: Session, now_ns: int) -> list[Output]:
+        """It is over."""
+
+    def takes(self, message: Message) -> bool:
+        """Whether messages of this kind are for the role, whoever sends them."""
+
+    def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
+        """A message it takes."""
+
+    def tick(self, now_ns: int) -> list[Output]:
+        """Called every 20 ms."""
+
+    def rows(self, what: str) -> list[dict[str, Any]] | None:
+        """The rows of a listing; None: it knows of no such listing. Who asks has the right to administrate."""
+
+
+def role_of(config: Config, node: Node) -> Role | None:
+    """The role that its configuration gives a node."""
+    return None
