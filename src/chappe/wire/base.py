@@ -47,6 +47,7 @@ class Variable(msgspec.Struct, array_like=True):
     options: int
     slowest_ns: int = 0  # the publisher promises at least one event in so long; 0: its rate
     patterns: tuple[Pattern, ...] = ()
+    minimum_ns: int = 0  # of an alert: least time between two of them; it is reserved at that rate (0: one a second)
 
 
 class Pattern(msgspec.Struct, array_like=True, frozen=True):
@@ -79,3 +80,4 @@ class Grant(msgspec.Struct, array_like=True, frozen=True):
     latency_ns: int  # of the slowest of its paths, by the model of admission
     redundancy: int
     priority: int
+    bound_ns: int = 0  # what admission keeps the latency below from then on; 0: no bound
