@@ -45,7 +45,7 @@ def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool =
     config = source if isinstance(source, Config) else load(source, dev)
     path = None if isinstance(source, Config) else Path(source)
     start_log(config.log)
-    _open_many_files(config.limits.connections)
+    open_many_files(config.limits.connections)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, path, dev, announce))
 
@@ -72,7 +72,7 @@ def start_log(config: Log) -> None:
     )
 
 
-def _open_many_files(connections: int) -> None:
+def open_many_files(connections: int) -> None:
     """Each connection is a file: use what the system allows, and say when that is less than the configuration."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -90,7 +90,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGHUP, again.set)
     await node.start()
-    _collect_rarely()
+    collect_rarely()
     web = None
     try:
         web = open_web(node, loop)
@@ -111,7 +111,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
     return 0
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """A collection stops forwarding: look at nothing that was there at the start, and look seldom."""
     gc.collect()
     gc.freeze()

@@ -1,0 +1,133 @@
+"""The processes of `chappe up`: started, watched, and ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from chappe.cli._failures import DONE, FAILED, say, say_error
+
+if TYPE_CHECKING:
+    from chappe.node.deployment import Deployment, Process
+
+MARGIN_S = 5.0  # beyond its own time for draining, until a process is killed
+LAST_LINES = 5
+
+
+async def run_apart(file: Path, deployment: Deployment, keep_going: bool, serve: str) -> int:
+    """Every process of a deployment until Ctrl-C or SIGTERM; `serve` is said when all of them serve."""
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    width = max(len(process.name) for process in deployment.processes)
+    running = [_Running(process, file, width) for process in deployment.processes]
+    try:
+        for each in running:
+            await each.start()
+        return await _watch(running, over, keep_going, serve)
+    finally:
+        await asyncio.gather(*(each.stop() for each in running))
+
+
+async def _watch(running: list[_Running], over: asyncio.Event, keep_going: bool, serve: str) -> int:
+    serving = asyncio.create_task(_all_serve(running, serve))
+    told = asyncio.create_task(_wait(over))
+    ends = {asyncio.create_task(each.ended()): each for each in running}
+    tasks = [serving, told, *ends]
+    left, code = set(tasks), DONE
+    try:
+        while left & ends.keys():
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            if told in done:
+                return code
+            for end in done & ends.keys():
+                code = FAILED
+                say_error(ends[end].epitaph())
+                if not keep_going:
+                    say("stopping the others")
+                    return code
+        return code
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _all_serve(running: list[_Running], serve: str) -> None:
+    for each in running:
+        await each.serves.wait()
+    typer.echo(serve)
+
+
+async def _wait(over: asyncio.Event) -> None:
+    await over.wait()
+
+
+class _Running:
+    """One process; what it says is passed on with its name in front."""
+
+    def __init__(self, process: Process, file: Path, width: int) -> None:
+        self.serves = asyncio.Event()
+        self._of = process
+        self._file = file
+        self._prefix = f"{process.name:<{width}} | "
+        self._last: list[str] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "chappe.cli", "up", str(self._file), "--only", self._of.name,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this process, which tells the others
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        for stream, error in ((self._process.stdout, False), (self._process.stderr, True)):
+            self._readers.append(asyncio.ensure_future(self._pass_on(stream, error)))
+
+    async def _pass_on(self, stream: asyncio.StreamReader, error: bool) -> None:
+        while line := await stream.readline():
+            text = line.decode(errors="replace").rstrip()
+            typer.echo(self._prefix + text, err=error)
+            if error:
+                self._last = [*self._last[1 - LAST_LINES :], text]
+            elif text == "serving":
+                self.serves.set()
+
+    async def ended(self) -> None:
+        assert self._process is not None
+        await self._process.wait()
+        await asyncio.gather(*self._readers)
+
+    def epitaph(self) -> str:
+        """Which process died, and why as far as it said."""
+        assert self._process is not None
+        code = self._process.returncode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"{self._kind()} {self._of.name} {how}" + (f": {self._last[-1]}" if self._last else "")
+
+    def _kind(self) -> str:
+        if self._of.members[0].manages is not None:
+            return "broker"
+        return "node" if len(self._of.members) == 1 else "process"
+
+    async def stop(self) -> None:
+        """Drain it, kill it if that takes too long."""
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+            drain_s = max(member.node.drain_timeout_s for member in self._of.members)
+            try:
+                async with asyncio.timeout(drain_s + MARGIN_S):
+                    await self._process.wait()
+            except TimeoutError:
+                say(f"{self._kind()} {self._of.name} did not end in time and is killed")
+                self._process.kill()
+        await self.ended()

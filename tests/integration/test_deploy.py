@@ -1,0 +1,135 @@
+"""From one file to the configuration of every process, and what is said about a file that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chappe.errors import ConfigError
+from chappe.node.deployment import Deployment, read
+from tests.support.commands import chappe
+
+TWO_CLOUDS = """
+dev = true
+
+[limits]
+subscriptions = 5000
+
+[latency_model]
+router_us = 40
+
+[[broker]]
+name = "root"
+listen = ["tcp://127.0.0.1:7500"]
+
+[[broker]]
+name = "north"
+parent = "root"
+listen = ["tcp://127.0.0.1:7501", "tcp://127.0.0.1:7502"]
+store = "postgresql://localhost/north"
+
+[[broker]]
+name = "south"
+parent = "root"
+listen = ["tcp://127.0.0.1:7503"]
+store = "state/south.db"
+
+[[router]]
+name = "n1"
+cloud = "north"
+listen = "tcp://127.0.0.1:7401"
+process = "core"
+
+[[router]]
+name = "n2"
+cloud = "north"
+listen = "tcp://127.0.0.1:7402"
+process = "core"
+
+[[router]]
+name = "s1"
+cloud = "south"
+listen = "tcp://127.0.0.1:7403"
+
+[[channel]]
+between = ["n1", "n2"]
+
+[[channel]]
+between = ["n2", "s1"]
+data = "udp"
+"""
+
+
+def deployed(folder: Path, text: str = TWO_CLOUDS) -> Deployment:
+    file = folder / "grid.toml"
+    file.write_text(text)
+    return read(file)
+
+
+@pytest.mark.spec("GS-010", "GS-011")
+def test_every_process_follows_from_the_file(tmp_path: Path) -> None:
+    deployment = deployed(tmp_path)
+    processes = {process.name: process.members for process in deployment.processes}
+    assert [*processes] == ["root", "north-1", "north-2", "south", "core", "s1"]
+    assert [member.node.name for member in processes["core"]] == ["n1", "n2"]
+    n2, s1 = processes["core"][1], processes["s1"][0]
+    assert n2.broker is not None
+    assert (n2.broker.name, n2.broker.urls) == ("north", ("tcp://127.0.0.1:7501", "tcp://127.0.0.1:7502"))
+    assert [listen.url for listen in s1.listen] == ["tcp://127.0.0.1:7403", "udp://127.0.0.1:7403"]
+    assert s1.limits.subscriptions == 5000
+    assert not s1.peer  # its channels come from its broker
+    for name, role, store in (
+        ("root", "root", str(tmp_path / "root.db")),
+        ("north-1", "north", "postgresql://localhost/north"),
+        ("north-2", "north", "postgresql://localhost/north"),
+        ("south", "south", str(tmp_path / "state/south.db")),
+    ):
+        manages = processes[name][0].manages
+        assert manages is not None
+        assert (manages.role, manages.store) == (role, store)
+        assert manages.topology == deployment.topology
+        assert [*manages.topology.routers] == ["n1", "n2", "s1"]
+        assert manages.topology.children("root") == ["north", "south"]
+        assert manages.topology.latency_model.router_us == 40
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('parent = "root"\nlisten = ["tcp://127.0.0.1:7503"]', 'parent = "south"\nlisten = ["tcp://127.0.0.1:7503"]',
+         "grid.toml: broker[2].parent: the parents form a loop (south -> south)"),
+        ('between = ["n2", "s1"]', 'between = ["n2", "s9"]', "grid.toml: channel[1].between: there is no router 's9'"),
+        ('data = "udp"', 'data = "smoke"', "grid.toml: channel[1].data: Invalid enum value 'smoke'"),
+        ("router_us = 40", "router_us = -1", "grid.toml: latency_model.router_us: Expected `float` >= 0"),
+        ('cloud = "south"\n', "", "grid.toml: router[2].cloud: this key is required"),
+        ("[limits]", "[limits]\ncolour = 1", "grid.toml: limits.colour: this key does not exist"),
+        ("[latency_model]", "[nodes]\na = 'a.toml'\n[latency_model]", "either [nodes], or [[broker]]"),
+        ("dev = true", "dev = false\n[log]\nlevel = 'loud'", "grid.toml: log.level"),
+        ("127.0.0.1:7403", "192.0.2.1:7403", "grid.toml: router[2]: listen[0].url: --dev has no authentication"),
+        ("dev = true", "dev = true\n[tls]\nca = 'no.pem'\ncert = '{name}.pem'\nkey = '{name}.key'",
+         "broker[1]: tls.cert: "),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_explained_and_starts_nothing(tmp_path: Path, old: str, new: str, why: str) -> None:
+    assert old in TWO_CLOUDS
+    with pytest.raises(ConfigError) as raised:
+        deployed(tmp_path, TWO_CLOUDS.replace(old, new))
+    assert why in str(raised.value)
+
+
+def test_the_command_says_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "grid.toml"
+    file.write_text(TWO_CLOUDS)
+    assert chappe("up", "--check", file).stdout == f"{file}: ok, 3 brokers, 3 routers, 2 channels\n"
+    file.write_text(TWO_CLOUDS.replace('between = ["n2", "s1"]', 'between = ["n1", "n1"]'))
+    for command in (("up", file), ("up", "--check", file)):
+        assert "it joins n1 with itself; name two routers" in chappe(*command, code=2).stderr
+    assert "there is none" in chappe("up", _with(file, "[nodes]\n"), code=2).stderr
+    assert "this key is required" in chappe("up", _with(file, "dev = true\n"), code=2).stderr
+    assert "north-1" in chappe("up", _with(file, TWO_CLOUDS), "--only", "x", code=2).stderr
+
+
+def _with(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
