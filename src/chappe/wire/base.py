@@ -18,6 +18,8 @@ class Request(Message):
 class Done(Request):
     """The request was carried out."""
 
+    note: str = ""  # what the asker should know all the same: who was left behind in a change of mode
+
 
 class Failed(Request):
     """The request was not carried out and nothing changed."""
