@@ -62,11 +62,11 @@ docs: $(STAMPS)/venv ## the documentation, in site/
 
 .PHONY: peers
 peers: ## apt: the servers of benchmarks and interop tests (for CI; needs root)
-	@command -v apt-get >/dev/null || { echo "make: peers needs apt; install nats-server, mosquitto and redis-server by hand" >&2; exit 1; }
+	@command -v apt-get >/dev/null || { echo "make: peers needs apt; install nats-server, mosquitto, redis-server and postgresql by hand" >&2; exit 1; }
 	@set -x; root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	$$root apt-get update -qq; \
 	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-		nats-server mosquitto redis-server clang iproute2 >/dev/null; \
+		nats-server mosquitto redis-server postgresql clang iproute2 >/dev/null; \
 	version=$$(clang -dumpversion | cut -d. -f1); \
 	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends libclang-rt-$$version-dev >/dev/null
 

@@ -45,3 +45,14 @@ class QueueFullError(ChappeError):
 
 class TimeoutExpired(ChappeError):
     """An answer did not arrive in time."""
+
+
+class StoreError(ChappeError):
+    """The durable store cannot be opened, read or written; nothing was changed."""
+
+
+class StaleEpochError(StoreError):
+    """Another process has become the active one of this role: nothing of an older epoch is committed any more."""
+
+    def __init__(self, role: str, epoch: int) -> None:
+        super().__init__(f"epoch {epoch} of {role} is over; another process leads")
