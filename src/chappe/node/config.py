@@ -22,7 +22,7 @@ def parse(text: str, source: str = "configuration", base: Path = Path(), dev: bo
     try:
         config = msgspec.toml.decode(text, type=Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(source, str(error))) from None
+        raise ConfigError(explain(source, str(error))) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"{source}: not TOML: {error}") from None
     return _checked(config, source, base, dev)
@@ -33,7 +33,7 @@ def from_table(table: dict[str, Any], source: str, base: Path = Path(), dev: boo
     try:
         config = msgspec.convert(table, type=Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(source, str(error))) from None
+        raise ConfigError(explain(source, str(error))) from None
     return _checked(config, source, base, dev)
 
 
@@ -73,7 +73,8 @@ def _resolved(config: Config, base: Path) -> Config:
     )
 
 
-def _explain(source: str, message: str) -> str:
+def explain(source: str, message: str) -> str:
+    """What msgspec found wrong, as `source: key: reason`."""
     found = _WHERE.match(message)
     assert found is not None  # the pattern matches every text
     what, key = found["what"], found["key"]
