@@ -20,6 +20,7 @@ class Publisher:
         chatty: bool = False,
         credits: list[int] | None = None,
         heads: list[bytes] | None = None,
+        nominal_ns: int = 0,
     ) -> None: ...
     def run(self) -> bool:
         """Publish while the phase is RUN, until STOP or the limit; False if a connection ended before."""

@@ -45,6 +45,7 @@ cdef class Publisher:
 
     `frames` are the wire bytes of one message a topic; `places` says where publisher, sequence, time and (for Chappe)
     the sequence of the header go, -1 for none. `run_head`: frames are status records that share one frame header.
+    `nominal_ns`: a topic's messages are stamped exactly that far apart, whenever they are sent.
     """
 
     cdef Channel* channels
@@ -65,12 +66,15 @@ cdef class Publisher:
     cdef uint64_t* shared
     cdef object keep
     cdef uint64_t sent
+    cdef int64_t nominal_ns, base_ns
     cdef uint64_t histogram[BUCKETS]
 
     def __cinit__(self, str protocol, list fds, list frames, tuple places, unsigned long[::1] shared, int subscribers,
                   int size, Py_ssize_t batch_bytes=65536, uint64_t window=16384, double rate=0.0, uint64_t limit=0,
-                  bint run_head=False, bint chatty=False, list credits=None, list heads=None):
+                  bint run_head=False, bint chatty=False, list credits=None, list heads=None,
+                  int64_t nominal_ns=0):
         cdef int i
+        self.nominal_ns = nominal_ns
         self.scan = scanner(protocol)
         self.count = len(fds)
         self.subscribers = subscribers
@@ -122,19 +126,23 @@ cdef class Publisher:
         """Write that many messages of one publisher into the outbox; their bytes."""
         cdef Channel* channel = &self.channels[publisher]
         cdef char* at = self.outbox
-        cdef int64_t now = clock_ns(CLOCK_REALTIME)
+        cdef int64_t now = clock_ns(CLOCK_REALTIME), stamp = now
         cdef uint64_t _i, sequence = channel.sent
         cdef uint64_t topic = (sequence + <uint64_t> publisher) % <uint64_t> self.topics
         if self.run_head:
             put32(at, 0x01000000 | <uint32_t> (messages * self.frame_size))
             at += 4
+        if self.nominal_ns and self.base_ns == 0:
+            self.base_ns = now // self.nominal_ns * self.nominal_ns
         for _i in range(messages):
+            if self.nominal_ns:
+                stamp = self.base_ns + <int64_t> (sequence // <uint64_t> self.topics) * self.nominal_ns
             memcpy(at, self.frames + topic * self.frame_size, self.frame_size)
             if self.publisher_at >= 0:
                 put32(at + self.publisher_at, <uint32_t> publisher)
                 put32(at + self.publisher_at + 4, <uint32_t> topic)
             put64(at + self.sequence_at, sequence)
-            put64(at + self.time_at, <uint64_t> now)
+            put64(at + self.time_at, <uint64_t> stamp)
             if self.header_at >= 0:
                 put32(at + self.header_at, <uint32_t> (sequence + 1))
             at += self.frame_size
@@ -312,4 +320,7 @@ cdef class Publisher:
 
     def result(self):
         """What was sent, by all connections together."""
-        return {"sent": self.sent, "bytes": sum(self.channels[i].sent_bytes for i in range(self.count))}
+        return {
+            "sent": self.sent, "bytes": sum(self.channels[i].sent_bytes for i in range(self.count)),
+            "base_ns": self.base_ns,
+        }

@@ -34,6 +34,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "growth": ("growth", {}),
     "client": ("client", {}),
     "slow": ("slow", {}),
+    "gridstat": ("gridstat", {}),
 }
 
 
@@ -125,6 +126,24 @@ def slow(
 ) -> None:  # fmt: skip
     """A subscriber that stops reading: what it costs the others, the node's memory, and whose counters show it."""
     _run("slow", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def gridstat(
+    case: Annotated[list[str] | None, typer.Option(help="Run this case only (repeatable).")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """The experiments of the source on a managed mesh: hops, load, multicast, filtering, condensation.
+
+    Each case takes less than ten minutes, all of them about twenty-five.
+
+    Examples:
+
+      chappe bench gridstat --quick
+
+      chappe bench gridstat --case hops --case filtering --json gridstat.json
+    """
+    _run("gridstat", Options(quick, json, check, rounds, charts), case=tuple(case or ()))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,11 @@ _serial = itertools.count(os.getpid() << 20)
 BUSY = 0.9  # share of a core above which a process counts as the bottleneck
 
 
+def next_label() -> int:
+    """A number that no other session on this machine has now."""
+    return next(_serial)
+
+
 @dataclass(frozen=True)
 class Row:
     """One kind of traffic, the same for every peer."""
@@ -259,7 +264,7 @@ def _job(broker: Running, row: Row, shared: int) -> Job:
     return Job(
         role="publish", protocol=row.protocol or broker.peer.protocol, port=broker.port, pki=broker.pki, shared=shared,
         publishers=row.publishers, subscribers=row.subscribers, topics=row.topics, size=row.size,
-        batch_bytes=row.batch_bytes, window=row.window, rate=row.rate, limit=row.limit, label=f"bench-{next(_serial)}",
+        batch_bytes=row.batch_bytes, window=row.window, rate=row.rate, limit=row.limit, label=f"bench-{next_label()}",
     )  # fmt: skip
 
 

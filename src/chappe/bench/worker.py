@@ -40,6 +40,9 @@ class Job(msgspec.Struct, kw_only=True):
     limit: int = 0  # messages over all connections, 0 = until told to stop
     rounds: int = 0  # of a ping-pong
     label: str = "bench"  # of this session, the same for both halves
+    period_ns: int = 0  # of a status variable; 0: 30 events a second
+    interval_ns: int = 0  # at which status variables are watched; 0: every event
+    nominal: bool = False  # stamps exactly a period apart, whenever they are sent
 
 
 def say(message: dict[str, Any]) -> None:
@@ -78,6 +81,7 @@ def publish(job: Job, links: list[Link]) -> None:
         speak.SCAN, fds, made.frames, made.places, shared.words, job.subscribers, job.size,
         batch_bytes=job.batch_bytes, window=job.window, rate=job.rate, limit=job.limit, run_head=made.run_head,
         chatty=made.chatty, credits=[link.credit for link in links], heads=[link.head for link in links],
+        nominal_ns=job.period_ns if job.nominal else 0,
     )  # fmt: skip
     say({"ready": True})
     if job.protocol == "zmtp":
@@ -146,7 +150,7 @@ def main() -> int:
         count = 2 if job.role == "pingpong" else job.connections
         for _ in range(count):
             link = speak.connect((job.host, job.port), tls)
-            link.label = job.label
+            link.label, link.period_ns, link.interval_ns = job.label, job.period_ns, job.interval_ns
             links.append(link)
         {"publish": publish, "subscribe": subscribe, "pingpong": pingpong}[job.role](job, links)
     except (ChappeError, OSError, ValueError) as error:

@@ -24,11 +24,24 @@ def serve(port: int) -> None:
             ready, _, _ = select.select([inward, outer], [], [])
             if outer in ready:
                 outward, _ = outer.accept()
-                for sock in (inward, outward):
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                relay(inward.fileno(), outward.fileno())
-                outward.close()
+                _carry(inward, outward)
             inward.close()
+
+
+def link(port: int, onward: int) -> None:
+    """What comes in on that port goes on to the other: one hop of a chain."""
+    with socket.create_server(("127.0.0.1", port)) as inner:
+        while True:
+            inward, _ = inner.accept()
+            _carry(inward, socket.create_connection(("127.0.0.1", onward)))
+            inward.close()
+
+
+def _carry(inward: socket.socket, outward: socket.socket) -> None:
+    for sock in (inward, outward):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    relay(inward.fileno(), outward.fileno())
+    outward.close()
 
 
 PEER = Peer(
@@ -41,4 +54,6 @@ PEER = Peer(
 )
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        link(int(sys.argv[1]), int(sys.argv[2]))
     serve(int(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import ssl
 
@@ -15,8 +16,13 @@ CONTROL, PROBE, TOPIC = 0x05, 0x04, 0x12
 HEARTBEAT_NS = 60_000_000_000
 
 
-def connect(address: tuple[str, int], tls: ssl.SSLContext | None, name: str = "bench") -> Link:
+_serial = itertools.count(1)
+
+
+def connect(address: tuple[str, int], tls: ssl.SSLContext | None, name: str = "") -> Link:
+    """`name` as the node shows it; by default one that no other connection has, as brokers want it."""
     link = Link(secure(dial(address), tls))
+    name = name or f"bench-{os.getpid()}-{next(_serial)}"
     hello = control.Hello(
         role="client", name=name, session=os.urandom(16), capabilities=control.CAPABILITIES, heartbeat_ns=HEARTBEAT_NS
     )

@@ -22,6 +22,8 @@ class Link:
     credit: int = 0
     serial: int = 0
     label: str = "bench"  # publisher of status variables: a node remembers the last values of an earlier run
+    period_ns: int = 0  # of status variables; 0: 30 events a second
+    interval_ns: int = 0  # at which they are watched; 0: every event
 
     def fill(self, at_least: int) -> None:
         """Read until `head` has that many bytes."""

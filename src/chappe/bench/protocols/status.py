@@ -10,6 +10,7 @@ from chappe.wire import control
 
 SCAN = "chappe"
 RATE_NUM, RATE_DEN = 30, 1_000_000_000
+WAIT_NS = 5_000_000_000  # a variable may be published on the far side of a mesh
 
 
 def connect(address: tuple[str, int], tls: ssl.SSLContext | None) -> Link:
@@ -17,8 +18,8 @@ def connect(address: tuple[str, int], tls: ssl.SSLContext | None) -> Link:
 
 
 def subscribe(link: Link, topics: int) -> None:
-    """Every event of every variable."""
-    watch(link, [0] * topics)
+    """Every event of every variable, or one in each interval."""
+    watch(link, [link.interval_ns] * topics)
 
 
 def frames(link: Link, topics: int, size: int) -> Frames:
@@ -28,11 +29,12 @@ def frames(link: Link, topics: int, size: int) -> Frames:
 
 
 def register(link: Link, variables: int) -> list[int]:
-    """Identifiers of that many variables of 30 events a second."""
+    """Identifiers of that many variables with the period of the link."""
     first = link.serial + 1
+    num, den = (1, link.period_ns) if link.period_ns else (RATE_NUM, RATE_DEN)
     wanted: list[control.Request] = [
         control.Register(
-            id=first + i, publisher=link.label, variable=f"v{i:06d}", type="int", rate_num=RATE_NUM, rate_den=RATE_DEN
+            id=first + i, publisher=link.label, variable=f"v{i:06d}", type="int", rate_num=num, rate_den=den
         )
         for i in range(variables)
     ]
@@ -43,7 +45,7 @@ def watch(link: Link, intervals_ns: list[int]) -> list[control.Watching]:
     """Watch the variables from the first on, each at its interval."""
     first = link.serial + 1
     wanted: list[control.Request] = [
-        control.Watch(id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval)
+        control.Watch(id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval, wait_ns=WAIT_NS)
         for i, interval in enumerate(intervals_ns)
     ]
     return [answer for answer in chappe.ask(link, wanted) if isinstance(answer, control.Watching)]

@@ -1,0 +1,174 @@
+"""`chappe bench gridstat`: the experiments of the source, beside its figures, on a managed mesh of real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from chappe.bench import gridstat_extra, gridstat_source
+from chappe.bench.gridstat_run import LOAD_NS, Bench, Times, chain, load, observe, reference, show
+from chappe.bench.gridstat_source import Table
+from chappe.bench.mesh import Mesh, topology
+from chappe.bench.relays import RelayChain
+from chappe.bench.report import Options, Report
+from chappe.bench.rounds import ratio
+from chappe.bench.streams import Sink, Stream
+from chappe.errors import ChappeError
+
+HOPS = 7
+
+
+def run(options: Options, case: Sequence[str] = ()) -> Report:
+    """All cases, or those named."""
+    report = Report("gridstat")
+    times = Times(0.5, 1.5) if options.quick else Times(10.0, 60.0)
+    unknown = [name for name in case if name not in CASES]
+    if unknown:
+        raise ChappeError(f"--case {unknown[0]}: there is no such case; choose from {', '.join(CASES)}")
+    bench = Bench(options, report, times)
+    for name in case or CASES:
+        options.console.print(f"[bold]{name}[/]: {CASES[name][0]}")
+        began = time.monotonic()
+        CASES[name][1](bench)
+        options.console.print(f"  {time.monotonic() - began:.0f} s")
+    report.note(f"each case: {times.warm_s:g} s of warm-up, {times.measured_s:g} s measured")
+    report.charts += [gridstat_source.chart(options.charts, table) for table in bench.tables]
+    return report
+
+
+def lower_bound(bench: Bench) -> None:
+    """9.1: two edges, one reference variable."""
+    with chain("e0", "e1") as mesh, reference(mesh, "e0", ["e1"]) as stream:
+        outcome = observe(mesh, [stream], bench.times)
+    mine = outcome.latencies[0][0]
+    show(bench.report, "two edges, idle", mine, outcome)
+    bench.report.compare(
+        "two edges, idle: mean latency, of the source's 0.419 ms", mine.mean_us / 419, "times", "<=", 1
+    )
+
+
+def one_router(bench: Bench) -> None:
+    """9.3: load through one router."""
+    points = []
+    rates = (10_000, 50_000) if bench.options.quick else (10_000, 31_000, 50_000, 62_500, 250_000)
+    with chain("e0", "i0", "e1", inner=["i0"]) as mesh:
+        for rate in rates:
+            with (
+                reference(mesh, "e0", ["e1"]) as stream,
+                load(mesh, "e0", [Sink(mesh.port("e1"))], rate, bench.times) as traffic,
+            ):
+                outcome = observe(mesh, [stream, traffic], bench.times, ["e0", "i0", "e1"])
+            mine = outcome.latencies[0][0]
+            show(bench.report, f"one router, {rate:,} events/s", mine, outcome)
+            bench.report.compare(f"one router, {rate:,} events/s: lost", outcome.lost, "events", "==", 0)
+            points.append((rate, mine.mean_us))
+    bench.tables.append(Table("load on one router", "events/s", "mean latency (us)", points, gridstat_source.LOAD))
+
+
+def hops(bench: Bench) -> None:
+    """9.4: 1 to 7 routers at 50,000 events/s, beside bare relays."""
+    routers = ["e0", *(f"i{number}" for number in range(HOPS))]
+    rate = 50_000
+    with (
+        chain(*routers) as mesh,
+        reference(mesh, "e0", routers[1:]) as stream,
+        load(mesh, "e0", [Sink(mesh.port("i0")), Sink(mesh.port(routers[-1]))], rate, bench.times) as traffic,
+    ):
+        outcome = observe(mesh, [stream, traffic], bench.times, routers)
+    means = [one.mean_us for one in outcome.latencies[0]]
+    first, last = outcome.latencies[1]
+    mine = (last.mean_us - first.mean_us) / (HOPS - 1)
+    bare = _relay_hop(rate, bench.times)
+    for number, one in enumerate(outcome.latencies[0], 1):
+        show(bench.report, f"{number} hops, {rate:,} events/s", one, None)
+    bench.report.show("relay: latency of each hop", bare, "us")
+    bench.report.show("7 hops: cores of all routers", sum(outcome.cores.values()), "cores")
+    bench.report.compare("7 hops: lost, out of order", outcome.lost + outcome.reordered, "events", "==", 0)
+    bench.report.compare(
+        "latency of each further hop at 50,000 events/s, of the source's 0.532 ms", mine / 532, "times", "<", 0.2
+    )
+    bench.report.compare("latency of each further hop, of a bare relay's", ratio(mine, bare), "times", "<=", 2)
+    points = [(number, mean) for number, mean in enumerate(means, 1)]
+    bench.tables.append(Table("hops at 50,000 events/s", "routers", "mean latency (us)", points, gridstat_source.HOPS))
+
+
+def _relay_hop(rate: float, times: Times) -> float:
+    """What one more bare relay costs, from chains of 1 and of 7."""
+    means = []
+    for count in (1, HOPS):
+        with RelayChain(count) as relays:
+            topics = round(rate * LOAD_NS / 1e9)
+            with Stream(
+                relays.source, [Sink(relays.sink)], topics=topics, period_ns=LOAD_NS, protocol="relay"
+            ) as stream:
+                means.append(observe(None, [stream], times).latencies[0][0].mean_us)
+    return (means[1] - means[0]) / (HOPS - 1)
+
+
+TREE = ("e0", "i0", "i1", "i2", "i3", "b0", "b1", "b2", "b3")
+BRANCHES = ("b0", "b1", "b2", "b3")
+TREE_CHANNELS = [("e0", "i0"), ("i0", "i1"), ("i1", "i2"), ("i2", "i3"), *zip(TREE[1:5], BRANCHES, strict=True)]
+
+
+def tree() -> Mesh:
+    """A row of four routers, each with a branch."""
+    return Mesh(topology({"cloud": TREE}, TREE_CHANNELS, inner=TREE[1:5]))
+
+
+def multicast(bench: Bench) -> None:
+    """9.5: every load variable to four branches, beside four streams of their own."""
+    rate = 41_000
+    with tree() as mesh:
+        sinks = [Sink(mesh.port(name)) for name in BRANCHES]
+        with reference(mesh, "e0", ["b3"]) as stream, load(mesh, "e0", sinks, rate, bench.times) as traffic:
+            shared = observe(mesh, [stream, traffic], bench.times, TREE)
+        with contextlib.ExitStack() as stack:
+            apart = [stack.enter_context(load(mesh, "e0", [sink], rate, bench.times)) for sink in sinks]
+            alone = observe(mesh, apart, bench.times, TREE)
+    show(bench.report, f"four branches, {rate:,} events/s", shared.latencies[0][0], shared)
+    bench.report.compare("multicast: lost (the source lost 11 %)", shared.lost, "events", "==", 0)
+    bench.report.compare(
+        "multicast: CPU of the first router, of four separate streams'", ratio(shared.cores["i0"], alone.cores["i0"]),
+        "times", "<=", 0.5,
+    )  # fmt: skip
+    bench.report.compare(
+        "multicast: CPU of a router that splits, of the last one's, which also splits nothing",
+        ratio(shared.cores["i1"], shared.cores["i3"]), "times", "<=", 2,
+    )  # fmt: skip
+
+
+def filtering(bench: Bench) -> None:
+    """9.6: all four branches at half the rate."""
+    rate, runs = 31_000, {}
+    with tree() as mesh:
+        for filters in (0, 4):
+            sinks = [
+                Sink(mesh.port(name), 2 * LOAD_NS if at < filters else LOAD_NS) for at, name in enumerate(BRANCHES)
+            ]  # fmt: skip
+            with (
+                reference(mesh, "e0", ["b3"]) as stream,
+                load(mesh, "e0", sinks, rate, bench.times, nominal=True) as traffic,
+            ):
+                runs[filters] = observe(mesh, [stream, traffic], bench.times, TREE)
+            show(bench.report, f"{filters} of 4 branches at half rate", runs[filters].latencies[0][0], runs[filters])
+            lost = f"{filters} of 4 branches at half rate: lost (the source lost 3.5 % and 0.7 %)"
+            bench.report.compare(lost, runs[filters].lost, "events", "==", 0)
+    inside = TREE[1:5]
+    saved = ratio(sum(runs[4].cores[name] for name in inside), sum(runs[0].cores[name] for name in inside))
+    bench.report.compare("filtering at half rate: CPU of the four routers, of that without", saved, "times", "<=", 0.6)
+    bench.report.compare(
+        "filtering at half rate: deliveries, of those without",
+        ratio(runs[4].delivered_per_s, runs[0].delivered_per_s), "times", "<=", 0.51,
+    )  # fmt: skip
+
+
+CASES: dict[str, tuple[str, Callable[[Bench], None]]] = {
+    "lower-bound": ("two edges, idle (9.1)", lower_bound),
+    "load": ("load on one router (9.3)", one_router),
+    "hops": ("1 to 7 routers (9.4)", hops),
+    "multicast": ("one stream to four branches (9.5)", multicast),
+    "filtering": ("branches at half rate (9.6)", filtering),
+    "condensation": ("an average in the network (9.7)", gridstat_extra.condensation),
+    "management": ("set-up, mode change, flooding, recovery, two clouds", gridstat_extra.management),
+}

@@ -1,0 +1,237 @@
+"""A managed mesh under test: a deployment started as a user would, on free ports, with its processes at hand."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import psutil
+
+from chappe.bench.peers.common import environment, process_cpu_s
+from chappe.bench.protocols import Link, chappe
+from chappe.errors import ChappeError, LinkError
+from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
+from chappe.wire import control
+
+START_S = 60.0
+
+
+def free_ports(count: int) -> list[int]:
+    """That many TCP ports of the loopback that nobody uses now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def url(port: int) -> str:
+    return f"tcp://127.0.0.1:{port}"
+
+
+def topology(
+    clouds: Mapping[str, Sequence[str]],
+    channels: Sequence[tuple[str, str]],
+    *,
+    inner: Sequence[str] = (),
+    standby: str = "",
+    together: bool = False,
+    latency_ms: float = 0.1,
+) -> Topology:
+    """A deployment on free ports: `clouds` are leaf brokers with their routers, below `root` where there are several.
+
+    `inner` names routers that have no clients; `standby` is a PostgreSQL url that two processes of each leaf share;
+    `together`: all routers in one process.
+    """
+    processes = 2 if standby else 1
+    names = [name for routers in clouds.values() for name in routers]
+    ports = iter(free_ports(len(names) + processes * len(clouds) + 1))
+    brokers = []
+    parent = "root" if len(clouds) > 1 else ""
+    if parent:
+        brokers.append(BrokerSpec(name=parent, listen=(url(next(ports)),)))
+    for number, cloud in enumerate(clouds, 1):
+        listen = tuple(url(next(ports)) for _ in range(processes))
+        brokers.append(BrokerSpec(name=cloud, parent=parent, listen=listen, store=standby, number=number))
+    routers = [
+        RouterSpec(
+            name=name, cloud=cloud, listen=url(next(ports)), edge=name not in inner, events_per_s=2e6,
+            process="routers" if together else "",
+        )
+        for cloud, members in clouds.items()
+        for name in members
+    ]  # fmt: skip
+    return Topology(
+        broker=tuple(brokers),
+        router=tuple(routers),
+        channel=tuple(ChannelSpec(between=pair, latency_ms=latency_ms) for pair in channels),
+        dev=True,
+    )
+
+
+class Mesh:
+    """A running deployment."""
+
+    def __init__(self, deployment: Topology, *, keep_going: bool = True) -> None:
+        found = deployment.problems()
+        if found:
+            raise ChappeError(f"the deployment of the bench is wrong: {found[0]}")
+        self.topology = deployment
+        self.folder = Path(tempfile.mkdtemp(prefix="chappe-bench-mesh-"))
+        self.file = self.folder / "deployment.toml"
+        self.file.write_bytes(msgspec.toml.encode(deployment))
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._said: list[str] = []
+        options = ["--keep-going"] if keep_going else []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chappe.cli", "up", str(self.file), *options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
+            env=environment(), start_new_session=True,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._await_start()
+            self._await_brokers()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Mesh:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip())
+        self._lines.put(None)
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise LinkError("the deployment does not start; it said: " + " / ".join(self._said[-8:]))
+            self._said.append(line)
+            if line.endswith("serve"):
+                return
+
+    def _await_brokers(self) -> None:
+        """Until every leaf has all its routers, and all its channels are up."""
+        deadline = time.monotonic() + START_S
+        missing = "no broker answered"
+        while time.monotonic() < deadline:
+            try:
+                missing = self._missing()
+            except (ChappeError, OSError) as error:
+                missing = str(error)
+            if not missing:
+                return
+            time.sleep(0.1)
+        raise LinkError(f"the deployment is not ready within {START_S:g} s: {missing}; it said: {self._said[-5:]}")
+
+    def _missing(self) -> str:
+        inner = {broker.parent for broker in self.topology.broker}
+        for broker in self.topology.broker:
+            if broker.name in inner:
+                continue
+            with self.operator(broker.name) as link:
+                for what in ("routers", "channels"):
+                    away = [row for row in rows(link, what) if not row["up"]]
+                    if away:
+                        return f"{what} of {broker.name} not up: {away[0]}"
+        return ""
+
+    def said(self) -> list[str]:
+        """Every line of its processes so far."""
+        while True:
+            try:
+                line = self._lines.get_nowait()
+            except queue.Empty:
+                return self._said
+            if line is not None:
+                self._said.append(line)
+
+    @contextlib.contextmanager
+    def operator(self, broker: str) -> Iterator[Link]:
+        """A connection to the process of a broker that leads."""
+        problem: Exception = LinkError(f"there is no broker {broker!r}")
+        for address in self.topology.brokers[broker].listen:
+            try:
+                link = chappe.connect(("127.0.0.1", int(address.rpartition(":")[2])), None)
+            except (ChappeError, OSError) as error:
+                problem = error
+                continue
+            try:
+                rows(link, "modes")
+            except ChappeError as error:
+                problem = error
+                link.sock.close()
+                continue
+            try:
+                yield link
+            finally:
+                link.sock.close()
+            return
+        raise LinkError(f"no process of broker {broker} leads: {problem}")
+
+    def port(self, router: str) -> int:
+        return int(self.topology.routers[router].listen.rpartition(":")[2])
+
+    def pid(self, name: str) -> int:
+        """The process of a router or broker that runs alone."""
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if child.cmdline()[-2:] == ["--only", name]:
+                    return int(child.pid)
+        raise ChappeError(f"no process of the deployment runs {name!r}")
+
+    def cpu_s(self, name: str) -> float:
+        return process_cpu_s(self.pid(name))
+
+    def close(self) -> None:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, psutil.Error):
+                family = [*psutil.Process(self.process.pid).children(recursive=True)]
+                self.process.send_signal(sign)
+                if sign == signal.SIGKILL:
+                    for child in family:
+                        child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+                break
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def ask(link: Link, request: control.Request) -> control.Request:
+    """One request and its answer."""
+    link.serial += 1
+    return chappe.ask(link, [msgspec.structs.replace(request, id=link.serial)])[0]
+
+
+def rows(link: Link, what: str, limit: int = 1_000_000) -> list[dict[str, Any]]:
+    """What a node or broker lists."""
+    answer = ask(link, control.List(id=0, what=what, limit=limit))
+    assert isinstance(answer, control.Listing)
+    return list(answer.rows)
