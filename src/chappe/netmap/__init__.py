@@ -1,0 +1,1 @@
+"""Graphs of routers and channels: shortest, cheapest and disjoint paths."""
