@@ -95,6 +95,7 @@ class Mesh:
         self.file.write_bytes(msgspec.toml.encode(deployment))
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._said: list[str] = []
+        self._restarted: list[subprocess.Popen[str]] = []
         options = ["--keep-going"] if keep_going else []
         self.process = subprocess.Popen(
             [sys.executable, "-m", "chappe.cli", "up", str(self.file), *options],
@@ -201,7 +202,8 @@ class Mesh:
 
     def pid(self, name: str) -> int:
         """The process of a router or broker that runs alone."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
+        again = [psutil.Process(process.pid) for process in self._restarted if process.poll() is None]
+        for child in [*again, *psutil.Process(self.process.pid).children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
                 if child.cmdline()[-2:] == ["--only", name]:
                     return int(child.pid)
@@ -210,7 +212,25 @@ class Mesh:
     def cpu_s(self, name: str) -> float:
         return process_cpu_s(self.pid(name))
 
+    def restart(self, name: str) -> None:
+        """Start a router or broker whose process is gone; returns when it serves."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "chappe.cli", "up", str(self.file), "--only", name],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
+            env=environment(), start_new_session=True,
+        )  # fmt: skip
+        self._restarted.append(process)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "serving":
+                threading.Thread(target=process.stdout.read, daemon=True).start()
+                return
+        raise LinkError(f"{name} does not start again")
+
     def close(self) -> None:
+        for process in self._restarted:
+            process.kill()
+            process.wait()
         for sign in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, psutil.Error):
                 family = [*psutil.Process(self.process.pid).children(recursive=True)]

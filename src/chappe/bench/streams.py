@@ -21,10 +21,11 @@ WINDOW = 1 << 40  # a paced publisher waits for nobody
 
 @dataclass(frozen=True)
 class Sink:
-    """A subscriber: the port of its router and its interval (0: every event)."""
+    """A subscriber: the port of its router, its interval (0: every event) and over how many paths."""
 
     port: int
     interval_ns: int = 0
+    redundancy: int = 0
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,12 @@ class Stream:
             for sink, shared in zip(sinks, self._shared[1:], strict=True):
                 self._add(
                     msgspec.structs.replace(
-                        job, role="subscribe", port=sink.port, interval_ns=sink.interval_ns, shared=shared.fd
+                        job,
+                        role="subscribe",
+                        port=sink.port,
+                        interval_ns=sink.interval_ns,
+                        redundancy=sink.redundancy,
+                        shared=shared.fd,
                     )
                 )
         except BaseException:

@@ -24,6 +24,7 @@ class Link:
     label: str = "bench"  # publisher of status variables: a node remembers the last values of an earlier run
     period_ns: int = 0  # of status variables; 0: 30 events a second
     interval_ns: int = 0  # at which they are watched; 0: every event
+    redundancy: int = 0  # and over how many disjoint paths; 0: without quality of service
 
     def fill(self, at_least: int) -> None:
         """Read until `head` has that many bytes."""

@@ -45,7 +45,10 @@ def watch(link: Link, intervals_ns: list[int]) -> list[control.Watching]:
     """Watch the variables from the first on, each at its interval."""
     first = link.serial + 1
     wanted: list[control.Request] = [
-        control.Watch(id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval, wait_ns=WAIT_NS)
+        control.Watch(
+            id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval, wait_ns=WAIT_NS,
+            qos=(control.Qos(interval, redundancy=link.redundancy),) if link.redundancy else (),
+        )
         for i, interval in enumerate(intervals_ns)
-    ]
+    ]  # fmt: skip
     return [answer for answer in chappe.ask(link, wanted) if isinstance(answer, control.Watching)]
