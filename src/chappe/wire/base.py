@@ -27,6 +27,7 @@ class Failed(Request):
     reason: str
     code: str = "failed"  # denied, limit, exists, unknown, invalid, unsupported, stale, type, capacity, unavailable
     best: tuple[Grant | None, ...] = ()  # code `capacity`: the best that could be granted, by mode as it was asked
+    obstacle: str = ""  # code `capacity`: the resource in the way, `router/NAME` or `channel/A/B`
 
 
 class Command(Request):

@@ -226,6 +226,7 @@ class Function(msgspec.Struct, kw_only=True, omit_defaults=True):
     out_low: float | None = None  # output filter
     out_high: float | None = None
     priority: int = 3
+    options: int = 0  # option blocks of the output; 0: none, or of a user type one more than its widest input
     place: str = ""  # a router that the creator wishes
 
 
@@ -254,6 +255,8 @@ class Child(Request):
     epoch: int
     mode: int
     issuer: bytes
+    height: int = 1  # of the child; a leaf has 1
+    claims: tuple[tuple[str, str], ...] | None = None  # all (publisher, cloud) it has claimed; None: it does not say
 
 
 class RouterFact(msgspec.Struct, array_like=True):
@@ -279,7 +282,10 @@ class ChannelFact(msgspec.Struct, array_like=True):
 
 
 class Map(Message):
-    """The routers and inner channels of a child's subtree; sent on joining and when they change."""
+    """The routers and inner channels of a child's subtree; sent on joining and when they change.
+
+    A channel that leaves the subtree is listed for its `up`, with the router inside as `a`.
+    """
 
     routers: tuple[RouterFact, ...]
     channels: tuple[ChannelFact, ...]
@@ -312,6 +318,7 @@ class Describe(Request):
 
     publisher: str
     variable: str
+    cloud: str = ""  # the leaf that is asked; brokers in between pass it on (so in all that follow)
 
 
 class Described(Request):
@@ -336,12 +343,14 @@ class Ask(Request):
     variable: Variable
     grants: tuple[Grant | None, ...]  # 16
     segments: tuple[Segment, ...]
+    cloud: str = ""
 
 
 class Commit(Request):
     """Set up what was reserved; answered when every router has it."""
 
     subscription: str
+    cloud: str = ""
 
 
 class Release(Request):
@@ -349,12 +358,14 @@ class Release(Request):
 
     subscription: str
     reason: str = ""
+    cloud: str = ""
 
 
 class Outcome(Request):
     """A leaf asks its parent what became of a reservation: Commit or Release follows."""
 
     subscription: str
+    cloud: str = ""  # the leaf that asks; brokers in between fill it in
 
 
 class Unseek(Request):
@@ -362,6 +373,7 @@ class Unseek(Request):
 
     subscription: str
     reason: str = ""
+    cloud: str = ""  # the leaf that ends it, which may be any on its way; brokers in between fill it in
 
 
 class Gone(Message):
@@ -369,6 +381,7 @@ class Gone(Message):
 
     subscription: str
     reason: str
+    cloud: str = ""
 
 
 # --- operators, and parents to children -------------------------------------------------------------------------------
@@ -420,6 +433,8 @@ class AddChannel(Request):
     latency_ns: int = 0
     security: int = 0
     data: str = "stream"
+    level: int = 0  # between clouds: the height of the broker that owns it, which tells the leaves of both ends
+    cloud: str = ""
 
 
 class RemoveChannel(Request):
@@ -427,6 +442,7 @@ class RemoveChannel(Request):
 
     a: str
     b: str
+    cloud: str = ""
 
 
 class AddChild(Request):
