@@ -67,7 +67,6 @@ def deployed(folder: Path, text: str = TWO_CLOUDS) -> Deployment:
     return read(file)
 
 
-@pytest.mark.spec("GS-010", "GS-011")
 def test_every_process_follows_from_the_file(tmp_path: Path) -> None:
     deployment = deployed(tmp_path)
     processes = {process.name: process.members for process in deployment.processes}

@@ -1,0 +1,116 @@
+"""A deployment file from a grid: one router a site, channels along branches, clouds with a leaf broker each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from chappe.cli._clouds import cut
+from chappe.cli._grids import Grid
+from chappe.errors import ConfigError
+
+LAST_PORT = 65_535
+HUNDRED = 100  # routers begin at a round port number above the brokers
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a generated deployment shall be like."""
+
+    clouds: int = 1
+    base_port: int = 7500
+    processes: int = 0  # of routers; 0: one each
+    standby: str = ""  # postgresql:// url that two processes of each broker share
+    bytes_per_s: float = 100e6
+    events_per_s: float = 1e6
+
+
+def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
+    """The TOML, always the same for the same grid and wishes; `remark` says where it comes from."""
+    if not 0 <= wishes.processes <= len(grid.sites):
+        raise ConfigError(f"--processes {wishes.processes}: there are {len(grid.sites)} routers; give 1 to that many")
+    if wishes.standby and not wishes.standby.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(f"--standby {wishes.standby}: two processes share a PostgreSQL database; give postgresql://…")
+    cloud_of = cut(len(grid.sites), [(a, b) for a, b, _ in grid.branches], wishes.clouds)
+    process_of = _processes(cloud_of, wishes)
+    brokers = [*_brokers(wishes)]
+    used = sum(len(broker["listen"]) for broker in brokers)
+    first = wishes.base_port + -(-used // HUNDRED) * HUNDRED
+    if first + len(grid.sites) > LAST_PORT:
+        raise ConfigError(
+            f"--base-port {wishes.base_port}: the ports of {len(grid.sites)} routers end above {LAST_PORT}"
+        )
+    routers = (
+        {
+            "name": site.name,
+            "cloud": f"cloud-{cloud_of[place] + 1}",
+            "listen": _url(first + place),
+            "process": process_of[place],
+            "events_per_s": wishes.events_per_s if wishes.events_per_s != Wishes.events_per_s else None,
+            "x": None if site.x is None else round(site.x, 3),
+            "y": None if site.y is None else round(site.y, 3),
+        }
+        for place, site in enumerate(grid.sites)
+    )
+    channels = (
+        {
+            "between": [grid.sites[a].name, grid.sites[b].name],
+            "latency_ms": latency_ms,
+            "bytes_per_s": wishes.bytes_per_s if wishes.bytes_per_s != Wishes.bytes_per_s else None,
+        }
+        for a, b, latency_ms in grid.branches
+    )
+    parts = (f"# {remark}\ndev = true\n", *map(_table, ("broker", "router", "channel"), (brokers, routers, channels)))
+    return "\n".join(parts)
+
+
+def _brokers(wishes: Wishes) -> Iterator[dict[str, Any]]:
+    each = 2 if wishes.standby else 1
+    names = [f"cloud-{number + 1}" for number in range(wishes.clouds)]
+    root = ["root"] if wishes.clouds > 1 else []
+    for place, name in enumerate((*root, *names)):
+        port = wishes.base_port + place * each
+        yield {
+            "name": name,
+            "parent": "root" if root and name != "root" else "",
+            "listen": [_url(port + process) for process in range(each)],
+            "store": wishes.standby,
+            "number": None if name == "root" else names.index(name) + 1,
+        }
+
+
+def _processes(cloud_of: list[int], wishes: Wishes) -> list[str]:
+    """The process of each router: neighbours in one cloud share one, and all are about equally large."""
+    if not wishes.processes:
+        return [""] * len(cloud_of)
+    order = sorted(range(len(cloud_of)), key=lambda place: (cloud_of[place], place))
+    found = [""] * len(cloud_of)
+    if wishes.processes % wishes.clouds:
+        groups = [order]
+    else:
+        groups = [[place for place in order if cloud_of[place] == cloud] for cloud in range(wishes.clouds)]
+    of_each = wishes.processes // len(groups)
+    for number, group in enumerate(groups):
+        for at, place in enumerate(group):
+            found[place] = f"routers-{number * of_each + at * of_each // len(group) + 1}"
+    return found
+
+
+def _url(port: int) -> str:
+    return f"tcp://127.0.0.1:{port}"
+
+
+def _table(key: str, rows: Iterable[dict[str, Any]]) -> str:
+    """Tables of one kind, one a line; keys without a value are left out."""
+    lines = (
+        ", ".join(f"{name} = {_value(value)}" for name, value in row.items() if value not in (None, "")) for row in rows
+    )
+    return f"{key} = [\n" + "".join(f"    {{ {line} }},\n" for line in lines) + "]\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return f"{int(value):_}"
+    return json.dumps(value)
