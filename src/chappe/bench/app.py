@@ -35,6 +35,10 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "client": ("client", {}),
     "slow": ("slow", {}),
     "gridstat": ("gridstat", {}),
+    "admission": ("admission", {}),
+    "redundancy": ("redundancy", {}),
+    "modes": ("modes", {}),
+    "failover": ("failover", {}),
 }
 
 
@@ -144,6 +148,38 @@ def gridstat(
       chappe bench gridstat --case hops --case filtering --json gridstat.json
     """
     _run("gridstat", Options(quick, json, check, rounds, charts), case=tuple(case or ()))
+
+
+@app.command()
+def admission(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """10,000 subscriptions over two disjoint paths on a power grid of 118 buses: rate, and every path verified."""
+    _run("admission", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def redundancy(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Routers killed on the way of a stream: nothing lost over two paths, resumed in seconds over one."""
+    _run("redundancy", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def modes(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """A mode change over 20 routers and 10,000 subscriptions: time, losses, load; and one with a dead edge."""
+    _run("modes", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def failover(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """The active broker killed during set-up, on PostgreSQL: the standby finishes, no path is lost or doubled."""
+    _run("failover", Options(quick, json, check, rounds, charts))
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ WINDOW = 1 << 40  # a paced publisher waits for nobody
 
 @dataclass(frozen=True)
 class Sink:
-    """A subscriber: the port of its router, its interval (0: every event) and over how many paths."""
+    """A subscriber: the port of its router, its interval (0: every event), paths and modes."""
 
     port: int
     interval_ns: int = 0
     redundancy: int = 0
+    modes: int = 0xFFFF
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ class Stream:
                         port=sink.port,
                         interval_ns=sink.interval_ns,
                         redundancy=sink.redundancy,
+                        modes=sink.modes,
                         shared=shared.fd,
                     )
                 )

@@ -43,6 +43,7 @@ class Job(msgspec.Struct, kw_only=True):
     period_ns: int = 0  # of a status variable; 0: 30 events a second
     interval_ns: int = 0  # at which status variables are watched; 0: every event
     redundancy: int = 0  # disjoint paths that status variables are watched over; 0: without quality of service
+    modes: int = 0xFFFF  # in which status variables are watched
     nominal: bool = False  # stamps exactly a period apart, whenever they are sent
 
 
@@ -152,7 +153,7 @@ def main() -> int:
         for _ in range(count):
             link = speak.connect((job.host, job.port), tls)
             link.label, link.period_ns, link.interval_ns = job.label, job.period_ns, job.interval_ns
-            link.redundancy = job.redundancy
+            link.redundancy, link.modes = job.redundancy, job.modes
             links.append(link)
         {"publish": publish, "subscribe": subscribe, "pingpong": pingpong}[job.role](job, links)
     except (ChappeError, OSError, ValueError) as error:

@@ -25,6 +25,7 @@ class Link:
     period_ns: int = 0  # of status variables; 0: 30 events a second
     interval_ns: int = 0  # at which they are watched; 0: every event
     redundancy: int = 0  # and over how many disjoint paths; 0: without quality of service
+    modes: int = 0xFFFF  # and in which modes
 
     def fill(self, at_least: int) -> None:
         """Read until `head` has that many bytes."""

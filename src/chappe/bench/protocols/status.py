@@ -47,7 +47,7 @@ def watch(link: Link, intervals_ns: list[int]) -> list[control.Watching]:
     wanted: list[control.Request] = [
         control.Watch(
             id=first + i, publisher=link.label, variable=f"v{i:06d}", interval_ns=interval, wait_ns=WAIT_NS,
-            qos=(control.Qos(interval, redundancy=link.redundancy),) if link.redundancy else (),
+            qos=(control.Qos(interval, redundancy=link.redundancy),) if link.redundancy else (), modes=link.modes,
         )
         for i, interval in enumerate(intervals_ns)
     ]  # fmt: skip
