@@ -417,12 +417,23 @@ class Client:
 
     # --- the node
 
-    async def list(self, what: str, limit: int = 1000) -> list[dict[str, Any]]:
-        """Rows of what exists: variables, topics, publishers, types, links, clients, counters."""
+    async def list(self, what: str, limit: int = 1000, variable: str = "") -> list[dict[str, Any]]:
+        """Rows of what exists: variables, topics, publishers, types, links, clients, counters.
+
+        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE.
+        """
         answer = await self._ask(
-            lambda request: control.List(id=request, what=what, limit=limit), control.Listing, f"list {what}"
+            lambda request: control.List(id=request, what=what, limit=limit, variable=variable),
+            control.Listing,
+            f"list {what}",
         )
         return [*answer.rows]
+
+    async def operate(self, request: control.Request) -> control.Request:
+        """Ask a broker what operators ask (ChangeMode, SetFlood, AddRouter …; `id` is filled in); its answer."""
+        return await self._ask(
+            lambda number: msgspec.structs.replace(request, id=number), control.Request, type(request).__name__
+        )
 
     async def command(self, command: control.Command) -> None:
         """Send a table command (SetupPath, SetMode …; `id` is filled in) and wait until it is carried out."""

@@ -23,7 +23,7 @@ def refusal(failed: Failed) -> RefusedError:
             return DeniedError(failed.reason)
         case "unknown":
             return UnknownError(failed.reason)
-    return RefusedError(f"{failed.reason} ({failed.code})")
+    return RefusedError(f"{failed.reason} ({failed.code})", failed.code)
 
 
 class Requests:

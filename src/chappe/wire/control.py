@@ -144,6 +144,7 @@ class List(Request):
 
     what: str
     limit: int = 1000
+    variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
 
 
 class Listing(Request):
@@ -176,47 +177,7 @@ class Retract(Message):
     variable_ids: tuple[int, ...]
 
 
-# --- table commands: brokers drive routers ---------------------------------------------------------------------
-
-
-class SetVariable(Command):
-    """Create a table entry or change its publishing rate in place (GS-073)."""
-
-    variable_id: int
-    rate_num: int
-    rate_den: int
-    inputs: tuple[str, ...] = ()  # names of the links permitted as inputs; existing ones are kept if empty
-
-
-class DropVariable(Command):
-    variable_id: int
-
-
-class SetupPath(Command):
-    """Add or replace a path; `intervals_ns` has one entry (all modes) or 16."""
-
-    variable_id: int
-    link: str  # name of the outgoing link
-    path: int
-    intervals_ns: tuple[int, ...]
-    priorities: tuple[int, ...] = (3,)
-    modes: int = 0xFFFF
-
-
-class TerminatePath(Command):
-    variable_id: int
-    path: int
-
-
-class SetFlooding(Command):
-    variable_id: int
-    level: int
-    modes: int = 0xFFFF
-
-
-class ClearFlooding(Command):
-    variable_id: int
-    modes: int = 0xFFFF
+# --- commands of brokers; the others are in `chappe.wire.management` ---------------------------------------------------------------------
 
 
 class PrepareMode(Command):
@@ -231,8 +192,8 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
-    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, SetVariable,
-    DropVariable, SetupPath, TerminatePath, SetFlooding, ClearFlooding, PrepareMode, SetMode, *MANAGEMENT,
+    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, PrepareMode,
+    SetMode, *MANAGEMENT,
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _ALL}
 
