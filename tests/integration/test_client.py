@@ -12,7 +12,8 @@ import pytest
 import chappe
 from chappe.errors import ConfigError, LinkError, RefusedError, TimeoutExpired, UnknownError
 from chappe.node.node import Node
-from chappe.wire import control
+from chappe.wire import control, management
+from chappe.wire.control import Variable
 from tests.support.nodes import eventually, free_port, running
 
 LISTEN = '[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
@@ -200,7 +201,7 @@ async def test_what_exists_is_listed_and_commands_are_carried_out(one: chappe.Cl
         await one.list("nonsense")
     with pytest.raises(RefusedError):
         await one.command(
-            control.SetupPath(id=0, epoch=1, command=2, variable_id=1, link="no such link", path=1, intervals_ns=(0,))
+            management.Flood(id=0, epoch=1, command=2, variable=Variable(1, "p", "v", "int", 0, 1, 3, 0), levels=(1,))
         )
     await variable.withdraw()
     assert variable.publish(1.0) is False

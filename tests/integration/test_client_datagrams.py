@@ -8,7 +8,8 @@ import pytest
 
 import chappe
 from chappe.errors import ConfigError, RefusedError
-from chappe.wire import control
+from chappe.node.node import Node
+from chappe.wire import management
 from tests.support.nodes import eventually, running
 
 STREAM = '[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
@@ -90,8 +91,10 @@ async def test_values_use_the_connection_when_datagrams_do_not_arrive(monkeypatc
         await eventually(lambda: watch.value == 9)
 
 
-def flooding(command: int, variable_id: int) -> control.SetFlooding:
-    return control.SetFlooding(id=0, epoch=1, command=command, variable_id=variable_id, level=1)
+def flooding(node: Node, command: int, variable_id: int) -> management.Flood:
+    entry = node.variables.directory.numbered(variable_id)
+    assert entry is not None
+    return management.Flood(id=0, epoch=1, command=command, variable=entry.variable, levels=(1,) * 16)
 
 
 @pytest.mark.spec("GS-051")
@@ -107,8 +110,8 @@ async def test_flooded_variables_come_with_their_names(status: str) -> None:
         quiet = await one.register("plant", "quiet")
         stream = two.flooded()
         watched = await two.watch("plant", "heat")
-        await one.command(flooding(1, speed.id))
-        await one.command(flooding(2, heat.id))
+        await one.command(flooding(node, 1, speed.id))
+        await one.command(flooding(node, 2, heat.id))
         for variable, value in ((speed, 5), (heat, 2.5), (quiet, 1.0), (speed, 6)):
             assert variable.publish(value)
         async with asyncio.timeout(10):
@@ -130,7 +133,7 @@ async def test_a_full_stream_of_flooded_variables_counts_what_it_drops() -> None
         speed = await one.register("plant", "speed", type="int")
         stream = two.flooded(max_queue=10)
         stream.take_nowait()
-        await one.command(flooding(1, speed.id))
+        await one.command(flooding(node, 1, speed.id))
         for number in range(25):
             speed.publish(number)
         await eventually(lambda: stream.dropped == 15)

@@ -16,7 +16,7 @@ from chappe.security.authority import Authority
 from chappe.security.config import Rule, Tls
 from chappe.security.tls import client_context
 from chappe.security.tokens import SigningKey, create_key, issue
-from chappe.wire import control
+from chappe.wire import control, management
 from tests.support.nodes import eventually, free_port, running
 from tests.support.wireclient import WireClient
 
@@ -106,6 +106,11 @@ async def test_plain_tcp_on_loopback_needs_a_token_too(keys: Keys) -> None:
         await client.close()
 
 
+def hop(path: int = 1, target: str = "") -> management.Path:
+    speed = control.Variable(5, "plant", "speed", "float", 1, 1_000_000, 3, 0)
+    return management.Path(speed, path, "", target, (0,), (3,), 0xFFFF)
+
+
 @pytest.mark.spec("NS-072", "GS-160")
 async def test_what_no_rule_allows_is_refused_and_the_missing_rule_is_named(keys: Keys) -> None:
     async with running(keys.toml("n1", "tcp://127.0.0.1:0", RULES), dev=False) as (node,):
@@ -119,9 +124,9 @@ async def test_what_no_rule_allows_is_refused_and_the_missing_rule_is_named(keys
                 (control.Register, {"publisher": "bob", "variable": "x"}, 'action = "register"\npattern = "bob/x"'),
                 (control.Watch, {"publisher": "bob", "variable": "x"}, 'action = "watch"\npattern = "bob/x"'),
                 (
-                    control.SetVariable,
-                    {"epoch": 1, "command": 1, "variable_id": 5, "rate_num": 0, "rate_den": 1},
-                    'action = "control"\npattern = "n1/SetVariable"',
+                    management.Setup,
+                    {"epoch": 1, "command": 1, "paths": (hop(),)},
+                    'action = "control"\npattern = "n1/Setup"',
                 ),
             ]
             for kind, fields, rule in expected:
@@ -152,16 +157,17 @@ async def test_a_broker_drives_the_table_and_every_command_is_written_down(keys:
     async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
         broker = await WireClient.open(node.url, token=keys.token("leaf-7", "broker"))
         try:
-            fields = {"variable_id": 5, "rate_num": 1, "rate_den": 1_000_000}
-            assert isinstance(await broker.ask(control.SetVariable, epoch=2, command=1, **fields), control.Done)
-            answer = await broker.ask(control.SetVariable, epoch=1, command=9, **fields)
+            here = (hop(),)
+            assert isinstance(await broker.ask(management.Setup, epoch=2, command=1, paths=here), control.Done)
+            answer = await broker.ask(management.Teardown, epoch=1, command=9, paths=((5, 1),))
             assert (answer.code, "epoch 1 is over" in answer.reason) == ("stale", True)
-            answer = await broker.ask(
-                control.SetupPath, epoch=2, command=2, variable_id=5, link="nowhere", path=1, intervals_ns=(0,)
-            )
-            assert (answer.code, answer.reason) == ("invalid", "SetupPath: there is no link named 'nowhere'")
+            astray = (hop(path=2, target="nowhere"),)
+            answer = await broker.ask(management.Setup, epoch=2, command=2, paths=astray)
+            assert answer.code == "invalid"
+            assert answer.reason == "Setup: path 2 of plant/speed (0x5): there is no link named 'nowhere'"
+            assert len(node.paths) == 1
             lines = [(line["target"], line["outcome"]) for line in keys.audit()]
-            assert lines == [("n1/SetVariable", "done"), ("n1/SetVariable", "failed"), ("n1/SetupPath", "failed")]
+            assert lines == [("n1/Setup", "done"), ("n1/Teardown", "failed"), ("n1/Setup", "failed")]
         finally:
             await broker.close()
 

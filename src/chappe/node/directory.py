@@ -11,6 +11,8 @@ from chappe.wire.control import Variable
 
 COUNTERS = 1 << 22  # ids of one leaf
 BLOCK = 64  # ids of a publisher begin at a multiple
+PATHS, FLOODED, PLACED = 1, 2, 4  # why brokers keep an entry
+STATIC_PATHS = 1 << 30  # paths of the configuration are numbered from here, those of brokers from 1
 
 
 @dataclass(slots=True)
@@ -23,7 +25,9 @@ class Entry:
     inputs: tuple[int, ...] = ()  # ports of peers that announced it
     watchers: dict[int, int] = field(default_factory=dict)  # port -> path
     routes: dict[tuple[str, int], int] = field(default_factory=dict)  # (static route, port) -> path
-    next_path: int = 1
+    next_path: int = STATIC_PATHS
+    held: int = 0  # bits of PATHS, FLOODED, PLACED
+    sources: tuple[int, ...] = ()  # ports that paths of brokers come from
     away_since_ns: int = 0  # since when nobody publishes it; 0: somebody does
 
     @property
@@ -33,11 +37,15 @@ class Entry:
     @property
     def published(self) -> bool:
         """Whether there is anybody its events may come from."""
-        return self.owner >= 0 or bool(self.inputs)
+        return self.owner >= 0 or bool(self.inputs) or bool(self.sources)
+
+    def permits(self, port: int) -> bool:
+        """Whether its events may come from that port."""
+        return port == self.owner or port in self.inputs or port in self.sources
 
     def only_from(self, port: int) -> bool:
         """Whether that peer is the only one it may come from."""
-        return self.owner < 0 and self.inputs == (port,)
+        return self.owner < 0 and self.inputs == (port,) and not self.sources
 
     def targets(self) -> set[int]:
         """Ports of peers it is forwarded to."""
@@ -78,8 +86,7 @@ class Directory:
         return list(self._by_id)
 
     def add(self, entry: Entry) -> Entry:
-        """Remember it; its name and id must be free."""
-        assert entry.name not in self._by_name
+        """Remember it; its id must be free. An older variable of the same name is known by its id alone from now on."""
         assert entry.variable.variable_id not in self._by_id
         self._by_name[entry.name] = entry
         self._by_id[entry.variable.variable_id] = entry
@@ -93,7 +100,8 @@ class Directory:
         self._count(variable, 1)
 
     def remove(self, entry: Entry) -> None:
-        del self._by_name[entry.name]
+        if self._by_name.get(entry.name) is entry:
+            del self._by_name[entry.name]
         del self._by_id[entry.variable.variable_id]
         self._count(entry.variable, -1)
         if entry.variable.publisher not in self.publishers:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from chappe.engine._engine import Engine
 from chappe.node.connections import Connections
+from chappe.node.edge import Edge
+from chappe.node.paths import PathTable
 from chappe.node.sessions import Control, Session
 from chappe.node.variables import Variables
 from chappe.security.patterns import topic_address, variable_address
@@ -15,7 +17,7 @@ from chappe.wire.control import List
 
 MAX_ROWS = 5_000  # a listing is one frame
 MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
-LISTS = ("variables", "publishers", "types", "topics", "links", "clients", "counters", "drops")
+LISTS = ("variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker")
 Row = dict[str, Any]
 
 
@@ -34,13 +36,16 @@ class Facts:
     """Answers `List`; what is private to others needs the right to administrate."""
 
     def __init__(
-        self, node: str, engine: Engine, variables: Variables, connections: Connections, links: Iterable[Link]
-    ) -> None:
+        self, node: str, engine: Engine, variables: Variables, connections: Connections, links: Iterable[Link],
+        paths: PathTable, edge: Edge | None,
+    ) -> None:  # fmt: skip
         self._node = node
         self._engine = engine
         self._variables = variables
         self._connections = connections
         self._links = links
+        self._paths = paths
+        self._edge = edge
         self.control: Control | None = None  # set once both exist
 
     def rows(self, request: List, session: Session) -> tuple[list[Row], int]:
@@ -59,11 +64,14 @@ class Facts:
         if request.what not in LISTS and self.control.role is None:
             raise _unknown(request.what)
         self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
+        if self.control.role is not None:
+            rows = self.control.role.rows(request.what)
+            if rows is not None:
+                if request.variable:
+                    rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
+                return rows[:limit], len(rows)
         if request.what not in LISTS:
-            rows = self.control.role.rows(request.what) if self.control.role is not None else None
-            if rows is None:
-                raise _unknown(request.what)
-            return rows[:limit], len(rows)
+            raise _unknown(request.what)
         match request.what:
             case "links":
                 rows = list(self._link_rows())
@@ -71,6 +79,11 @@ class Facts:
             case "clients":
                 clients = sum(connection.session.role == "client" for connection in self._connections)
                 return list(islice(self._client_rows(), limit)), clients
+            case "paths":
+                return list(islice(self._paths.rows(), limit)), len(self._paths)
+            case "broker":
+                rows = self._edge.rows() if self._edge is not None else []
+                return rows[:limit], len(rows)
             case "drops":
                 rows = list(self._drop_rows())
                 return rows[:limit], len(rows)

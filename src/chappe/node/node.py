@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from chappe.engine._engine import Engine
@@ -22,12 +24,15 @@ from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
 from chappe.node.drain import drain as drained
+from chappe.node.edge import Edge
 from chappe.node.facts import Facts
+from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot
+from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Reception
 from chappe.node.roles import role_of
-from chappe.node.sections import Config, Listen
+from chappe.node.sections import Config, Listen, Peer
 from chappe.node.sessions import Control, Session
 from chappe.node.shell import Shell
 from chappe.node.snapshot import take
@@ -37,6 +42,7 @@ from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
 from chappe.wire.control import Goodbye, Hello, Welcome
+from chappe.wire.management import Channel
 
 log = structlog.get_logger(__name__)
 
@@ -74,19 +80,23 @@ class Node:
         self.variables = Variables(
             self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
         )
-        facts = Facts(name, self.engine, self.variables, self.connections, self.peers)
+        self.paths = PathTable(self.engine, self.variables, self.peers.port)
+        self.commands = Commands(self.engine, self.paths, self._configure)
+        self.edge = self._edge()
+        facts = Facts(name, self.engine, self.variables, self.connections, self.peers, self.paths, self.edge)
         self.control = facts.control = Control(
-            name, self.engine, self.variables, Commands(self.engine, self.peers.port), self._book, config.limits,
-            facts.rows,
-        )  # fmt: skip
+            name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
+        )
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
         self.shell = Shell(self.engine, self.control, self.connections, self._audit, self.datagrams)
         self.reception = Reception(
             node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self._credentials,
-            limits=config.limits, mode=lambda: self.engine.status.slot, open_client=self._open_client,
+            limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
         )  # fmt: skip
+        self._channels: tuple[Channel, ...] = ()  # that a broker gave this node
         self.peers.configure(config.peer, config.topic_route)
+        self.management = ManagementLinks(self.peers, self._broker_objection)
         self.role = self.control.role = role_of(config, self)
 
     @property
@@ -117,6 +127,8 @@ class Node:
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
         self.peers.start()
+        if self.config.broker is not None:
+            self.management.follow(self.config.broker.urls)
         if self.role is not None:
             await self.role.start()
         self.ready = True
@@ -133,6 +145,7 @@ class Node:
         if drain:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
+        await self.management.stop()
         await self.peers.stop()
         await self.shell.recorded()
         links = [connection.link for connection in self.connections]
@@ -159,6 +172,10 @@ class Node:
             found.append("listen: cannot change while the node runs; restart it")
         if (config.tls, config.tokens) != (self.config.tls, self.config.tokens):
             found.append("tls, tokens: names of files cannot change while the node runs; their content may")
+        if (config.broker and config.broker.name, config.manages) != (
+            self.config.broker and self.config.broker.name, self.config.manages,
+        ):  # fmt: skip
+            found.append("broker, manages: cannot change while the node runs; restart it")
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
@@ -166,9 +183,12 @@ class Node:
         self.config, self.control.book = config, book
         self.control.limits = self.reception.limits = config.limits
         self.shell.throttles = config.limits.rate > 0
-        for peer in self.peers.configure(config.peer, config.topic_route):
+        for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
         self.peers.start()
+        if config.broker is not None:
+            for peer in self.management.follow(config.broker.urls):
+                self._remove_peer(peer, "no longer in the configuration")
         for _ in self.variables.reroute(static_routes(config)):
             await asyncio.sleep(0)
         for connection in self.connections:
@@ -240,10 +260,11 @@ class Node:
         fresh = issuer != peer.issuer
         clocks(self.engine)
         self.engine.resume_port(peer.port)
-        session = Session(peer.port, peer.name, "node", identity, issuer)
+        session = Session(peer.port, peer.name, "node", identity, issuer, manager=peer.manager)
         peer.issuer = issuer
         connection = peer.connection = self._attach(raw, session, issuer, heartbeat_ns, minor, dialled)
-        if connection.lost.is_set():
+        if connection.lost.is_set() or peer.manager:
+            self.tick.soon()
             return connection
         self.variables.peer_up(peer.port, fresh, self.engine.mono_ns)
         self.shell.perform(self.control.flush())
@@ -300,8 +321,49 @@ class Node:
         if peer.connection is not None:
             self.connections.close(peer.connection, reason, "address")
         self.peers.remove(peer)
+        self.paths.port_gone(peer.port, self.engine.mono_ns)
         self.variables.peer_gone(peer.port, self.engine.mono_ns)
         self.connections.free(peer.port)
+
+    # --- what brokers say
+
+    def _edge(self) -> Edge | None:
+        broker, node = self.config.broker, self.config.node
+        if broker is None:
+            return None
+        away_ns = round(node.away_s * 1e9)
+        return Edge(node.name, self.issuer, broker.name, away_ns, self.commands.fence, self.peers.channels)
+
+    def _broker_objection(self, identity: Identity) -> str | None:
+        decision = self.control.book.allows(identity, "control", f"{self.name}/Lead")
+        return None if decision else decision.reason
+
+    def _all_peers(self, channels: Sequence[Channel]) -> tuple[Peer, ...]:
+        """Those of the file and those of the broker; what the broker says of a peer in the file is taken over."""
+        peers = {peer.name: peer for peer in self.config.peer}
+        for channel in channels:
+            known = peers.get(channel.peer, Peer(name=channel.peer))
+            url, level, data = channel.url or known.url, channel.level, channel.data
+            fields = {**msgspec.structs.asdict(known), "url": url, "level": level, "data": data}
+            peers[channel.peer] = msgspec.convert(fields, Peer)
+        return tuple(peers.values())
+
+    def _configure(self, channels: Sequence[Channel]) -> str:
+        """Have these channels and no others (GS-012); the answer says what is wrong with them, or is empty."""
+        try:
+            peers = self._all_peers(channels)
+        except msgspec.ValidationError as error:
+            return f"channels: {error}"
+        found = problems(msgspec.structs.replace(self.config, peer=peers), dev=self.dev)
+        if found:
+            return "; ".join(found)
+        self._channels = tuple(channels)
+        over = self.peers.configure(peers, self.config.topic_route)
+        over += [peer for peer in self.peers if not peer.listed]
+        for peer in over:
+            self._remove_peer(peer, "the broker knows of no such channel")
+        self.peers.start()
+        return ""
 
     def _recheck(self, connection: Connection) -> None:
         """After a reload: rules were asked once per connection and address, so whoever has asked must ask again."""

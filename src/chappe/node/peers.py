@@ -42,6 +42,7 @@ class PeerLink:
     parked_ns: int = 0
     dialler: asyncio.Task[None] | None = None
     problem: str = ""  # why the last attempt failed
+    manager: bool = False  # a process of the broker's role: no channel
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ class Peers:
         self._node = node
         self._issuer = issuer
         self._engine = engine
-        self._carry = carry
+        self.carry = carry
         self._client_tls = client_tls
         self._by_name: dict[str, PeerLink] = {}
 
@@ -82,7 +83,7 @@ class Peers:
     def configure(self, peers: Sequence[Peer], routes: Sequence[TopicRoute]) -> list[PeerLink]:
         """Follow the configuration, at the start and after a reload; the peers that are in it no more."""
         wanted = {peer.name: peer for peer in peers}
-        removed = [peer for peer in self if peer.listed and peer.name not in wanted]
+        removed = [peer for peer in self if peer.listed and not peer.manager and peer.name not in wanted]
         for config in wanted.values():
             peer = self._by_name.get(config.name)
             if peer is None:
@@ -91,6 +92,8 @@ class Peers:
                 if config.url != peer.config.url and peer.dialler is not None:
                     peer.dialler.cancel()
                     peer.dialler = None
+                if config.level != peer.config.level:
+                    self._engine.status.set_level(peer.port, config.level)
                 peer.config, peer.listed = config, True
         for peer in self:
             if peer not in removed:
@@ -100,7 +103,7 @@ class Peers:
     def start(self) -> None:
         """Dial every peer that has a url and is not being dialled."""
         for peer in self:
-            if peer.config.url and peer.listed and peer.dialler is None:
+            if peer.config.url and peer.listed and not peer.manager and peer.dialler is None:
                 peer.dialler = asyncio.get_running_loop().create_task(self._keep(peer), name=f"dial {peer.name}")
 
     async def stop(self) -> None:
@@ -127,7 +130,33 @@ class Peers:
     def accepted(self, raw: Raw, hello: Hello, identity: Identity, heartbeat_ns: int) -> Connection:
         """A node has connected."""
         peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
-        return self._carry(peer, raw, identity, hello.session, hello.minor, heartbeat_ns, False)
+        return self.carry(peer, raw, identity, hello.session, hello.minor, heartbeat_ns, False)
+
+    def manager(self, name: str, url: str) -> PeerLink:
+        """The link to a broker's process of that name; RefusedError if the name is that of another peer."""
+        peer = self._by_name.get(name)
+        if peer is None:
+            peer = self._open(Peer(name=name, url=url), listed=True)
+            peer.manager = True
+        if not peer.manager or name == self._node:
+            raise RefusedError(f"{url} is {name!r}, which is a peer of {self._node}; a broker needs a name of its own")
+        return peer
+
+    def channels(self) -> list[str]:
+        """Names of the nodes that are connected now, brokers left out."""
+        return [peer.name for peer in self if peer.connection is not None and not peer.manager]
+
+    async def dial(self, config: Peer, resume: bool) -> tuple[Raw, Welcome]:
+        """A connection whose handshake is done."""
+        options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
+        address = parse(config.url)
+        tls = self._client_tls() if address.scheme == "tls" else None
+        raw = await dial(address, tls=tls, options=options)
+        hello = Hello(
+            role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
+            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume,
+        )  # fmt: skip
+        return raw, await connect_handshake(raw, hello)
 
     def remove(self, peer: PeerLink) -> None:
         """Forget a peer; its port is freed by the caller."""
@@ -174,15 +203,7 @@ class Peers:
 
     async def _dial(self, peer: PeerLink) -> Connection:
         config = peer.config
-        address = parse(config.url)
-        options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
-        tls = self._client_tls() if address.scheme == "tls" else None
-        raw = await dial(address, tls=tls, options=options)
-        hello = Hello(
-            role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
-            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=bool(peer.issuer),
-        )  # fmt: skip
-        welcome = await connect_handshake(raw, hello)
+        raw, welcome = await self.dial(config, bool(peer.issuer))
         try:
             identity = self._identify(peer, raw, welcome)
             if peer.connection is not None and not peer.connection.dialled and self._node > peer.name:
@@ -191,7 +212,7 @@ class Peers:
             raw.close()
             raise
         heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-        return self._carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
+        return self.carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
 
     def _identify(self, peer: PeerLink, raw: Raw, welcome: Welcome) -> Identity:
         if welcome.name != peer.name:

@@ -12,8 +12,9 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.errors import DeniedError
 from chappe.node.commands import Commands
-from chappe.node.directory import Entry
+from chappe.node.edge import Edge
 from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Role
 from chappe.node.sections import Limits
@@ -22,12 +23,9 @@ from chappe.security.config import Action
 from chappe.security.identity import Identity
 from chappe.security.patterns import topic_address, variable_address
 from chappe.security.rules import RuleBook
-from chappe.wire import control
+from chappe.wire import control, management
 
 log = structlog.get_logger(__name__)
-
-MAX_WAIT_NS = 60_000_000_000
-MAX_PENDING = 10_000  # watches of one client that wait for their variable
 
 
 @dataclass(slots=True)
@@ -45,16 +43,9 @@ class Session:
     watched: set[int] = field(default_factory=set)  # ids
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
     published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
-    waiting: int = 0  # watches that wait for their variable
+    waiting: int = 0  # watches that wait for their variable, or for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    port: int
-    request: control.Watch
-    deadline_ns: int
 
 
 class Control:
@@ -73,6 +64,7 @@ class Control:
         limits: Limits,
         facts: Callable[[control.List, Session], tuple[list[dict[str, Any]], int]],
         role: Role | None = None,
+        edge: Edge | None = None,
     ) -> None:
         self.role = role
         self.book = book
@@ -84,7 +76,7 @@ class Control:
         self._variables = variables
         self._commands = commands
         self._facts = facts
-        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+        self._registrations = Registrations(variables, edge, self.sessions.get, lambda: commands.modes.mode)
         self._working: tuple[Session, control.Command] | None = None  # who waits for a mode change
         self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
@@ -92,6 +84,8 @@ class Control:
             control.Withdraw: self._withdraw,
             control.Watch: self._watch,
             control.Unwatch: self._unwatch,
+            management.Condense: self._condense,
+            management.Uncondense: self._uncondense,
             control.Subscribe: self._subscribe,
             control.Unsubscribe: self._unsubscribe,
             control.List: self._list,
@@ -106,11 +100,21 @@ class Control:
             control.DatagramOpened: self._datagram_opened,
             control.Failed: self._goodbye,
         }
+        self._from_brokers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
+            management.Lead: self._lead,
+            management.Standby: self._standby,
+            management.Issued: self._answered,
+            management.Granted: self._answered,
+            management.Withdrawn: self._withdrawn,
+            control.Done: self._answered,
+            control.Failed: self._answered,
+            control.Goodbye: self._goodbye,
+        }
 
     @property
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
-        return bool(self._denied) or self._commands.busy or self._variables.busy
+        return bool(self._denied or self._commands.notices) or self._commands.busy or self._variables.busy
 
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""
@@ -118,7 +122,20 @@ class Control:
 
     def opened(self, session: Session, now_ns: int) -> list[Output]:
         """Its connection can be sent to."""
-        return self.role.opened(session, now_ns) if self.role is not None else []
+        outputs = self.role.opened(session, now_ns) if self.role is not None else []
+        modes, edge = self._commands.modes, self._registrations.edge
+        if session.role == "client" and modes.changing:
+            outputs.append(Send(session.port, modes.state))
+        if edge is None or session.internal:
+            return outputs
+        if session.manager:
+            return outputs + edge.opened(session, now_ns)
+        if session.role == "node":
+            return outputs + edge.link(session.name, True)
+        told, over = edge.arrived(session)
+        for memory in over:
+            self._registrations.restarted(memory)
+        return outputs + told
 
     def close(self, port: int, now_ns: int) -> list[Output]:
         """A connection is over; what a client registered may come back. `Free` follows when all is forgotten."""
@@ -129,8 +146,8 @@ class Control:
         if session is not None and session.role == "client":
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
             if session.waiting:
-                self._forget_waiting(port)
-        return outputs + self._variables.flush()
+                self._registrations.closed(port)
+        return outputs + self._departed(session, now_ns) + self._variables.flush()
 
     def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
         """What to do about one message."""
@@ -140,36 +157,32 @@ class Control:
         if self.role is not None and self.role.takes(message):
             return self.role.receive(session, message, now_ns)
         if isinstance(message, control.Command):
-            return self._command(session, message)
-        known = self._requests if session.role == "client" else self._from_peers
+            return self._command(session, message, now_ns)
+        if session.manager:
+            known = self._from_brokers
+        else:
+            known = self._requests if session.role == "client" else self._from_peers
         answer = known.get(type(message))
         if answer is not None:
             return answer(session, message, now_ns)
         kind = type(message).__name__
         if isinstance(message, control.Request) and session.role == "node":
-            return [_failed(port, message, "unsupported", f"{kind} is a request of clients, {session.name} is a node")]
+            return [failed(port, message, "unsupported", f"{kind} is a request of clients, {session.name} is a node")]
         return [Close(port, f"{kind} is not expected from a {session.role}")]
 
     def flush(self) -> list[Output]:
         """What accumulated for peers and refused publishers; called once after a batch of messages."""
         denied, self._denied = self._denied, []
-        return denied + self._variables.flush()
+        return denied + self._notices() + self._variables.flush()
 
     def tick(self, now_ns: int) -> list[Output]:
         """Answer the watches whose time is over and forget what is away for too long."""
         self._variables.tick(now_ns)
+        self._commands.tick(now_ns)
         outputs: list[Output] = self.role.tick(now_ns) if self.role is not None else []
-        for name, waiting in list(self._waiting.items()):
-            late = [item for item in waiting if now_ns >= item.deadline_ns]
-            for item in late:
-                waiting.remove(item)
-                outputs.append(self._unknown(item.port, item.request))
-                session = self.sessions.get(item.port)
-                if session is not None:
-                    session.waiting -= 1
-            if not waiting:
-                del self._waiting[name]
-        return outputs + self._variables.flush()
+        if self._registrations.edge is not None:
+            outputs += self._registrations.edge.tick(now_ns)
+        return outputs + self._registrations.tick(now_ns) + self._notices() + self._variables.flush()
 
     def authorize(self, port: int, kind: str, topic: bytes) -> bool:
         """Whether a port may publish to a topic; the engine asks once per definition."""
@@ -208,88 +221,70 @@ class Control:
     def _register(self, session: Session, request: control.Register, now_ns: int) -> list[Output]:
         problem = bad_register(request)
         if problem:
-            return [_failed(session.port, request, "invalid", problem)]
+            return [failed(session.port, request, "invalid", problem)]
         refusal = self._refused_variable(session, request, "register")
         if refusal is not None:
             return [refusal]
-        entry = self._variables.directory.named(request.publisher, request.variable)
-        if entry is not None and entry.owner != session.port and entry.owner in self.sessions:
-            reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
-            return [_failed(session.port, request, "exists", reason)]
-        if len(session.variables) >= self.limits.variables and (entry is None or entry.owner != session.port):
-            return [self._limited(session, request, "variables", self.limits.variables)]
-        wanted = control.Variable(
-            0, request.publisher, request.variable, request.type, request.rate_num, request.rate_den, request.priority,
-            request.options,
-        )  # fmt: skip
-        try:
-            entry = self._variables.register(session.port, session.name, wanted)
-        except ValueError as error:
-            return [_failed(session.port, request, "invalid", str(error))]
-        if entry is None:
-            return [_failed(session.port, request, "limit", "the ids of this node are used up")]
-        session.variables.add(entry.variable.variable_id)
-        answer = Send(session.port, control.Registered(id=request.id, variable_id=entry.variable.variable_id))
-        return [answer, *self._appeared(entry)]
+        if len(session.variables) >= self.limits.variables:
+            entry = self._variables.directory.named(request.publisher, request.variable)
+            if entry is None or entry.owner != session.port:
+                return [self._limited(session, request, "variables", self.limits.variables)]
+        return self._registrations.register(session, request, now_ns)
 
     def _withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
-        entry = self._variables.directory.numbered(request.variable_id)
-        if entry is None or request.variable_id not in session.variables:
-            reason = f"variable {request.variable_id:#x} is not registered by you"
-            return [_failed(session.port, request, "unknown", reason)]
-        session.variables.discard(request.variable_id)
-        self._variables.withdraw(entry, now_ns)
-        return [Send(session.port, control.Done(id=request.id))]
+        return self._registrations.withdraw(session, request, now_ns)
 
     def _watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Output]:
         problem = bad_watch(request)
         if problem:
-            return [_failed(session.port, request, "invalid", problem)]
+            return [failed(session.port, request, "invalid", problem)]
         refusal = self._refused_variable(session, request, "watch")
         if refusal is not None:
             return [refusal]
-        entry = self._variables.directory.named(request.publisher, request.variable)
-        known = entry is not None and entry.variable.variable_id in session.watched
-        if not known and self._used(session) >= self.limits.subscriptions:
-            return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
-        if entry is not None:
-            return self._start_watch(session, request, entry)
-        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
-            return [self._unknown(session.port, request)]
-        session.waiting += 1
-        deadline_ns = now_ns + min(request.wait_ns, MAX_WAIT_NS)
-        name = (request.publisher, request.variable)
-        self._waiting.setdefault(name, []).append(_Waiting(session.port, request, deadline_ns))
-        return []
-
-    def _start_watch(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
-        variable = entry.variable
-        try:
-            every = self._variables.watch(entry, session.port, request.interval_ns, request.priority, request.modes)
-        except ValueError as error:
-            return [_failed(session.port, request, "invalid", str(error))]
-        session.watched.add(variable.variable_id)
-        answer = control.Watching(
-            id=request.id, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
-            rate_den=variable.rate_den, every=every, options=variable.options,
-        )  # fmt: skip
-        return [Send(session.port, answer)]
+        if self._used(session) >= self.limits.subscriptions:
+            entry = self._variables.directory.named(request.publisher, request.variable)
+            if entry is None or entry.variable.variable_id not in session.watched:
+                return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
+        return self._registrations.watch(session, request, now_ns)
 
     def _unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
-        entry = self._variables.directory.numbered(request.variable_id)
-        if entry is None or request.variable_id not in session.watched:
-            reason = f"variable {request.variable_id:#x} is not watched by you"
-            return [_failed(session.port, request, "unknown", reason)]
-        session.watched.discard(request.variable_id)
-        self._variables.unwatch(entry, session.port)
-        return [Send(session.port, control.Done(id=request.id))]
+        return self._registrations.unwatch(session, request, now_ns)
+
+    def _condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Output]:
+        function = request.function
+        asked: list[tuple[Action, str]] = [("register", variable_address(function.publisher, function.variable))]
+        asked += [("watch", variable_address(each.publisher, each.variable)) for each in function.inputs]
+        for action, address in asked:
+            refusal = self._refusal(session, request, action, address)
+            if refusal is not None:
+                return [refusal]
+        return self._registrations.condense(session, request, now_ns)
+
+    def _uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Output]:
+        return self._registrations.uncondense(session, request, now_ns)
+
+    # --- the broker
+
+    def _answered(self, session: Session, message: control.Request, now_ns: int) -> list[Output]:
+        return self._registrations.edge.answered(message, now_ns) if self._registrations.edge is not None else []
+
+    def _lead(self, session: Session, message: management.Lead, now_ns: int) -> list[Output]:
+        edge = self._registrations.edge
+        return edge.lead(session, message, now_ns) if edge is not None else []
+
+    def _standby(self, session: Session, message: management.Standby, now_ns: int) -> list[Output]:
+        edge = self._registrations.edge
+        return edge.standby(session, message, now_ns) if edge is not None else []
+
+    def _withdrawn(self, session: Session, message: management.Withdrawn, now_ns: int) -> list[Output]:
+        return self._registrations.withdrawn(message) if self._registrations.edge is not None else []
 
     # --- topics
 
     def _subscribe(self, session: Session, request: control.Subscribe, now_ns: int) -> list[Output]:
         problem = bad_subscribe(request)
         if problem:
-            return [_failed(session.port, request, "invalid", problem)]
+            return [failed(session.port, request, "invalid", problem)]
         refusal = self._refusal(session, request, "subscribe", topic_address(request.kind, request.pattern))
         if refusal:
             return [refusal]
@@ -301,14 +296,14 @@ class Control:
                 session.port, request.pattern, request.kind, request.group, request.backpressure
             )
         except ValueError as error:
-            return [_failed(session.port, request, "invalid", str(error))]
+            return [failed(session.port, request, "invalid", str(error))]
         session.subscriptions.add(key)
         return [Send(session.port, control.Done(id=request.id))]
 
     def _unsubscribe(self, session: Session, request: control.Unsubscribe, now_ns: int) -> list[Output]:
         key = (request.kind, request.pattern, request.group)
         if key not in session.subscriptions:
-            return [_failed(session.port, request, "unknown", f"{request.pattern!r} is not subscribed to by you")]
+            return [failed(session.port, request, "unknown", f"{request.pattern!r} is not subscribed to by you")]
         session.subscriptions.discard(key)
         self._engine.topics.unsubscribe(session.port, request.pattern, request.kind, request.group)
         return [Send(session.port, control.Done(id=request.id))]
@@ -320,9 +315,9 @@ class Control:
             rows, total = self._facts(request, session)
         except DeniedError as error:
             self.refused += 1
-            return [_failed(session.port, request, "denied", str(error))]
+            return [failed(session.port, request, "denied", str(error))]
         except KeyError as error:
-            return [_failed(session.port, request, "invalid", str(error.args[0]))]
+            return [failed(session.port, request, "invalid", str(error.args[0]))]
         return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
 
     def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
@@ -336,30 +331,46 @@ class Control:
         return []
 
     def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Output]:
+        if self._registrations.edge is not None:
+            log.error("announcement ignored: paths of this node come from its broker", link=session.name)
+            return []
         refused = self._variables.announced(session.port, message.variables)
         for reason in refused[:10]:
             log.error("announcement refused", link=session.name, reason=reason)
         outputs: list[Output] = []
-        if self._waiting:
+        if self._registrations.awaited:
             for variable in message.variables:
                 entry = self._variables.directory.named(variable.publisher, variable.variable)
                 if entry is not None:
-                    outputs += self._appeared(entry)
+                    outputs += self._registrations.appeared(entry)
         return outputs
 
     def _retract(self, session: Session, message: control.Retract, now_ns: int) -> list[Output]:
         self._variables.retracted(session.port, message.variable_ids, now_ns)
         return []
 
-    def _command(self, session: Session, command: control.Command) -> list[Output]:
+    def _command(self, session: Session, command: control.Command, now_ns: int) -> list[Output]:
         refusal = self._refusal(session, command, "control", f"{self._node}/{type(command).__name__}")
         if refusal:
             return [self._recorded(session, command, refusal.message)]
-        answer = self._commands.receive(command)
+        answer = self._commands.receive(command, now_ns)
         if answer is None:
             self._working = (session, command)
             return []
         return [self._recorded(session, command, answer)]
+
+    def _departed(self, session: Session | None, now_ns: int) -> list[Output]:
+        edge = self._registrations.edge
+        if edge is None or session is None or session.internal:
+            return []
+        if session.manager:
+            return edge.closed(session, now_ns)
+        return edge.link(session.name, False) if session.role == "node" else edge.left(session, now_ns)
+
+    def _notices(self) -> list[Output]:
+        notices, self._commands.notices = self._commands.notices, []
+        clients = [session.port for session in self.sessions.values() if session.role == "client"] if notices else []
+        return [Send(port, notice) for notice in notices for port in clients]
 
     def work(self) -> list[Output]:
         """The next slice of a mode change and of what clients left behind; call it again while `busy`."""
@@ -379,22 +390,6 @@ class Control:
         target = f"{self._node}/{type(command).__name__}"
         reason = failed.reason if failed else ""
         return Record(session.identity, "control", target, outcome, reason, details, Send(session.port, answer))
-
-    def _appeared(self, entry: Entry) -> list[Output]:
-        """Answer the watches that waited for a variable."""
-        outputs: list[Output] = []
-        for item in self._waiting.pop(entry.name, ()):
-            session = self.sessions.get(item.port)
-            if session is not None:
-                session.waiting -= 1
-                outputs += self._start_watch(session, item.request, entry)
-        return outputs
-
-    def _forget_waiting(self, port: int) -> None:
-        for name, waiting in list(self._waiting.items()):
-            waiting[:] = [item for item in waiting if item.port != port]
-            if not waiting:
-                del self._waiting[name]
 
     def _used(self, session: Session) -> int:
         return len(session.watched) + len(session.subscriptions) + session.waiting
@@ -416,16 +411,9 @@ class Control:
         if decision:
             return None
         self.refused += 1
-        return _failed(session.port, request, "denied", decision.reason)
+        return failed(session.port, request, "denied", decision.reason)
 
     def _limited(self, session: Session, request: control.Request, key: str, limit: int) -> Send:
         self.refused += 1
         reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
-        return _failed(session.port, request, "limit", reason)
-
-    def _unknown(self, port: int, request: control.Watch) -> Send:
-        return _failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")
-
-
-def _failed(port: int, request: control.Request, code: str, reason: str) -> Send:
-    return Send(port, control.Failed(id=request.id, code=code, reason=reason))
+        return failed(session.port, request, "limit", reason)

@@ -74,31 +74,36 @@ class Variables:
 
         The caller has checked that nobody else publishes it now.
         """
+        if wanted.variable_id:  # issued by a broker
+            return self._own(self.enter(wanted), port, owner_name)
         entry = self.directory.named(wanted.publisher, wanted.variable)
         number = self.directory.issue(wanted.publisher) if entry is None else entry.variable.variable_id
         if number is None:
             return None
         wanted.variable_id = number
         self._engine.status.set_variable(number, wanted.rate_num, wanted.rate_den)
-        self._engine.status.add_input(number, port)
         if entry is None:
             entry = self.directory.add(Entry(wanted))
         else:
             self.directory.replace(entry, wanted)
+        return self._own(entry, port, owner_name)
+
+    def _own(self, entry: Entry, port: int, owner_name: str) -> Entry:
+        self._engine.status.add_input(entry.variable.variable_id, port)
         entry.owner, entry.owner_name = port, owner_name
         self._changed(entry)
         return entry
 
     def withdraw(self, entry: Entry, now_ns: int) -> None:
         """Its owner publishes it no more and is not expected back."""
-        self._forbid(entry, entry.owner)
-        entry.owner, entry.owner_name = -1, ""
+        owner, entry.owner, entry.owner_name = entry.owner, -1, ""
+        self._forbid(entry, owner)
         self._source_lost(entry, now_ns)
 
-    def watch(self, entry: Entry, port: int, interval_ns: int, priority: int, modes: int) -> int:
-        """Send it to that port; the answer is one of how many events the port gets."""
+    def watch(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
+        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes."""
         path = WATCH_PATH + port
-        every = self._engine.watch(port, entry.variable.variable_id, path, [interval_ns], [priority], modes)
+        every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
         entry.watchers[port] = path
         return every
 
@@ -109,6 +114,11 @@ class Variables:
             with suppress(UnknownVariableError):
                 self._engine.status.terminate_path(entry.variable.variable_id, path)
             self._forget_if_unused(entry)
+
+    def abandoned(self, entry: Entry) -> None:
+        """Its owner is away and not expected back."""
+        entry.owner_name = ""
+        self._forget_if_unused(entry)
 
     def client_gone(self, port: int, owned: Iterable[int], watched: Iterable[int], now_ns: int) -> None:
         """Its port is closed: `work` forgets it bit by bit and then says that the port may be freed."""
@@ -209,19 +219,59 @@ class Variables:
         outputs, self._evicted = self._evicted, []
         return [*outputs, *self._announcements.take()]
 
+    # --- brokers
+
+    def enter(self, variable: Variable) -> Entry:
+        """The entry of a variable that a broker knows, made or changed in place; ValueError changes nothing."""
+        entry = self.directory.numbered(variable.variable_id)
+        if entry is not None and entry.variable == variable:
+            return entry
+        self._engine.status.set_variable(variable.variable_id, variable.rate_num, variable.rate_den)
+        if entry is not None and entry.name != (variable.publisher, variable.variable):
+            self._evict(entry)
+            self._engine.status.set_variable(variable.variable_id, variable.rate_num, variable.rate_den)
+            entry = None
+        if entry is None:
+            return self.directory.add(Entry(variable))
+        self.directory.replace(entry, variable)
+        return entry
+
+    def hold(self, entry: Entry, why: int) -> None:
+        """A broker needs the entry."""
+        entry.held |= why
+
+    def release(self, entry: Entry, why: int, now_ns: int) -> None:
+        """It needs it no more for that."""
+        entry.held &= ~why
+        if not entry.published:
+            self._source_lost(entry, now_ns)
+        self._forget_if_unused(entry)
+
+    def feed(self, entry: Entry, sources: tuple[int, ...]) -> None:
+        """Paths of brokers bring it from these ports, and from no others."""
+        before, entry.sources = entry.sources, sources
+        for port in sources:
+            if port not in before:
+                self._engine.status.add_input(entry.variable.variable_id, port)
+        for port in before:
+            if port not in sources:
+                self._forbid(entry, port)
+        if sources:
+            entry.away_since_ns = 0
+
     # --- how it is done
 
     def _announced(self, port: int, variable: Variable) -> str:
         name, number = f"{variable.publisher}/{variable.variable}", variable.variable_id
         entry = self.directory.named(variable.publisher, variable.variable)
         if entry is not None and entry.variable.variable_id != number:
-            if entry.owner >= 0 or set(entry.inputs) - {port}:
+            if entry.owner >= 0 or entry.held or set(entry.inputs) - {port}:
                 return f"{name} has id {entry.variable.variable_id:#x} here and {number:#x} there"
             self._evict(entry)
             entry = None
         holder = self.directory.numbered(number)
         if entry is None and holder is not None:
-            if holder.owner >= 0 or set(holder.inputs) - {port}:
+            if holder.owner >= 0 or holder.held or set(holder.inputs) - {port}:
                 taken = f"{name} comes with id {number:#x}, which {'/'.join(holder.name)} has"
                 return f"{taken}: give each node of the mesh its own node.leaf"
             self._evict(holder)
@@ -279,7 +329,7 @@ class Variables:
             self._announcements.retract(port, entry.variable.variable_id)
 
     def _forbid(self, entry: Entry, port: int) -> None:
-        if port >= 0:
+        if port >= 0 and not entry.permits(port):
             with suppress(UnknownVariableError):
                 self._engine.status.remove_input(entry.variable.variable_id, port)
 
@@ -302,7 +352,8 @@ class Variables:
 
     def _forget_if_unused(self, entry: Entry) -> None:
         """A variable whose client is expected back is kept for a while, one that is watched until it is not."""
-        if not entry.published and not entry.watchers and not entry.owner_name:
+        known = self.directory.numbered(entry.variable.variable_id) is entry
+        if known and not (entry.published or entry.watchers or entry.owner_name or entry.held):
             self._drop(entry)
 
     def _evict(self, entry: Entry) -> None:

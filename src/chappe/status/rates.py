@@ -48,7 +48,8 @@ def every_of(variable: Variable, interval_ns: int) -> int:
     """The interval rounded down to a multiple of the publishing interval, in published events (GS-061)."""
     if is_alert(variable):
         return 1
-    return max(1, interval_ns * variable.rate_num // variable.rate_den)
+    # as the engine does: an interval that was rounded down to a nanosecond (1/3 s) is the multiple that was meant
+    return max(1, (interval_ns * variable.rate_num + variable.rate_num - 1) // variable.rate_den)
 
 
 def interval_of(variable: Variable, every: int) -> int:

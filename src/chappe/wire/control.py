@@ -177,7 +177,7 @@ class Retract(Message):
     variable_ids: tuple[int, ...]
 
 
-# --- commands of brokers; the others are in `chappe.wire.management` ---------------------------------------------------------------------
+# --- commands of brokers; the others are in `chappe.wire.management` -------------------------------------------
 
 
 class PrepareMode(Command):

@@ -136,7 +136,7 @@ def test_a_command_counts_only_from_a_proven_identity_with_a_rule(
     role = "node" if who == "east" else "client"
     identity = west.identify(role, who, peer_identity(accepted), None)
     book = RuleBook.of([Rule("register", "{name}/#", roles=("client",))])
-    decision = book.allows(identity, asked, f"{who}/SetupPath")  # type: ignore[arg-type]
+    decision = book.allows(identity, asked, f"{who}/Setup")  # type: ignore[arg-type]
     assert decision.allowed is (refused is None)
     assert (refused or "") in decision.reason
 

@@ -130,7 +130,7 @@ def test_no_identity_can_have_a_name_that_widens_a_pattern(name: str) -> None:
 )
 def test_what_each_role_may_do_without_rules(role: Role, allowed: set[str]) -> None:
     book = RuleBook.of([])
-    assert {action for action in ACTIONS if book.allows(someone(role), action, "west/SetupPath")} == allowed
+    assert {action for action in ACTIONS if book.allows(someone(role), action, "west/Setup")} == allowed
 
 
 def test_a_deny_rule_beats_built_in_rules_and_itself_names_roles() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
-from chappe.wire.control import Hello, Refused, SetupPath
+from chappe.wire.control import Hello, Refused, Variable
 from chappe.wire.events import Event, Issuer, Topic, TopicName, check_topic
 from chappe.wire.frames import Frame, Kind
+from chappe.wire.management import Path, Setup
 from chappe.wire.payloads import Credit, Echo, Loss, Parcel, Payload, Probe, decode_payload, encode_payload
 
 
@@ -68,8 +69,10 @@ payloads: st.SearchStrategy[Payload] = st.one_of(
     ),
     st.builds(Hello, role=st.sampled_from(["client", "node"]), name=st.text(max_size=20), session=session),
     st.builds(
-        SetupPath, id=unsigned(4), epoch=unsigned(4), command=unsigned(4), variable_id=unsigned(4), link=st.text(),
-        path=unsigned(4), intervals_ns=st.lists(unsigned(7), min_size=1, max_size=16).map(tuple),
+        Setup, id=unsigned(4), epoch=unsigned(4), command=unsigned(4), paths=st.tuples(st.builds(
+            Path, st.builds(Variable, unsigned(4), st.text(), st.text(), st.text(), *[unsigned(4)] * 4), unsigned(4),
+            st.text(), st.text(), *[st.lists(unsigned(7), min_size=1, max_size=16).map(tuple)] * 2, unsigned(2),
+        )),
     ),
 )  # fmt: skip
 

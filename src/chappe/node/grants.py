@@ -1,0 +1,55 @@
+"""Quality of service as a node needs it: what a watch asks for, and what the engine is told about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chappe.status.rates import every_of, interval_of
+from chappe.wire.control import Grant, Qos, Variable, Watch
+
+MODES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of one path in the status table: one entry for all modes, or 16."""
+
+    intervals_ns: list[int]
+    priorities: list[int]
+    modes: int
+
+
+def terms_of(watch: Watch) -> tuple[Qos, ...]:
+    """What a watch asks for; without `qos`: its interval, by any one way."""
+    return watch.qos or (Qos(interval_ns=watch.interval_ns, priority=watch.priority),)
+
+
+def grants_of(grants: tuple[Grant | None, ...], modes: int) -> Terms:
+    """What was granted, for the engine: nothing in a mode without a grant."""
+    if len(grants) == 1 and grants[0] is not None:
+        return Terms([grants[0].interval_ns], [grants[0].priority], modes)
+    if len(grants) != MODES:
+        raise ValueError(f"{len(grants)} grants; there is one for all modes, or one for each of {MODES}")
+    present = sum(1 << mode for mode, grant in enumerate(grants) if grant is not None)
+    return Terms(
+        [grant.interval_ns if grant else 0 for grant in grants],
+        [grant.priority if grant else 0 for grant in grants],
+        modes & present,
+    )
+
+
+def local_grants(
+    variable: Variable, wanted: tuple[Qos, ...], any_redundancy: bool = False
+) -> tuple[Grant | None, ...] | str:
+    """What a node without a broker gives: the interval; no promise of latency, one way. The reason if that is too few.
+
+    A latency of 0 says that nothing is promised.
+    """
+    granted: list[Grant | None] = []
+    for qos in wanted:
+        least = min(qos.redundancy, qos.worst_redundancy or qos.redundancy)
+        if least > 1 and not any_redundancy:
+            return f"no broker manages this node: there is one path, not {least} disjoint ones"
+        every = every_of(variable, qos.interval_ns)
+        granted.append(Grant(interval_of(variable, every), every, 0, 1, qos.priority))
+    return tuple(granted)

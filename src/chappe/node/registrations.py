@@ -1,0 +1,329 @@
+"""Requests of clients about variables: answered here, or by the broker of a managed node (GS-080)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chappe.node.directory import Entry
+from chappe.node.edge import Edge, entity_of, passed_on
+from chappe.node.entities import Memory
+from chappe.node.grants import grants_of, local_grants, terms_of
+from chappe.node.outputs import Output, Send
+from chappe.node.variables import Variables
+from chappe.wire import control, management
+from chappe.wire.control import Failed, Grant, Request, Variable
+
+if TYPE_CHECKING:
+    from chappe.node.sessions import Session
+
+MAX_WAIT_NS = 60_000_000_000
+MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker
+
+Find = Callable[[int], "Session | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    port: int
+    request: control.Watch
+    deadline_ns: int
+
+
+class Registrations:
+    """Registers and watches variables for clients whose right to do so was checked.
+
+    In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
+    (its link had failed, it comes back with the same session) is answered at once. `find(port)` is the session there.
+    """
+
+    def __init__(self, variables: Variables, edge: Edge | None, find: Find, mode: Callable[[], int]) -> None:
+        self.edge = edge
+        self._variables = variables
+        self._find = find
+        self._mode = mode
+        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+
+    # --- publishing
+
+    def register(self, session: Session, request: control.Register, now_ns: int) -> list[Output]:
+        wanted = Variable(
+            0, request.publisher, request.variable, request.type, request.rate_num, request.rate_den, request.priority,
+            request.options, request.slowest_ns, request.patterns, request.minimum_ns,
+        )  # fmt: skip
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None and entry.owner != session.port and self._find(entry.owner) is not None:
+            reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
+            return [failed(session.port, request, "exists", reason)]
+        edge = self._edge_for(session)
+        if edge is None:
+            return self._registered(session, request, wanted)
+        known = self._memory(edge, session).published.get((request.publisher, request.variable))
+        if known is not None:
+            wanted.variable_id = known.variable_id
+            if known == wanted:
+                return self._registered(session, request, wanted)
+            wanted.variable_id = 0
+
+        def then(answer: Request) -> list[Output]:
+            if not isinstance(answer, management.Issued):
+                return self._pass_on(session, answer, request.id)
+            wanted.variable_id = answer.variable_id
+            self._memory(edge, session).published[request.publisher, request.variable] = wanted
+            return self._registered(session, request, wanted) if self._here(session) else []
+
+        return edge.ask(management.Publish, then, now_ns, entity=entity_of(session), variable=wanted)
+
+    def withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
+        number = request.variable_id
+        if number not in session.variables:
+            reason = f"variable {number:#x} is not registered by you"
+            return [failed(session.port, request, "unknown", reason)]
+        edge = self._edge_for(session)
+        if edge is None:
+            self._withdraw(session, number, now_ns)
+            return [Send(session.port, control.Done(id=request.id))]
+
+        def then(answer: Request) -> list[Output]:
+            if isinstance(answer, Failed) and answer.code != "unknown":
+                return self._pass_on(session, answer, request.id)
+            published = self._memory(edge, session).published
+            for name in [name for name, variable in published.items() if variable.variable_id == number]:
+                del published[name]
+            self._withdraw(session, number, now_ns)
+            return self._pass_on(session, control.Done(id=0), request.id)
+
+        return edge.ask(management.Unpublish, then, now_ns, entity=entity_of(session), variable_id=number)
+
+    # --- watching
+
+    def watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is not None:
+            return self._want(session, request, edge, now_ns)
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None:
+            return self._watch_here(session, request, entry)
+        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
+            return [unknown(session.port, request)]
+        session.waiting += 1
+        deadline_ns = now_ns + min(request.wait_ns, MAX_WAIT_NS)
+        name = (request.publisher, request.variable)
+        self._waiting.setdefault(name, []).append(_Waiting(session.port, request, deadline_ns))
+        return []
+
+    def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
+        number = request.variable_id
+        if number not in session.watched:
+            reason = f"variable {number:#x} is not watched by you"
+            return [failed(session.port, request, "unknown", reason)]
+        edge = self._edge_for(session)
+        if edge is None:
+            self._unwatch(session, number)
+            return [Send(session.port, control.Done(id=request.id))]
+
+        def then(answer: Request) -> list[Output]:
+            if isinstance(answer, Failed) and answer.code != "unknown":
+                return self._pass_on(session, answer, request.id)
+            wanted = self._memory(edge, session).wanted
+            for name in [name for name, (_, grant) in wanted.items() if grant.variable.variable_id == number]:
+                del wanted[name]
+            self._unwatch(session, number)
+            return self._pass_on(session, control.Done(id=0), request.id)
+
+        return edge.ask(management.Unwant, then, now_ns, entity=entity_of(session), variable_id=number)
+
+    def appeared(self, entry: Entry) -> list[Output]:
+        """Answer the watches that waited for a variable."""
+        outputs: list[Output] = []
+        for item in self._waiting.pop(entry.name, ()):
+            session = self._find(item.port)
+            if session is not None:
+                session.waiting -= 1
+                outputs += self._watch_here(session, item.request, entry)
+        return outputs
+
+    @property
+    def awaited(self) -> bool:
+        """Whether any watch waits for its variable."""
+        return bool(self._waiting)
+
+    # --- functions
+
+    def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is None:
+            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
+        return edge.ask(
+            management.Condense, lambda answer: self._pass_on(session, answer, request.id), now_ns,
+            function=request.function, entity=entity_of(session),
+        )  # fmt: skip
+
+    def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is None:
+            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
+        return edge.ask(
+            management.Uncondense, lambda answer: self._pass_on(session, answer, request.id), now_ns,
+            publisher=request.publisher, variable=request.variable, entity=entity_of(session),
+        )  # fmt: skip
+
+    # --- what comes by itself
+
+    def withdrawn(self, notice: management.Withdrawn) -> list[Output]:
+        """Subscriptions that a broker has ended: their clients are told (GS-053)."""
+        assert self.edge is not None
+        outputs: list[Output] = []
+        for memory in self.edge.entities.withdrawn(notice.variable_id, notice.entities):
+            session = self._find(memory.port)
+            if session is not None and notice.variable_id in session.watched:
+                self._unwatch(session, notice.variable_id)
+                told = management.Withdrawn(variable_id=notice.variable_id, reason=notice.reason)
+                outputs.append(Send(session.port, told))
+        return outputs
+
+    def restarted(self, memory: Memory) -> None:
+        """A client came back without its memory: what it published before is over (GS-153)."""
+        for variable in memory.published.values():
+            entry = self._variables.directory.numbered(variable.variable_id)
+            if entry is not None and entry.owner < 0:
+                self._variables.abandoned(entry)
+
+    def closed(self, port: int) -> None:
+        """Its connection is over: nothing is waited for any more."""
+        for name, waiting in list(self._waiting.items()):
+            waiting[:] = [item for item in waiting if item.port != port]
+            if not waiting:
+                del self._waiting[name]
+
+    def tick(self, now_ns: int) -> list[Output]:
+        """Answer the watches whose time is over."""
+        outputs: list[Output] = []
+        for name, waiting in list(self._waiting.items()):
+            for item in [item for item in waiting if now_ns >= item.deadline_ns]:
+                waiting.remove(item)
+                outputs.append(unknown(item.port, item.request))
+                session = self._find(item.port)
+                if session is not None:
+                    session.waiting -= 1
+            if not waiting:
+                del self._waiting[name]
+        return outputs
+
+    # --- how it is done
+
+    def _edge_for(self, session: Session) -> Edge | None:
+        """Who answers; None: this node does, for everybody where it has no broker, and for its own workers."""
+        return None if session.internal else self.edge
+
+    def _memory(self, edge: Edge, session: Session) -> Memory:
+        """What is known of a client; of one that is forgotten already, nothing that stays."""
+        return edge.entities.of(session.issuer) or Memory(entity_of(session))
+
+    def _here(self, session: Session) -> bool:
+        return self._find(session.port) is session
+
+    def _pass_on(self, session: Session, answer: Request, number: int) -> list[Output]:
+        return [Send(session.port, passed_on(answer, number))] if self._here(session) else []
+
+    def _registered(self, session: Session, request: control.Register, wanted: Variable) -> list[Output]:
+        try:
+            entry = self._variables.register(session.port, session.name, wanted)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        if entry is None:
+            return [failed(session.port, request, "limit", "the ids of this node are used up")]
+        session.variables.add(entry.variable.variable_id)
+        answer = Send(session.port, control.Registered(id=request.id, variable_id=entry.variable.variable_id))
+        return [answer, *self.appeared(entry)]
+
+    def _withdraw(self, session: Session, number: int, now_ns: int) -> None:
+        session.variables.discard(number)
+        entry = self._variables.directory.numbered(number)
+        if entry is not None and entry.owner in (session.port, -1):
+            self._variables.withdraw(entry, now_ns)
+
+    def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Output]:
+        want = management.Want(
+            id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
+            type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
+        )  # fmt: skip
+        name = (request.publisher, request.variable)
+        known = self._memory(edge, session).wanted.get(name)
+        if known is not None and known[0] == want:
+            return self._granted(session, request, known[1])
+        if session.waiting >= MAX_PENDING:
+            return [failed(session.port, request, "limit", f"{MAX_PENDING} watches wait for an answer already")]
+        session.waiting += 1
+
+        def then(answer: Request) -> list[Output]:
+            session.waiting -= 1
+            if not isinstance(answer, management.Granted):
+                return self._pass_on(session, answer, request.id)
+            self._memory(edge, session).wanted[name] = (want, answer)
+            return self._granted(session, request, answer) if self._here(session) else []
+
+        return edge.ask(
+            management.Want, then, now_ns, entity=want.entity, publisher=want.publisher, variable=want.variable,
+            type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
+        )  # fmt: skip
+
+    def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Output]:
+        try:
+            entry = self._variables.directory.numbered(granted.variable.variable_id)
+            entry = entry or self._variables.enter(granted.variable)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        return self._start(session, request, entry, granted.grants, granted.modes)
+
+    def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
+        variable = entry.variable
+        if request.type and request.type != variable.type:
+            reason = f"{'/'.join(entry.name)} is of type {variable.type}, not {request.type}"
+            return [failed(session.port, request, "type", reason)]
+        grants = local_grants(variable, terms_of(request))
+        if isinstance(grants, str):
+            best = local_grants(variable, terms_of(request), any_redundancy=True)
+            assert not isinstance(best, str)
+            refusal = Failed(id=request.id, code="capacity", reason=grants, best=best)
+            return [Send(session.port, refusal)]
+        answer = self._start(session, request, entry, grants, request.modes)
+        if not request.qos:
+            for output in answer:
+                if isinstance(output, Send) and isinstance(output.message, control.Watching):
+                    output.message.grants = ()
+        return answer
+
+    def _start(
+        self, session: Session, request: control.Watch, entry: Entry, grants: tuple[Grant | None, ...], modes: int
+    ) -> list[Output]:
+        variable, terms = entry.variable, grants_of(grants, modes)
+        try:
+            every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        session.watched.add(variable.variable_id)
+        present = grants[self._mode()] if len(grants) > 1 else grants[0]
+        answer = control.Watching(
+            id=request.id, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
+            rate_den=variable.rate_den, every=present.every if present and len(grants) > 1 else every,
+            options=variable.options, slowest_ns=variable.slowest_ns, patterns=variable.patterns, grants=grants,
+        )  # fmt: skip
+        return [Send(session.port, answer)]
+
+    def _unwatch(self, session: Session, number: int) -> None:
+        session.watched.discard(number)
+        entry = self._variables.directory.numbered(number)
+        if entry is not None:
+            self._variables.unwatch(entry, session.port)
+
+
+def failed(port: int, request: Request, code: str, reason: str) -> Send:
+    """The answer to a request that is not carried out."""
+    return Send(port, Failed(id=request.id, code=code, reason=reason))
+
+
+def unknown(port: int, request: control.Watch) -> Send:
+    """Nobody publishes it."""
+    return failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")
