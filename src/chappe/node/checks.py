@@ -18,7 +18,8 @@ STREAMS = ("tcp", "tls", "unix")
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
     """One line `key: reason` for each thing that is wrong; `files` also looks whether named files can be read."""
-    found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config)]
+    found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config),
+             *_management(config)]  # fmt: skip
     if files:
         found += _files(config)
     return found
@@ -104,6 +105,17 @@ def _consistency(config: Config) -> Iterator[str]:
         yield "tls.cert: a node needs a certificate; make one with `chappe cert node NAME`"
     if config.limits.queue_bytes < config.limits.payload:
         yield f"limits.queue_bytes: must hold a frame of limits.payload ({config.limits.payload} bytes)"
+
+
+def _management(config: Config) -> Iterator[str]:
+    if config.manages is None:
+        return
+    if config.broker is not None:
+        yield "broker: a node with [manages] is a broker itself; its parent is in manages.topology"
+    topology, role = config.manages.topology, config.manages.role
+    yield from (f"manages.topology: {problem}" for problem in topology.problems())
+    if role not in topology.brokers:
+        yield f"manages.role: there is no broker {role!r} in manages.topology"
 
 
 def _files(config: Config) -> Iterator[str]:

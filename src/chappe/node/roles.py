@@ -43,4 +43,8 @@ class Role(Protocol):
 
 def role_of(config: Config, node: Node) -> Role | None:
     """The role that its configuration gives a node."""
-    return None
+    if config.manages is None:
+        return None
+    from chappe.node.broker import BrokerRole  # a router needs no store and no planning
+
+    return BrokerRole(node, config.manages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -91,6 +92,10 @@ class Manages(Section, frozen=True, kw_only=True):
     topology: Topology  # the whole deployment: brokers, routers, channels
     store: str  # file of SQLite, or a postgresql:// url that several processes of the role share
     lease_s: Annotated[float, Meta(gt=0, le=60)] = 2.0  # after so long without renewal another process takes over
+
+    def resolved(self, base: Path) -> Manages:
+        """With the path of the store relative to the file it was written in."""
+        return self if "://" in self.store else msgspec.structs.replace(self, store=str(base / self.store))
 
 
 class Limits(Section, frozen=True):

@@ -1,0 +1,391 @@
+"""A node that is a broker: drives the state machine of its role while it holds the lease, stands by otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from chappe.errors import RefusedError, StoreError
+from chappe.links._socket import clocks
+from chappe.node.broker_commits import Tally
+from chappe.node.broker_lease import Lease
+from chappe.node.broker_links import PARENT, Led, Links, Parents, is_process_of
+from chappe.node.broker_operators import ACTIONS, NOT_HERE, Operators
+from chappe.node.broker_term import Term
+from chappe.node.outputs import Close, Output, Send
+from chappe.node.sections import Manages
+from chappe.status import machine
+from chappe.status.topology import Topology
+from chappe.store import Changed, Store, open_store
+from chappe.wire.base import Command, Done, Failed, Message, Request
+from chappe.wire.management import MANAGEMENT, Child, Join, Lead, Standby
+
+if TYPE_CHECKING:
+    from chappe.node.node import Node
+    from chappe.node.sessions import Session
+
+log = structlog.get_logger(__name__)
+
+TAKEN = frozenset([*MANAGEMENT, *NOT_HERE, Done, Failed])
+OF_NODE = ("links", "clients", "counters", "drops")  # listings that every node has
+TICK_NS = 50_000_000
+SETTLE_S = 2.0  # for commits under way when the process ends
+
+
+def broker_of(role: str, topology: Topology) -> machine.Broker:
+    """The state machine of a role: a leaf if no broker is below it."""
+    from chappe.status.inner import InnerBroker
+    from chappe.status.leaf import LeafBroker
+
+    if topology.children(role):
+        return InnerBroker(role, topology)
+    return LeafBroker(role, topology, topology.number(role))
+
+
+Make = Callable[[str, Topology], machine.Broker]
+
+
+class BrokerRole:
+    """One process of a broker's role (GS-156). Planning happens here and forwards nothing, so it may take its time."""
+
+    def __init__(
+        self, node: Node, manages: Manages, make: Callable[[str, Topology], machine.Broker] = broker_of
+    ) -> None:
+        self.role = manages.role
+        self.tally = Tally()
+        self.terms = 0  # how often it has led
+        self._node = node
+        self._manages = manages
+        self._make = make
+        self._holder = f"{node.name}/{node.issuer.hex()[:12]}"
+        self._above = manages.topology.brokers[manages.role].parent  # empty: it is the root
+        self._links = Links()
+        self._parents = Parents()
+        self._operators = Operators(node.name, lambda: node.control.book)
+        self._term: Term | None = None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"store of {self.role}")
+        self._store: Store | None = None
+        self._lease: Lease | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._ticked_ns = 0
+
+    # --- life of the process
+
+    async def start(self) -> None:
+        """Open the store and ask for the lease; StoreError says what is wrong with the store."""
+        loop = asyncio.get_running_loop()
+
+        def open_both() -> tuple[Store, Store]:
+            store = open_store(self._manages.store)
+            try:
+                return store, open_store(self._manages.store)  # a commit must not keep the lease waiting
+            except StoreError:
+                store.close()
+                raise
+
+        def told(callback: Callable[..., None]) -> Callable[..., object]:
+            return lambda *values: loop.call_soon_threadsafe(callback, *values)
+
+        self._store, of_lease = await loop.run_in_executor(self._worker, open_both)
+        manages = self._manages
+        self._lease = Lease(
+            of_lease, self.role, self._holder, manages.lease_s, told(self._gained), told(self._lost_lease)
+        )
+        self._lease.start()
+        if self._above:
+            self._node.management.follow(manages.topology.brokers[self._above].listen)
+
+    async def stop(self) -> None:
+        """Finish what is being committed, then let another process lead at once."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self._term is not None:
+            try:
+                await asyncio.wait_for(self._term.settled(), SETTLE_S)
+            except TimeoutError:
+                log.warning("ends before everything is committed", role=self.role)
+            self._resign("the process ends")
+        if self._lease is not None:
+            await asyncio.to_thread(self._lease.stop)
+        if self._store is not None:
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._store.close)
+        self._worker.shutdown(wait=False)
+
+    # --- leading
+
+    @property
+    def leads(self) -> bool:
+        return self._term is not None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch it leads in, or 0."""
+        return self._term.epoch if self._term is not None else 0
+
+    def _gained(self, epoch: int) -> None:
+        log.info("lease taken", node=self._node.name, role=self.role, epoch=epoch)
+        self._starting = asyncio.get_running_loop().create_task(self._begin(epoch), name=f"start of {self.role}")
+
+    async def _begin(self, epoch: int) -> None:
+        assert self._lease is not None
+        try:
+            broker = await asyncio.get_running_loop().run_in_executor(self._worker, self._restored)
+        except Exception as error:
+            if isinstance(error, StoreError):
+                log.error("state not loaded", role=self.role, reason=str(error))
+            else:
+                log.exception("state not restored", role=self.role)
+            self._lease.leave(epoch)
+            return
+        finally:
+            self._starting = None
+        if not self._lease.held(epoch):
+            self._lease.leave(epoch)
+            return
+        self._lead(broker, epoch)
+
+    def _restored(self) -> machine.Broker:
+        assert self._store is not None
+        broker = self._make(self.role, self._manages.topology)
+        broker.restore(machine.Change(*item) for item in self._store.load(self.role))
+        return broker
+
+    def _lead(self, broker: machine.Broker, epoch: int) -> None:
+        async def commit(changes: Sequence[Changed]) -> None:
+            assert self._store is not None
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._worker, self._store.commit, self.role, epoch, changes)
+
+        clocks(self._node.engine)
+        now_ns = self._node.engine.mono_ns
+        self.terms += 1
+        self._parents.told = bool(self._parents)
+        addresses = [*self._links, *([PARENT] if self._parents else [])]
+        self._term = Term(broker, epoch, commit, self._leave, self._resign, self.tally)
+        log.info("leads", node=self._node.name, role=self.role, epoch=epoch)
+        self._leave(self._term.begin(addresses, now_ns))
+
+    def _lost_lease(self, epoch: int, reason: str) -> None:
+        if self._term is not None and self._term.epoch == epoch:
+            self._resign(reason)
+
+    def _resign(self, reason: str) -> None:
+        """Stop leading at once: nothing that is still under way leaves."""
+        term, self._term = self._term, None
+        if term is None:
+            return
+        log.warning("leads no longer", node=self._node.name, role=self.role, epoch=term.epoch, reason=reason)
+        term.end()
+        if self._lease is not None:
+            self._lease.leave(term.epoch)
+        self._parents.forget()
+        outputs: list[Output] = self._operators.abandon(self._standing_by())
+        for address in self._links:
+            session = self._links.session(address)
+            if session is not None and session.role == "node":
+                outputs.append(Send(session.port, Standby(role=self.role)))
+        self._perform(outputs)
+
+    def _leading(self) -> Term | None:
+        """The term, unless the lease has run out while this process was kept from running."""
+        term = self._term
+        if term is not None and self._lease is not None and not self._lease.held(term.epoch):
+            self._resign("the lease has run out")
+            return None
+        return term
+
+    def _standing_by(self) -> str:
+        urls = ", ".join(self._manages.topology.brokers[self.role].listen)
+        return f"{self._node.name} does not lead {self.role}: another process does ({urls}), or none yet; ask again"
+
+    # --- connections
+
+    def opened(self, session: Session, now_ns: int) -> list[Output]:
+        if not session.manager:
+            return []  # its first message says what it is
+        if not is_process_of(self._above, session.name):
+            log.error("not a process of the parent", role=self.role, parent=self._above, name=session.name)
+            return []
+        greeting = self._parents.opened(session)
+        term = self._leading()
+        if term is None:
+            return []
+        if greeting is not None:  # it may lead by now
+            return [Send(session.port, greeting)]
+        return self._sent(self._meet(term, now_ns))
+
+    def closed(self, session: Session, now_ns: int) -> list[Output]:
+        if session in self._parents:
+            return self._no_parent(now_ns) if self._parents.closed(session) else []
+        self._operators.closed(session)
+        address = self._links.release(session)
+        term = self._leading()
+        if address is None or term is None:
+            return []
+        return self._sent(term.lost(address, now_ns))
+
+    # --- messages
+
+    def takes(self, message: Message) -> bool:
+        return type(message) in TAKEN or isinstance(message, Command)
+
+    def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
+        term = self._leading()
+        if session.role == "client":
+            return self._from_client(term, session, message, now_ns)
+        if session in self._parents:
+            return self._from_parent(term, session, message, now_ns)
+        match message:
+            case Join():
+                return self._join(term, session, message, now_ns)
+            case Child():
+                return self._child(term, session, message, now_ns)
+            case Command():
+                reason = f"{self._node.name} is a broker and has no table"
+                return [Send(session.port, Failed(id=message.id, code="unsupported", reason=reason))]
+        address = self._links.address(session)
+        if term is None or address is None:
+            if isinstance(message, Request) and not isinstance(message, Done | Failed):
+                reason = self._standing_by() if term is None else "say Join or Child first"
+                return [Send(session.port, Failed(id=message.id, code="unavailable", reason=reason))]
+            return []
+        return self._sent(term.receive(address, message, now_ns))
+
+    def _join(self, term: Term | None, session: Session, join: Join, now_ns: int) -> list[Output]:
+        if join.router != session.name:
+            return [Close(session.port, f"Join: {session.name!r} may not join as {join.router!r}", "identity")]
+        return self._bound(term, session, f"router/{join.router}", join, now_ns)
+
+    def _child(self, term: Term | None, session: Session, child: Child, now_ns: int) -> list[Output]:
+        if not is_process_of(child.role, session.name):
+            reason = f"Child: {session.name!r} may not speak for {child.role!r}; that is for {child.role}-1, -2 …"
+            return [Send(session.port, Failed(id=child.id, code="denied", reason=reason))]
+        address = f"child/{child.role}"
+        if self._links.outranks(address, session, child.epoch):
+            reason = f"epoch {child.epoch} of {child.role} is over"
+            return [Send(session.port, Failed(id=child.id, code="stale", reason=reason))]
+        outputs = self._bound(term, session, address, child, now_ns)
+        self._links.at(address, child.epoch)
+        return outputs
+
+    def _bound(
+        self, term: Term | None, session: Session, address: machine.Address, message: Message, now_ns: int
+    ) -> list[Output]:
+        """First message of a connection, or the first after another process has begun to lead."""
+        before = self._links.session(address)
+        fresh = self._links.bind(address, session)
+        if term is None:
+            return [Send(session.port, Standby(role=self.role))]
+        outputs = term.lost(address, now_ns) if before is not None and before is not session else []
+        if fresh:
+            outputs += term.connected(address, now_ns)
+        return self._sent(outputs + term.receive(address, message, now_ns))
+
+    def _from_parent(self, term: Term | None, session: Session, message: Message, now_ns: int) -> list[Output]:
+        if term is None:
+            return []
+        match message:
+            case Lead():
+                led = self._parents.leads(session, message.epoch)
+                if led is Led.NO:
+                    return []
+                if led is Led.ANEW:  # whoever has just begun to lead knows nothing of this child
+                    return self._no_parent(now_ns)
+            case Standby():
+                return self._no_parent(now_ns) if self._parents.stands_by(session) else []
+            case _ if not self._parents.is_led_by(session):
+                return []  # one that does not know yet that it stands by
+        return self._sent(term.receive(PARENT, message, now_ns))
+
+    def _no_parent(self, now_ns: int) -> list[Output]:
+        """The parent is not who it was; ask those that are there who leads."""
+        term = self._leading()
+        if term is None:
+            return []
+        outputs = term.lost(PARENT, now_ns) if self._parents.told else []
+        self._parents.told = False
+        return self._sent(outputs + self._meet(term, now_ns))
+
+    def _meet(self, term: Term, now_ns: int) -> list[machine.Send]:
+        """Tell the broker that there is a parent, once."""
+        if self._parents.told or not self._parents:
+            return []
+        self._parents.told = True
+        return term.connected(PARENT, now_ns)
+
+    def _from_client(self, term: Term | None, session: Session, message: Message, now_ns: int) -> list[Output]:
+        if not isinstance(message, Request):
+            return [Close(session.port, f"{type(message).__name__} is not expected from a client")]
+        if type(message) not in ACTIONS:
+            reason = f"{self._node.name} is a broker; connect to a router for {type(message).__name__}"
+            return [Send(session.port, Failed(id=message.id, code="unsupported", reason=reason))]
+        refusal = self._operators.refusal(session, message)
+        if refusal is not None:
+            return [refusal]
+        if term is None:
+            return [self._operators.failed(session, message, self._standing_by())]
+        address = self._operators.asked(session, message)
+        outputs = term.connected(address, now_ns) if self._links.bind(address, session) else []
+        return self._sent(outputs + term.receive(address, message, now_ns))
+
+    # --- time and facts
+
+    def tick(self, now_ns: int) -> list[Output]:
+        if self._lease is not None:
+            self._lease.alive()
+        term = self._leading()
+        if term is None or now_ns - self._ticked_ns < TICK_NS:
+            return []
+        self._ticked_ns = now_ns
+        return self._sent(term.tick(now_ns))
+
+    def rows(self, what: str) -> list[dict[str, Any]] | None:
+        """What the broker shows; `broker`: this process. RefusedError while it stands by."""
+        term = self._leading()
+        if what in OF_NODE:
+            return None
+        if what == "broker":
+            state = "leading" if term is not None else "restoring" if self._starting is not None else "standby"
+            waiting = term.waiting if term is not None else 0
+            return [{"name": self._node.name, "role": self.role, "state": state, "epoch": self.epoch,
+                     "leads": term is not None, "waiting": waiting}]  # fmt: skip
+        if term is None:
+            raise RefusedError(self._standing_by())
+        return term.broker.rows(what)
+
+    def gauges(self) -> dict[str, float]:
+        """For /metrics."""
+        term = self._term
+        return {
+            "broker_leading": float(term is not None), "broker_epoch": self.epoch, "broker_terms": self.terms,
+            "broker_commits": self.tally.commits, "broker_changes": self.tally.changes,
+            "broker_commit_seconds": self.tally.seconds, "broker_slowest_commit_seconds": self.tally.slowest_s,
+            "broker_waiting_messages": term.waiting if term is not None else 0,
+        }  # fmt: skip
+
+    # --- out
+
+    def _sent(self, sends: list[machine.Send]) -> list[Output]:
+        """As outputs of a node; what has no connection is dropped, the broker tells again when it is back."""
+        outputs: list[Output] = []
+        for send in sends:
+            if send.to == PARENT:
+                outputs += [Send(port, send.message) for port in self._parents.addressed(send.message)]
+                continue
+            session = self._links.session(send.to)
+            if session is not None:
+                outputs.append(self._operators.answer(session, send.message) or Send(session.port, send.message))
+        return outputs
+
+    def _leave(self, sends: list[machine.Send]) -> None:
+        if self._leading() is not None:
+            self._perform(self._sent(sends))
+
+    def _perform(self, outputs: list[Output]) -> None:
+        self._node.shell.perform(outputs)
+        self._node.tick.soon()

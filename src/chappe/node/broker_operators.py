@@ -1,0 +1,88 @@
+"""People at a broker: what they may ask for, and the record of what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chappe.node.outputs import Output, Record, Send
+from chappe.security.config import Action
+from chappe.security.rules import RuleBook
+from chappe.status.machine import Address
+from chappe.wire import control, management
+from chappe.wire.base import Done, Failed, Message, Request
+
+if TYPE_CHECKING:
+    from chappe.node.sessions import Session
+
+ACTIONS: dict[type[Message], Action] = {
+    management.ChangeMode: "control",
+    management.SetFlood: "control",
+    management.ClearFlood: "control",
+    management.AddRouter: "admin",
+    management.RemoveRouter: "admin",
+    management.AddChannel: "admin",
+    management.RemoveChannel: "admin",
+    management.AddChild: "admin",
+    management.RemoveChild: "admin",
+}
+NOT_HERE: tuple[type[Message], ...] = (
+    control.Register, control.Withdraw, control.Watch, control.Unwatch, control.Subscribe, control.Unsubscribe,
+)  # fmt: skip
+"""What clients ask of routers; a broker forwards nothing."""
+
+
+class Operators:
+    """Clients of a broker; each request is written down with its outcome."""
+
+    def __init__(self, node: str, book: Callable[[], RuleBook]) -> None:
+        self._node = node
+        self._book = book
+        self._asked: dict[int, dict[int, tuple[Session, Request]]] = {}  # by port and id
+
+    def refusal(self, session: Session, request: Request) -> Record | None:
+        """The answer to somebody who may not ask for this."""
+        decision = self._book().allows(session.identity, ACTIONS[type(request)], self._target(request))
+        if decision:
+            return None
+        return self._recorded(session, request, Failed(id=request.id, code="denied", reason=decision.reason))
+
+    def failed(self, session: Session, request: Request, reason: str) -> Record:
+        """Nobody here can do this now."""
+        return self._recorded(session, request, Failed(id=request.id, code="unavailable", reason=reason))
+
+    def asked(self, session: Session, request: Request) -> Address:
+        """A request goes to the broker; the address that stands for who asked."""
+        self._asked.setdefault(session.port, {})[request.id] = (session, request)
+        return f"operator/{session.port}"
+
+    def answer(self, session: Session, message: Message) -> Record | None:
+        """The record of an answer, or None if the message is not one."""
+        if not isinstance(message, Done | Failed):
+            return None
+        known = self._asked.get(session.port, {}).pop(message.id, None)
+        return self._recorded(*known, message) if known is not None else None
+
+    def closed(self, session: Session) -> None:
+        """Nobody waits for the answers any more."""
+        self._asked.pop(session.port, None)
+
+    def abandon(self, reason: str) -> list[Output]:
+        """What is under way will not be answered by this process: say so."""
+        under_way = [known for requests in self._asked.values() for known in requests.values()]
+        self._asked.clear()
+        text = f"it may have been done or not: {reason}"
+        return [self.failed(session, request, text) for session, request in under_way]
+
+    def _recorded(self, session: Session, request: Request, answer: Done | Failed) -> Record:
+        failed = answer if isinstance(answer, Failed) else None
+        outcome = "done" if failed is None else "denied" if failed.code == "denied" else "failed"
+        return Record(
+            session.identity, ACTIONS[type(request)], self._target(request), outcome, failed.reason if failed else "",
+            msgspec.structs.asdict(request), Send(session.port, answer),
+        )  # fmt: skip
+
+    def _target(self, request: Request) -> str:
+        return f"{self._node}/{type(request).__name__}"

@@ -1,0 +1,60 @@
+"""One term of leadership: a state machine, its epoch, and what it has decided but not yet committed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from chappe.node.broker_commits import Commits, Tally
+from chappe.status.machine import Address, Broker, Send
+from chappe.store import Changed
+from chappe.wire.base import Message
+from chappe.wire.management import Lead
+
+
+class Term:
+    """Everything in it ends together, so that nothing of an epoch that is over can be sent."""
+
+    def __init__(
+        self, broker: Broker, epoch: int, commit: Callable[[Sequence[Changed]], Awaitable[None]],
+        leave: Callable[[list[Send]], None], over: Callable[[str], None], tally: Tally,
+    ) -> None:  # fmt: skip
+        self.broker = broker
+        self.epoch = epoch
+        self._commits = Commits(commit, leave, over, tally)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a commit."""
+        return self._commits.waiting
+
+    def begin(self, addresses: Sequence[Address], now_ns: int) -> list[Send]:
+        """Lead those that are connected already: each of them is told."""
+        outputs = self.broker.lead(self.epoch, now_ns)
+        for address in addresses:
+            outputs += self.broker.connected(address, now_ns)
+        told = {output.to for output in outputs if isinstance(output, Send) and isinstance(output.message, Lead)}
+        below = [address for address in addresses if address.startswith(("router/", "child/"))]
+        news = Lead(role=self.broker.role, epoch=self.epoch)
+        outputs += [Send(address, news) for address in below if address not in told]
+        return self._commits.put(outputs)
+
+    def connected(self, address: Address, now_ns: int) -> list[Send]:
+        return self._commits.put(self.broker.connected(address, now_ns))
+
+    def lost(self, address: Address, now_ns: int) -> list[Send]:
+        self._commits.forget(address)
+        return self._commits.put(self.broker.lost(address, now_ns))
+
+    def receive(self, address: Address, message: Message, now_ns: int) -> list[Send]:
+        return self._commits.put(self.broker.receive(address, message, now_ns))
+
+    def tick(self, now_ns: int) -> list[Send]:
+        return self._commits.put(self.broker.tick(now_ns))
+
+    async def settled(self) -> None:
+        """Everything it decided is durable and has left."""
+        await self._commits.settled()
+
+    def end(self) -> None:
+        """Nothing more leaves."""
+        self._commits.end()

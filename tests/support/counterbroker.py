@@ -1,0 +1,98 @@
+"""A small broker whose state is a number, to test what runs brokers; as a program: a node that runs it.
+
+`AddRouter` counts one up and is answered when that is durable; each router that has joined is told the number. `Join`
+and `Child` are answered by `Lead`. `RemoveRouter` fails. With a parent, each number is claimed there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from chappe.status.machine import Address, Change, Output, Persist, Send
+from chappe.status.topology import Topology
+from chappe.wire.base import Done, Failed, Message
+from chappe.wire.management import AddRouter, Child, Claim, Join, Lead, RemoveRouter, Withdrawn
+
+
+class CounterBroker:
+    """Keeps `count` and one item a request."""
+
+    def __init__(self, role: str, topology: Topology | None = None) -> None:
+        self.role = role
+        self.epoch = 0
+        self.count = 0
+        self.joined: set[Address] = set()
+        self.connections: list[str] = []
+        self.heard: list[tuple[Address, Message]] = []
+        self.ticks = 0
+
+    def restore(self, items: Iterable[Change]) -> None:
+        for item in items:
+            if item.kind == "counter" and item.value is not None:
+                self.count = int(item.value)
+
+    def lead(self, epoch: int, now_ns: int) -> list[Output]:
+        self.epoch = epoch
+        return []
+
+    def connected(self, address: Address, now_ns: int) -> list[Output]:
+        self.connections.append(f"+{address}")
+        if address == "parent":
+            return [Send("parent", Child(id=1, role=self.role, epoch=self.epoch, mode=self.count % 16, issuer=b"c"))]
+        return []
+
+    def lost(self, address: Address, now_ns: int) -> list[Output]:
+        self.connections.append(f"-{address}")
+        self.joined.discard(address)
+        return []
+
+    def receive(self, address: Address, message: Message, now_ns: int) -> list[Output]:
+        self.heard.append((address, message))
+        match message:
+            case Join() | Child():
+                self.joined.add(address)
+                return [Send(address, Lead(role=self.role, epoch=self.epoch))]
+            case AddRouter():
+                return self._count(address, message)
+            case Claim():
+                return [Send(address, Done(id=message.id))]
+            case RemoveRouter():
+                return [Send(address, Failed(id=message.id, code="unknown", reason=f"no router {message.name}"))]
+        return []
+
+    def tick(self, now_ns: int) -> list[Output]:
+        self.ticks += 1
+        return []
+
+    def rows(self, what: str) -> list[dict[str, Any]]:
+        if what != "count":
+            raise KeyError(f"{what!r} cannot be listed; count can")
+        return [{"count": self.count, "epoch": self.epoch}]
+
+    def _count(self, address: Address, request: AddRouter) -> list[Output]:
+        self.count += 1
+        number = str(self.count).encode()
+        changes = (Change("counter", "count", number), Change("request", request.name, number))
+        told = [Send(router, Withdrawn(variable_id=self.count, reason=request.name)) for router in sorted(self.joined)]
+        asked = [Send("parent", Claim(id=1_000 + self.count, publisher=request.name, cloud=self.role))]
+        return [Persist(changes), Send(address, Done(id=request.id)), *told, *asked]
+
+
+def main() -> int:
+    import chappe.node.node as node
+    from chappe.node.broker import BrokerRole
+    from chappe.node.process import main as run
+    from chappe.node.sections import Config
+
+    def role_of(config: Config, at: node.Node) -> BrokerRole:
+        assert config.manages is not None
+        return BrokerRole(at, config.manages, make=CounterBroker)
+
+    node.role_of = role_of  # type: ignore[assignment]
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
