@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class ChappeError(Exception):
     """Base of all errors of this package; its text says what was wrong, where, and what to do."""
@@ -24,7 +27,11 @@ class VersionError(ProtocolError):
 
 
 class RefusedError(ChappeError):
-    """The node refused a connection or request; the reason says which rule or limit."""
+    """The node refused a connection or request; the reason says which rule or limit, the code which kind."""
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class DeniedError(RefusedError):
@@ -33,6 +40,18 @@ class DeniedError(RefusedError):
 
 class UnknownError(RefusedError):
     """The node does not know the variable or subscription that was named."""
+
+
+class QosError(RefusedError):
+    """No path gives the quality that was asked for; `best` is what could be granted, by mode (GS-042)."""
+
+    def __init__(self, reason: str, best: Mapping[int, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.best: Mapping[int, Any] = dict(best or {})
+
+
+class WithdrawnError(ChappeError):
+    """A watched variable is published no more: names it and says why (GS-053)."""
 
 
 class LinkError(ChappeError):

@@ -13,7 +13,8 @@ from libc.string cimport memcpy
 from chappe.client._directory cimport Directory, Slot
 from chappe.client._inbox cimport IssuerEntry, Subscription
 from chappe.client._outbox cimport Outbox, get32, get64
-from chappe.client._status cimport StatusEvent, StatusStream, Watch, plain_run
+from chappe.client._plain cimport plain_run
+from chappe.client._status cimport StatusEvent, StatusStream, Watch
 from chappe.client._watches cimport WatchTable
 
 from chappe.errors import ProtocolError
@@ -289,7 +290,7 @@ cdef class ClientCore(Sender):
         if found != NULL or len(self.floods) >= FLOOD_LIMIT:
             return found
         watch = Watch("", f"#{number}", stream=self.flood)
-        watch.granted(number, "bytes", 0, 1, 1)
+        watch.admit(number, "bytes", 0, 1, 1)
         self.floods.add([watch])
         if self.on_unnamed is not None:
             self.flood.unnamed += 1
@@ -357,7 +358,7 @@ cdef class ClientCore(Sender):
             pushes, self.pushes = self.pushes, []
             for event in pushes:
                 try:
-                    event.watch.callback(event)
+                    event.watch.pushed(event)
                 except Exception as error:
                     if self.on_failure is None:
                         raise

@@ -15,6 +15,7 @@ cdef class StatusEvent:
     cdef readonly Watch watch
     cdef readonly int64_t created
     cdef readonly int64_t received
+    cdef readonly bint extrapolated   # an estimate of this client, not a value that came
     cdef uint64_t bits
     cdef bytes options
 
@@ -41,12 +42,12 @@ cdef class StatusStream(Waitable):
     cdef object names
     cdef bytes ids                    # variable number of each watch, made with `names`
     cdef str kind
+    cdef bytes codes                  # type of each watch if they are not all the same
     cdef int add(self, Watch watch) except -1
     cdef int offer(self, Watch watch, int64_t created, int64_t received, uint64_t bits, bytes options) except -1
     cdef int enlarge(self) except -1
     cdef StatusEvent pop(self)
     cdef object pop_arrow(self, Py_ssize_t limit)
-    cdef bytes convert(self, bytes value, uint32_t* places, Py_ssize_t rows)
     cdef void copy_column(self, void* out, void* column, Py_ssize_t width, Py_ssize_t rows) noexcept
 
 cdef class Watch:
@@ -62,6 +63,7 @@ cdef class Watch:
     cdef uint32_t position
     cdef bint has_value
     cdef bint filtered                # another watch of this client wants the variable more often
+    cdef bint attended                # there is a callback or a tap: every value becomes an event
     cdef int code
     cdef readonly uint32_t variable_id
     cdef readonly str publisher
@@ -73,10 +75,16 @@ cdef class Watch:
     cdef readonly int64_t rate_den
     cdef readonly int64_t every
     cdef public bint active
+    cdef readonly int64_t duplicates  # values that came again, by another path
+    cdef public object quality        # what was asked for and granted, see `chappe.client.watched`
+    cdef readonly tuple patterns      # derived values in the last option blocks
+    cdef public object decoder        # bytes -> value, of user types
+    cdef list taps                    # called with each event before the callback
+    cdef readonly bint extrapolated   # the newest value is an estimate
+    cdef int64_t estimate_created
+    cdef int64_t estimate_received
+    cdef uint64_t estimate_bits
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1
     cdef object value_of(self, uint64_t bits, bytes options)
-
-cdef Py_ssize_t plain_run(
-    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size,
-    int64_t received, list touched
-) except -1
+    cdef object derived_of(self, bytes options)
+    cdef int pushed(self, StatusEvent event) except -1

@@ -1,7 +1,11 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 from chappe.client._waiting import Waitable
+from chappe.client.derived import DerivedHolder
+from chappe.client.quality import Granted, Quality
+from chappe.errors import WithdrawnError
+from chappe.wire.base import Pattern
 
 Value = float | int | bool | bytes
 
@@ -11,6 +15,9 @@ class StatusEvent:
     watch: Watch
     created: int
     received: int
+    extrapolated: bool
+    @property
+    def derived(self) -> dict[str, Any]: ...
     @property
     def variable_id(self) -> int: ...
     @property
@@ -56,6 +63,11 @@ class Watch:
     every: int
     updates: int
     active: bool
+    duplicates: int
+    quality: Quality | None
+    patterns: tuple[Pattern, ...]
+    decoder: Callable[[bytes], Any] | None
+    extrapolated: bool
     def __init__(
         self,
         publisher: str,
@@ -68,7 +80,30 @@ class Watch:
         on_full: str = "drop",
     ) -> None: ...
     def named(self, publisher: str, variable: str, type: str) -> None: ...
-    def granted(self, variable_id: int, type: str, rate_num: int, rate_den: int, every: int) -> None: ...
+    def admit(
+        self,
+        variable_id: int,
+        type: str,
+        rate_num: int,
+        rate_den: int,
+        every: int,
+        patterns: Iterable[Pattern] = (),
+    ) -> None: ...
+    def retime(self, every: int) -> None: ...
+    def tap(self, function: Callable[[StatusEvent], object]) -> None: ...
+    def untap(self, function: Callable[[StatusEvent], object]) -> None: ...
+    def estimate(self, value: float, created: int, received: int) -> StatusEvent: ...
+    @property
+    def newest(self) -> StatusEvent | None: ...
+    @property
+    def derived(self) -> dict[str, Any]: ...
+    def hold(self, name: str, type: str | None = None) -> DerivedHolder: ...
+    @property
+    def granted(self) -> dict[int, Granted]: ...
+    @property
+    def violations(self) -> dict[str, int]: ...
+    @property
+    def withdrawn(self) -> WithdrawnError | None: ...
     @property
     def value(self) -> Any: ...
     @property

@@ -13,7 +13,8 @@ from libc.string cimport memcpy, memset
 from chappe.client._waiting cimport Steps
 from chappe.engine._intervals cimport round_of
 
-from chappe.client.columns import VALUE_TYPES, names_array, status_batch
+from chappe.client.columns import names_array, status_batch, type_code, value_column
+from chappe.client.derived import DerivedHolder, decode_blocks
 
 cdef enum:
     UNREAD_LIMIT = 4096      # kept for a stream that nobody iterates yet
@@ -46,6 +47,11 @@ cdef class StatusEvent:
     @property
     def value(self):
         return self.watch.value_of(self.bits, self.options)
+
+    @property
+    def derived(self):
+        """Values that the publisher derived from this one and those before it, by name (GS-046)."""
+        return self.watch.derived_of(self.options)
 
     @property
     def latency_ns(self):
@@ -196,8 +202,11 @@ cdef class StatusStream(Waitable):
             for row in range(len(watches)):
                 (<uint32_t*> PyBytes_AS_STRING(self.ids))[row] = (<Watch> watches[row]).variable_id
             kinds = {watch.type for watch in watches}
+            if any(kind.startswith("struct:") for kind in kinds):
+                raise TypeError("values of user types have no Arrow column: iterate over the watch or use batches()")
             if len(kinds) > 1 and "bytes" in kinds:
                 raise TypeError("a stream of bytes and other variables has no common Arrow column: watch them apart")
+            self.codes = None if len(kinds) == 1 else bytes([watch.code for watch in watches])
             self.kind = kinds.pop() if len(kinds) == 1 else "float"
         cdef bytes created = PyBytes_FromStringAndSize(NULL, rows * 8)
         cdef bytes received = PyBytes_FromStringAndSize(NULL, rows * 8)
@@ -213,7 +222,8 @@ cdef class StatusStream(Waitable):
         cdef const uint32_t* ids = <const uint32_t*> PyBytes_AS_STRING(self.ids)
         for row in range(rows):
             variable_out[row] = ids[name_out[row]]
-        value = self.convert(value, name_out, rows)
+        if self.kind == "bool" or self.kind == "bytes" or self.codes is not None:
+            value = value_column(self.kind, value, name, self.codes)
         if self.options != NULL:
             for row in range(rows):
                 Py_XDECREF(self.options[(self.first + row) & (self.room - 1)])
@@ -221,33 +231,6 @@ cdef class StatusStream(Waitable):
         self.first = (self.first + rows) & (self.room - 1)
         self.count -= rows
         return status_batch(rows, self.kind, self.names, name, variable, created, received, value)
-
-    cdef bytes convert(self, bytes value, uint32_t* places, Py_ssize_t rows):
-        """The value column as its Arrow type wants it: bool as bits, mixed numbers as doubles."""
-        cdef uint64_t* bits = <uint64_t*> PyBytes_AS_STRING(value)
-        cdef unsigned char* packed
-        cdef bytes column
-        cdef Py_ssize_t row
-        cdef int code
-        cdef double number
-        if self.kind == "bool":
-            column = PyBytes_FromStringAndSize(NULL, (rows + 7) // 8)
-            packed = <unsigned char*> PyBytes_AS_STRING(column)
-            memset(packed, 0, (rows + 7) // 8)
-            for row in range(rows):
-                if bits[row] >> 56:
-                    packed[row >> 3] |= 1 << (row & 7)
-            return column
-        if self.kind == "bytes":
-            for row in range(rows):
-                bits[row] = swap(bits[row])
-        elif self.kind == "float" and len(self.watches) > 1:
-            for row in range(rows):
-                code = (<Watch> self.watches[places[row]]).code
-                if code != FLOAT:
-                    number = <double> <int64_t> bits[row] if code == INT else (1.0 if bits[row] >> 56 else 0.0)
-                    memcpy(&bits[row], &number, 8)
-        return value
 
     cdef object take(self, int form, Py_ssize_t limit):
         cdef list taken
@@ -295,73 +278,6 @@ cdef class StatusStream(Waitable):
         return self.owner.unwatch(self)
 
 
-cdef extern from *:
-    """
-    #define chappe_swap64(x) __builtin_bswap64(x)
-    #define chappe_swap32(x) __builtin_bswap32(x)
-    """
-    uint64_t swap "chappe_swap64"(uint64_t) noexcept
-    uint32_t swap32 "chappe_swap32"(uint32_t) noexcept
-
-
-cdef Py_ssize_t plain_run(
-    PyObject** watches, uint32_t* keys, Py_ssize_t room, const unsigned char* payload, Py_ssize_t size,
-    int64_t received, list touched
-) except -1:
-    """Deliver records from the first on while each is plain; how many bytes that were.
-
-    Plain: without option blocks, of one watch without a callback or a filter, whose stream has room. The rest takes the
-    long way. Nothing here makes an object or counts a reference.
-    """
-    cdef Py_ssize_t at = 0, place, mask = room - 1
-    cdef uint64_t created, bits
-    cdef uint32_t number
-    cdef PyObject* found
-    cdef PyObject* latest = NULL
-    cdef StatusStream stream = None
-    while size - at >= 24 and payload[at + 12] == 0:
-        memcpy(&number, payload + at + 8, 4)
-        number = swap32(number)
-        place = (number * <uint32_t> 2654435769) & mask
-        while watches[place] != NULL and keys[place] != number:
-            place = (place + 1) & mask
-        found = watches[place]
-        if found == NULL:
-            break
-        if (<Watch> found).sibling is not None or (<Watch> found).callback is not None or (<Watch> found).filtered:
-            break
-        if (<Watch> found).newest_options is not None:
-            break
-        if <PyObject*> (<Watch> found).stream != latest:
-            stream = (<Watch> found).stream
-            if not stream.iterated or stream.closed or stream.options != NULL:
-                break
-            latest = <PyObject*> stream
-            if not stream.touched:
-                stream.touched = True
-                touched.append(stream)
-        if stream.count >= stream.room or stream.count >= stream.max_queue:
-            break
-        memcpy(&created, payload + at, 8)
-        memcpy(&bits, payload + at + 16, 8)
-        created = swap(created)
-        bits = swap(bits)
-        (<Watch> found).updates += 1
-        if <int64_t> created > (<Watch> found).newest_created or not (<Watch> found).has_value:
-            (<Watch> found).has_value = True
-            (<Watch> found).newest_created = <int64_t> created
-            (<Watch> found).newest_received = received
-            (<Watch> found).newest_bits = bits
-        place = (stream.first + stream.count) & (stream.room - 1)
-        stream.created[place] = <int64_t> created
-        stream.received[place] = received
-        stream.bits[place] = bits
-        stream.place[place] = (<Watch> found).position
-        stream.count += 1
-        at += 24
-    return at
-
-
 cdef class Watch:
     """The newest value of one variable (by its creation time, GS-043); iterate it for all values.
 
@@ -374,18 +290,20 @@ cdef class Watch:
         self.variable = variable
         self.interval_ns = interval_ns
         self.callback = callback
+        self.attended = callback is not None
+        self.taps = []
+        self.patterns = ()
         self.type = "float"
         if stream is None:
             stream = StatusStream(max_queue=max_queue, on_full=on_full)
         stream.add(self)
 
-    def granted(self, variable_id, type, rate_num, rate_den, every):
+    def admit(self, variable_id, type, rate_num, rate_den, every, patterns=()):
         """The node watches it for us, under this number."""
-        if type not in VALUE_TYPES:
-            raise ValueError(f"variable {self.publisher}/{self.variable} has the unknown type {type!r}")
+        self.code = type_code(self.publisher, self.variable, type)
         self.variable_id = variable_id
         self.type = type
-        self.code = VALUE_TYPES.index(type)
+        self.patterns = tuple(patterns)
         self.rate_num = rate_num
         self.rate_den = rate_den
         self.every = every
@@ -394,26 +312,42 @@ cdef class Watch:
 
     def named(self, publisher, variable, type):
         """What a flooded variable is."""
-        if type not in VALUE_TYPES:
-            raise ValueError(f"variable {publisher}/{variable} has the unknown type {type!r}")
+        self.code = type_code(publisher, variable, type)
         self.publisher = publisher
         self.variable = variable
         self.type = type
-        self.code = VALUE_TYPES.index(type)
+
+    def retime(self, every):
+        """From now on one of `every` published values is for this watch: another mode has begun."""
+        self.every = every
+
+    def tap(self, function):
+        """Call `function(event)` with each value, before the callback."""
+        self.taps = [*self.taps, function]
+        self.attended = True
+
+    def untap(self, function):
+        """Call it no more."""
+        self.taps = [each for each in self.taps if each != function]
+        self.attended = self.callback is not None or bool(self.taps)
 
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1:
         cdef StatusEvent event
         if self.filtered and self.every > 1 and self.rate_num > 0:
             if round_of(created, self.rate_num, self.rate_den) % self.every != 0:
                 return 0
+        if self.has_value and created == self.newest_created:
+            self.duplicates += 1
+            return 0
         self.updates += 1
         if not self.has_value or created > self.newest_created:
             self.has_value = True
+            self.extrapolated = False
             self.newest_created = created
             self.newest_received = received
             self.newest_bits = bits
             self.newest_options = options
-        if self.callback is not None:
+        if self.attended:
             event = StatusEvent.__new__(StatusEvent)
             event.watch = self
             event.created = created
@@ -421,13 +355,42 @@ cdef class Watch:
             event.bits = bits
             event.options = options
             pushes.append(event)
-            if not self.stream.iterated:
+            if self.callback is not None and not self.stream.iterated:
                 return 0
         return self.stream.offer(self, created, received, bits, options)
+
+    cdef int pushed(self, StatusEvent event) except -1:
+        for function in self.taps:
+            function(event)
+        if self.callback is not None:
+            self.callback(event)
+        return 0
+
+    def estimate(self, value, int64_t created, int64_t received):
+        """Take this as the newest value until a newer one comes; the event of it (GS-050)."""
+        cdef StatusEvent event = StatusEvent.__new__(StatusEvent)
+        cdef double number
+        if self.code == FLOAT:
+            number = value
+            memcpy(&event.bits, &number, 8)
+        elif self.code == INT:
+            event.bits = <uint64_t> <int64_t> value
+        else:
+            raise TypeError(f"only int and float are estimated; {self.publisher}/{self.variable} is of type {self.type}")
+        event.watch = self
+        event.created = self.estimate_created = created
+        event.received = self.estimate_received = received
+        event.extrapolated = self.extrapolated = True
+        self.estimate_bits = event.bits
+        return event
+
+    cdef object derived_of(self, bytes options):
+        return decode_blocks(self.patterns, options) if self.patterns and options is not None else {}
 
     cdef object value_of(self, uint64_t bits, bytes options):
         cdef unsigned char raw[8]
         cdef int place
+        cdef bytes whole
         if self.code == FLOAT:
             return as_double(bits)
         if self.code == INT:
@@ -436,24 +399,72 @@ cdef class Watch:
             return (bits >> 56) != 0
         for place in range(8):
             raw[place] = (bits >> (56 - 8 * place)) & 255
-        return PyBytes_FromStringAndSize(<char*> raw, 8) + (options or b"")
+        whole = PyBytes_FromStringAndSize(<char*> raw, 8)
+        if options is not None:
+            whole += options[:max(len(options) - 24 * len(self.patterns), 0)]
+        return whole if self.decoder is None else self.decoder(whole)
 
     @property
     def value(self):
         """The newest value, or None before the first."""
+        if self.extrapolated:
+            return self.value_of(self.estimate_bits, None)
         return self.value_of(self.newest_bits, self.newest_options) if self.has_value else None
 
     @property
     def created(self):
+        if self.extrapolated:
+            return self.estimate_created
         return self.newest_created if self.has_value else None
 
     @property
     def received(self):
+        if self.extrapolated:
+            return self.estimate_received
         return self.newest_received if self.has_value else None
 
     @property
     def latency_ns(self):
-        return self.newest_received - self.newest_created if self.has_value else None
+        """Of the newest value that came; an estimate has none."""
+        return self.newest_received - self.newest_created if self.has_value and not self.extrapolated else None
+
+    @property
+    def newest(self):
+        """The newest value that came as one event, so that its parts belong together; None before the first."""
+        cdef StatusEvent event
+        if not self.has_value:
+            return None
+        event = StatusEvent.__new__(StatusEvent)
+        event.watch = self
+        event.created = self.newest_created
+        event.received = self.newest_received
+        event.bits = self.newest_bits
+        event.options = self.newest_options
+        return event
+
+    @property
+    def derived(self):
+        """Derived values of the newest value that came, by name; decoded when asked for."""
+        return self.derived_of(self.newest_options)
+
+    def hold(self, name, type=None):
+        """A holder of one derived value; ValueError if the publisher sends none of that name and type (GS-046)."""
+        return DerivedHolder(self, name, type)
+
+    @property
+    def granted(self):
+        """What was granted, by mode; empty where no broker manages the node and no quality was asked for."""
+        return {} if self.quality is None else self.quality.granted
+
+    @property
+    def violations(self):
+        """How often the quality was violated: counts of late and missed values, and of those suppressed."""
+        return {} if self.quality is None else self.quality.violations
+
+    @property
+    def withdrawn(self):
+        """The error that ended this watch, or None (GS-053)."""
+        return None if self.quality is None else self.quality.withdrawn
 
     @property
     def dropped(self):

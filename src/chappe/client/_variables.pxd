@@ -16,6 +16,15 @@ cdef class Variable:
     cdef readonly uint32_t id
     cdef public bint active
     cdef int code
+    cdef readonly int64_t slowest_ns
+    cdef readonly int64_t minimum_ns
+    cdef readonly tuple derived       # computed from each value and sent with it
+    cdef object encoder               # value -> bytes, of user types
+    cdef readonly int64_t early       # alerts that came too soon after the last
+    cdef bint special                 # one of these makes publishing more than a copy
+    cdef int64_t last_ns              # monotonic time of the last alert
+    cdef int64_t mono(self) noexcept
+    cdef object publish_special(self, object value, int64_t stamp)
     cdef uint64_t bits_of(self, object value) except? 0
     cdef bint put(self, int64_t created, uint64_t bits) except -1
 

@@ -1,6 +1,8 @@
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chappe.client._core import ClientCore
+from chappe.client.derived import Derived
 
 class Variable:
     """A variable of this client; `publish` says at once whether the value was accepted."""
@@ -14,6 +16,10 @@ class Variable:
     options: int
     id: int
     active: bool
+    slowest_ns: int
+    minimum_ns: int
+    derived: tuple[Derived, ...]
+    early: int
     def __init__(
         self,
         core: ClientCore,
@@ -23,9 +29,14 @@ class Variable:
         rate: tuple[int, int] = (0, 1),
         priority: int = 3,
         options: int = 0,
+        *,
+        slowest_ns: int = 0,
+        minimum_ns: int = 0,
+        derived: Sequence[Derived] = (),
+        encoder: Callable[[Any], bytes] | None = None,
     ) -> None: ...
     def granted(self, variable_id: int) -> None: ...
-    def publish(self, value: float | int | bool | bytes, created: int | None = None) -> bool:
+    def publish(self, value: Any, created: int | None = None) -> bool:
         """Send one value, stamped by `created` (ns since 1970 UTC) or now; False while the node is not reachable."""
     def publish_array(self, values: Any, created: Any) -> int:
         """Send a series of float64 or int64 values with int64 stamps; how many were accepted."""

@@ -6,7 +6,18 @@ from libc.string cimport memcpy, memset
 from chappe.client._outbox cimport put32, put64
 from chappe.client._status cimport BOOL, BYTES, FLOAT, INT
 
-from chappe.client.columns import VALUE_TYPES
+from chappe.client.columns import type_code
+from chappe.client.derived import encode_blocks
+
+cdef extern from "<time.h>" nogil:
+    """
+    static long long chappe_client_mono(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (long long) now.tv_sec * 1000000000LL + now.tv_nsec;
+    }
+    """
+    int64_t monotonic_ns "chappe_client_mono"() noexcept
 
 
 cdef uint64_t double_bits(double number) noexcept:
@@ -18,18 +29,24 @@ cdef uint64_t double_bits(double number) noexcept:
 cdef class Variable:
     """A variable of this client; `publish` says at once whether the value was accepted (GS-034)."""
 
-    def __init__(self, ClientCore core not None, publisher, name, type="float", rate=(0, 1), priority=3, options=0):
-        if type not in VALUE_TYPES:
-            raise ValueError(f"type {type!r} of {publisher}/{name} is not one of {', '.join(VALUE_TYPES)}")
-        if not 0 <= options <= 255:
-            raise ValueError(f"a record has 0 to 255 option blocks, not {options}")
-        if options and type != "bytes":
+    def __init__(self, ClientCore core not None, publisher, name, type="float", rate=(0, 1), priority=3, options=0, *,
+                 slowest_ns=0, minimum_ns=0, derived=(), encoder=None):
+        code = type_code(publisher, name, type)
+        if not 0 <= options or not options + len(derived) <= 255:
+            raise ValueError(f"a record has 0 to 255 option blocks, not {options + len(derived)}")
+        if options and code != BYTES:
             raise ValueError(f"option blocks carry the rest of a bytes value; {publisher}/{name} is of type {type}")
         self.core = core
         self.publisher = publisher
         self.name = name
         self.type = type
-        self.code = VALUE_TYPES.index(type)
+        self.code = code
+        self.slowest_ns = slowest_ns
+        self.minimum_ns = minimum_ns
+        self.derived = tuple(derived)
+        self.encoder = encoder
+        self.special = bool(minimum_ns or derived or encoder is not None)
+        self.last_ns = -(<int64_t> 1 << 62)
         self.rate = rate
         self.priority = priority
         self.options = options
@@ -46,9 +63,40 @@ cdef class Variable:
             self.core.outbox.refused_status += 1
             return False
         stamp = self.core.now() if created is None else created
+        if self.special:
+            return self.publish_special(value, stamp)
         if self.code == BYTES:
-            return self._publish_bytes(value, stamp)
+            return self._publish_bytes(value, stamp, b"")
         return self.put(stamp, self.bits_of(value))
+
+    cdef int64_t mono(self) noexcept:
+        return monotonic_ns() if self.core.live_clock else self.core.mono_ns
+
+    cdef object publish_special(self, object value, int64_t stamp):
+        """Publish what has a least time between two (GS-033), derived values (GS-036) or a user type (GS-021)."""
+        cdef unsigned char head[8]
+        cdef uint64_t bits
+        cdef bytes raw, tail
+        cdef int64_t now = self.mono()
+        cdef int place
+        if self.minimum_ns and now - self.last_ns < self.minimum_ns:
+            self.early += 1
+            return False
+        if self.encoder is not None:
+            raw = self.encoder(value)
+        elif self.code == BYTES:
+            raw = value
+        else:
+            bits = self.bits_of(value)
+            for place in range(8):
+                head[place] = (bits >> (56 - 8 * place)) & 255
+            raw = (<char*> head)[:8]
+        self._check_length(raw)
+        tail = encode_blocks(self.derived, value, stamp) if self.derived else b""
+        accepted = self._publish_bytes(raw, stamp, tail)
+        if accepted:
+            self.last_ns = now
+        return accepted
 
     cdef uint64_t bits_of(self, object value) except? 0:
         if self.code == FLOAT:
@@ -69,23 +117,28 @@ cdef class Variable:
             self.core.mark()
         return True
 
-    def _publish_bytes(self, bytes value not None, int64_t stamp):
-        cdef unsigned char* place
-        cdef Py_ssize_t first = min(8, len(value))
+    def _check_length(self, bytes value not None):
         if len(value) > 8 + 24 * self.options:
             raise ValueError(
                 f"the value has {len(value)} bytes, {self.publisher}/{self.name} takes {8 + 24 * self.options}: "
-                "register it with more option blocks"
+                "register it with a larger length= or more option blocks"
             )
-        place = self.core.outbox.status_record(24 + 24 * self.options)
+
+    def _publish_bytes(self, bytes value not None, int64_t stamp, bytes tail not None):
+        cdef unsigned char* place
+        cdef Py_ssize_t first = min(8, len(value))
+        cdef Py_ssize_t whole = 24 + 24 * self.options + len(tail)
+        self._check_length(value)
+        place = self.core.outbox.status_record(whole)
         if place == NULL:
             return False
-        memset(place, 0, 24 + 24 * self.options)
+        memset(place, 0, whole)
         put64(place, <uint64_t> stamp)
         put32(place + 8, self.id)
-        place[12] = self.options
+        place[12] = <unsigned char> (whole // 24 - 1)
         memcpy(place + 16, PyBytes_AS_STRING(value), first)
         memcpy(place + 24, PyBytes_AS_STRING(value) + first, len(value) - first)
+        memcpy(place + whole - len(tail), PyBytes_AS_STRING(tail), len(tail))
         self.core.mark()
         return True
 
@@ -97,6 +150,9 @@ cdef class Variable:
         cdef Py_ssize_t row
         if not self.active:
             return 0
+        if self.special:
+            _same_length(len(values), stamps.shape[0])
+            return sum(self.publish(value, stamp) for value, stamp in zip(values, created))
         if self.code == FLOAT:
             numbers = values
             _same_length(numbers.shape[0], stamps.shape[0])
@@ -133,6 +189,8 @@ cdef class VariableGroup:
         for variable in variables:
             if variable.code != (<Variable> variables[0]).code or variable.code in (BOOL, BYTES):
                 raise TypeError("the variables of a group are all float or all int")
+            if variable.special:
+                raise TypeError(f"{variable.publisher}/{variable.name} has derived values or a least interval: not in a group")
 
     def publish_array(self, values, created=None):
         """Send `values[i]` for the i-th variable, all stamped `created` or now; how many were accepted."""

@@ -5,6 +5,8 @@ from libc.string cimport memset
 
 from chappe.client._status cimport Watch
 
+from math import gcd
+
 cdef enum:
     SMALLEST = 64
 
@@ -63,7 +65,7 @@ cdef class WatchTable:
             watch.filtered = False
             watch.sibling = None
         else:
-            finest = min([(<Watch> watch).every for watch in group])
+            finest = gcd(*[(<Watch> watch).every for watch in group])  # what the node is asked for
             for watch in reversed(group):
                 watch.filtered = watch.every > finest
                 watch.sibling = other

@@ -8,6 +8,15 @@ from typing import Any
 VALUE_TYPES = ("float", "int", "bool", "bytes")
 
 
+def type_code(publisher: str, variable: str, kind: str) -> int:
+    """How values of the type are kept; a user type travels as bytes."""
+    if kind.startswith("struct:"):
+        return VALUE_TYPES.index("bytes")
+    if kind not in VALUE_TYPES:
+        raise ValueError(f"type {kind!r} of {publisher}/{variable} is not one of {', '.join(VALUE_TYPES)}, struct:…")
+    return VALUE_TYPES.index(kind)
+
+
 @cache
 def _arrow() -> Any:
     import pyarrow  # only a client that asks for Arrow pays for loading it
@@ -88,6 +97,27 @@ def status_batch(
         _fixed(schema.field("value").type, rows, value),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def value_column(kind: str, bits: bytes, places: bytes, codes: bytes | None) -> bytes:
+    """Values of 8 bytes as their Arrow type wants them: bool as bits, bytes in order, mixed numbers as doubles.
+
+    `codes` has the type of each watch, if they differ, and `places` the watch of each row.
+    """
+    import numpy  # only a client that asks for Arrow pays for loading it
+
+    words = numpy.frombuffer(bits, numpy.uint64)
+    if kind == "bool":
+        return numpy.packbits(words >> 56 != 0, bitorder="little").tobytes()
+    if kind == "bytes":
+        return words.byteswap().tobytes()
+    assert codes is not None
+    types = numpy.frombuffer(codes, numpy.uint8)[numpy.frombuffer(places, numpy.uint32)]
+    numbers = words.view(numpy.float64).copy()
+    whole, truth = types == VALUE_TYPES.index("int"), types == VALUE_TYPES.index("bool")
+    numbers[whole] = words.view(numpy.int64)[whole]
+    numbers[truth] = words[truth] >> 56 != 0
+    return numbers.tobytes()
 
 
 def _fixed(kind: Any, rows: int, content: bytes) -> Any:

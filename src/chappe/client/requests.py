@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from chappe.errors import ChappeError, DeniedError, RefusedError, TimeoutExpired, UnknownError
+from chappe.client.quality import ALL_MODES, granted_by_mode
+from chappe.errors import ChappeError, DeniedError, QosError, RefusedError, TimeoutExpired, UnknownError
 from chappe.wire.control import Failed, Message, Request, encode
 
 Answer = TypeVar("Answer", bound=Request)
@@ -23,6 +24,8 @@ def refusal(failed: Failed) -> RefusedError:
             return DeniedError(failed.reason)
         case "unknown":
             return UnknownError(failed.reason)
+        case "capacity":
+            return QosError(failed.reason, granted_by_mode(failed.best, ALL_MODES))
     return RefusedError(f"{failed.reason} ({failed.code})", failed.code)
 
 

@@ -22,7 +22,7 @@ MANY = 20_000
 
 def granted(number: int, stream: StatusStream) -> Watch:
     watch = Watch("p", f"v{number}", stream=stream)
-    watch.granted(number, "float", 1, 10, 1)
+    watch.admit(number, "float", 1, 10, 1)
     return watch
 
 

@@ -22,7 +22,7 @@ def core() -> ClientCore:
 
 def watched(core: ClientCore, number: int, kind: str = "float", every: int = 1, **options: object) -> Watch:
     watch = Watch("p", f"v{number}", **options)  # type: ignore[arg-type]
-    watch.granted(number, kind, 1, 10, every)
+    watch.admit(number, kind, 1, 10, every)
     core.watches.add([watch])
     return watch
 
@@ -95,7 +95,7 @@ def test_several_variables_share_a_stream_in_order_of_arrival(core: ClientCore) 
     stream = StatusStream()
     watches = [Watch("p", f"v{number}", stream=stream) for number in range(3)]
     for number, watch in enumerate(watches, 1):
-        watch.granted(number, "float", 0, 1, 1)
+        watch.admit(number, "float", 0, 1, 1)
     core.watches.add(watches)
     core.feed(status((2, 10, 0.5), (1, 11, 1.5), (3, 12, 2.5)))
 
@@ -113,12 +113,11 @@ def test_mixed_types_become_doubles_in_arrow_and_stay_themselves_otherwise(core:
     kinds = ("float", "int", "bool")
     watches = [Watch("p", kind, stream=stream) for kind in kinds]
     for number, (watch, kind) in enumerate(zip(watches, kinds, strict=True), 1):
-        watch.granted(number, kind, 0, 1, 1)
+        watch.admit(number, kind, 0, 1, 1)
     core.watches.add(watches)
-    frame = status((1, 1, 0.5), (2, 1, -3), (3, 1, True))
-    core.feed(frame)
+    core.feed(status((1, 1, 0.5), (2, 1, -3), (3, 1, True)))
     assert [event.value for event in stream.take_nowait()] == [0.5, -3, True]
-    core.feed(frame)
+    core.feed(status((1, 2, 0.5), (2, 2, -3), (3, 2, True)))
     assert asyncio.run(_first(stream)).column("value").to_pylist() == [0.5, -3.0, 1.0]
 
 

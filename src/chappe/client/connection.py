@@ -1,0 +1,376 @@
+"""One connection of a client, made again when it is lost, and what the node tells on it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Self
+
+import structlog
+
+from chappe.client._core import ClientCore
+from chappe.client._inbox import Subscription
+from chappe.client._status import StatusStream
+from chappe.client.datagram import DataLink
+from chappe.client.floods import Floods
+from chappe.client.groups import Group
+from chappe.client.published import Published
+from chappe.client.requests import Answer, Requests, refusal, within
+from chappe.client.session import Route, Session, State
+from chappe.client.watched import Watched
+from chappe.errors import ChappeError, LinkError, TimeoutExpired
+from chappe.wire import control
+from chappe.wire.management import ModeState, Withdrawn
+
+log = structlog.get_logger("chappe.client")
+CAPABILITIES = ("credit", "loss", "datagram")
+CLOSE_FLUSH_S = 5.0
+Queue = Subscription | StatusStream
+
+
+class Connection:
+    """What every call of a client rests on: the session, requests, and all that is asked for again after a loss.
+
+    Callbacks that may be set: `on_disconnect(error)`, `on_reconnect()`, `on_loss(status, events)` when the node dropped
+    for this client, `on_full(queue)` when a local queue dropped for the first time, `on_mode(mode, next)` when a mode
+    is coming or in force, `on_error(error)` for what no call can raise: a denied topic, a variable that could not be
+    registered again or was withdrawn, an exception in a callback.
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        *,
+        name: str,
+        token: str | Callable[[], str] | None,
+        queue_bytes: int,
+        status_bytes: int,
+        conflate: bool,
+        flooded: bool,
+        datagrams: bool,
+        timeout_s: float,
+    ) -> None:
+        self.name = name
+        self.session_id = secrets.token_bytes(16)
+        self.timeout_s = timeout_s
+        self.on_disconnect: Callable[[Exception | None], None] | None = None
+        self.on_reconnect: Callable[[], None] | None = None
+        self.on_loss: Callable[[int, int], None] | None = None
+        self.on_full: Callable[[Queue], None] | None = None
+        self.on_mode: Callable[[int, int], None] | None = None
+        self.on_error: Callable[[Exception], None] | None = None
+        self.core = ClientCore(queue_bytes=queue_bytes, status_bytes=status_bytes)
+        self._route = route
+        self._token = token
+        self._conflate = conflate
+        self._flooded = flooded
+        self._datagrams = datagrams
+        self._data: DataLink | None = None
+        self._floods = Floods(self.core, self.list)
+        self._session: Session | None = None
+        self._requests = Requests(self.core.send_control)
+        self._mode, self._next_mode = 0, 0
+        self._published = Published(self, self.core, self._requests)
+        self._watched = Watched(self, self.core, self._requests)
+        self.groups: dict[str, Group] = {}
+        self._subscriptions: list[Subscription] = []
+        self._told_of_end: list[Callable[[Exception], None]] = []
+        self._flushes: dict[int, asyncio.Future[None]] = {}
+        self._room: asyncio.Future[None] | None = None
+        self._up = asyncio.Event()
+        self._restoring: asyncio.Task[None] | None = None
+        self._held: set[Queue] = set()
+        self._losses = (0, 0)
+
+    # --- connection
+
+    async def start(self) -> Self:
+        """Connect; LinkError, RefusedError, VersionError or TimeoutExpired say why it could not be."""
+        self.core.on_control = self._control
+        self.core.on_progress = self._progress
+        self.core.on_full = self._queue_full
+        self.core.on_failure = self.report
+        self._session = Session(self.core, self._route, self._hello, self)
+        try:
+            await self._session.start()
+            await self._open_datagrams()
+        except BaseException:
+            await self._session.close()
+            raise
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self if self._session is not None else await self.start()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self.close(flush=error is None)
+
+    @property
+    def state(self) -> State:
+        """connecting, connected, reconnecting or closed."""
+        return "connecting" if self._session is None else self._session.state
+
+    @property
+    def node(self) -> control.Welcome | None:
+        """What the node said of itself in the last handshake."""
+        return None if self._session is None else self._session.welcome
+
+    @property
+    def mode(self) -> int:
+        """The mode that is in force (GS-052)."""
+        return self._mode
+
+    @property
+    def next_mode(self) -> int:
+        """The mode that is coming; the present one if none is."""
+        return self._next_mode
+
+    @property
+    def mode_changing(self) -> bool:
+        """True between the announcement of a mode and its beginning."""
+        return self._mode != self._next_mode
+
+    @property
+    def losses(self) -> tuple[int, int]:
+        """(status values, events) that nodes dropped for this client because it was slow."""
+        return self.core.losses
+
+    @property
+    def reconnections(self) -> int:
+        return 0 if self._session is None else self._session.reconnections
+
+    def counters(self) -> dict[str, int]:
+        """Everything that was counted, by name."""
+        queues: set[Queue] = {*self._subscriptions, *(watch.stream for watch in self._watched.watches)}
+        if self._floods.stream is not None:
+            queues.add(self._floods.stream)
+        return {
+            **self.core.counters(),
+            "violations_suppressed": self._watched.dog.suppressed,
+            "dropped": sum(queue.dropped for queue in queues),
+            "reconnections": self.reconnections,
+            **({f"datagrams_{name}": count for name, count in self._data.counters().items()} if self._data else {}),
+        }
+
+    def _hello(self) -> control.Hello:
+        token = self._token() if callable(self._token) else self._token
+        return control.Hello(
+            role="client", name=self.name, session=self.session_id, token=token, capabilities=CAPABILITIES,
+            heartbeat_ns=round(self._route.heartbeat_s * 1e9), conflate=self._conflate, flooded=self._flooded,
+        )  # fmt: skip
+
+    def session_up(self, welcome: control.Welcome, again: bool) -> None:
+        """A connection was made: what this client had is asked for again, then it counts as connected."""
+        self._enter(welcome.mode, welcome.mode)
+        if not again:
+            self._up.set()
+            return
+        self._restoring = asyncio.get_running_loop().create_task(self._restore())
+
+    def session_down(self, error: Exception | None) -> None:
+        """The connection is gone: requests fail, values are refused, events wait."""
+        self._up.clear()
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._close_datagrams()
+        self._published.lost()
+        self._watched.lost()
+        self._floods.lost()
+        self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
+        self._call(self.on_disconnect, error)
+        if self.state == "closed":
+            self._end(LinkError(f"the connection was lost: {error or 'end of stream'}"))
+
+    async def _restore(self) -> None:
+        """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
+        subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
+        registering = asyncio.ensure_future(self._published.register_again())
+        try:
+            if subscribed:
+                await asyncio.wait(subscribed, timeout=self.timeout_s)
+            self.core.release_events()
+            self._up.set()
+            self._call(self.on_reconnect)
+            outcomes = [
+                *await asyncio.gather(
+                    self._open_datagrams(), self._watched.watch_again(), *subscribed, return_exceptions=True
+                ),
+                *await registering,
+            ]
+        finally:
+            registering.cancel()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
+                self.report(outcome)
+
+    async def close(self, *, flush: bool = True) -> None:
+        """Flush and end. LinkError if events that were accepted are not confirmed by the node."""
+        if self._session is None or self.state == "closed":
+            return
+        unconfirmed: Exception | None = None
+        if flush and self.core.queued:
+            try:
+                await self.flush(CLOSE_FLUSH_S)
+            except ChappeError as error:
+                unconfirmed = error
+        if self._restoring is not None:
+            self._restoring.cancel()
+        left = self.core.queued
+        await asyncio.sleep(0)  # what was published in this tick leaves in it, by datagrams too
+        self._close_datagrams()
+        await self._floods.cancel()
+        await self._session.close()
+        self._end(None)
+        self._requests.fail(LinkError("the client was closed"))
+        if unconfirmed is not None and left:
+            raise LinkError(f"closed with {left} bytes of events that the node did not confirm: {unconfirmed}")
+
+    def _end(self, failure: Exception | None) -> None:
+        for queue in (*self._subscriptions, *(watch.stream for watch in self._watched.watches), self._floods.stream):
+            if queue is not None:
+                queue.end(failure)
+        closed = failure or LinkError("the client was closed")
+        self._watched.dog.close()
+        for group in list(self.groups.values()):
+            group.end()
+        for told in self._told_of_end:
+            told(closed)
+        for waiter in (*self._flushes.values(), self._room):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(closed)
+
+    async def _open_datagrams(self) -> None:
+        """Ask the node for a data link, if this client is to use one."""
+        if not self._datagrams:
+            return
+        assert self._session is not None
+        self._data = DataLink(self.core, self._session, self._requests)
+        await self._data.open(self.timeout_s)
+
+    def _close_datagrams(self) -> None:
+        if self._data is not None:
+            self._data.close()
+            self._data = None
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """The node has every event published so far (values too, unless the connection was lost meanwhile)."""
+        self._check_open()
+        serial = self.core.flush()
+        waiter = self._flushes[serial] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            raise TimeoutExpired(f"the node did not confirm within {timeout_s:g} s ({self.state})") from None
+        finally:
+            self._flushes.pop(serial, None)
+
+    def _subscribe(self, subscription: Subscription) -> asyncio.Future[control.Done]:
+        return self._requests.ask(
+            lambda request: control.Subscribe(
+                id=request, pattern=subscription.pattern, kind=subscription.kind, group=subscription.group,
+                backpressure=subscription.backpressure,
+            ),
+            control.Done,
+        )  # fmt: skip
+
+    async def _ask(self, make: Callable[[int], control.Request], kind: type[Answer], what: str) -> Answer:
+        await self._connected()
+        return await within(self._requests.ask(make, kind), self.timeout_s, what)
+
+    async def _connected(self) -> None:
+        self._check_open()
+        if not self._up.is_set():
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    await self._up.wait()
+            except TimeoutError:
+                raise LinkError(f"not connected for {self.timeout_s:g} s ({self.state})") from None
+
+    def _check_open(self) -> None:
+        if self.state == "closed":
+            raise LinkError("the client is closed: connect again")
+
+    # --- what the core tells
+
+    def _control(self, payload: bytes) -> None:
+        message = control.decode(payload)
+        if self._requests.answered(message):
+            return
+        match message:
+            case control.Failed():
+                self.report(refusal(message))
+            case control.Refused():
+                self.report(ChappeError(f"the node ends the connection: {message.reason}"))
+            case ModeState():
+                self._enter(message.mode, message.next)
+            case Withdrawn():
+                self._watched.withdrawn(message.variable_id, message.reason)
+            case control.Goodbye():
+                log.info("the node drains", reason=message.reason)
+
+    def _enter(self, mode: int, following: int) -> None:
+        """A mode is coming, or in force when both are the same (GS-115)."""
+        if (mode, following) == (self._mode, self._next_mode):
+            return
+        self._mode, self._next_mode = mode, following
+        if mode != following:
+            self._watched.dog.announce()
+        else:
+            self._watched.settle(mode)
+        for group in self.groups.values():
+            group.settle(mode, following)
+        self._call(self.on_mode, mode, following)
+
+    def _progress(self) -> None:
+        if self._data is not None:
+            self._data.progress()
+        if self._flushes:
+            done = self.core.flushed
+            for serial, waiter in self._flushes.items():
+                if serial <= done and not waiter.done():
+                    waiter.set_result(None)
+        if self._room is not None and not self._room.done() and self.core.has_room:
+            self._room.set_result(None)
+        if self.core.losses != self._losses:
+            self._losses = self.core.losses
+            status, events = self._losses
+            log.warning("the node dropped for this client", status=status, events=events)
+            self._call(self.on_loss, status, events)
+
+    def _queue_full(self, queue: Queue) -> None:
+        if queue.blocking:
+            if queue not in self._held:
+                self._held.add(queue)
+                assert self._session is not None
+                self._session.pause_reading()
+            return
+        log.warning("a queue is full: the newest is dropped", queue=repr(queue), dropped=queue.dropped)
+        self._call(self.on_full, queue)
+
+    def subscription_has_room(self, queue: Queue) -> None:
+        """A queue that had stopped the reading is half empty again."""
+        self._held.discard(queue)
+        if not self._held and self._session is not None:
+            self._session.resume_reading()
+
+    def report(self, error: Exception) -> None:
+        log.warning("error", error=str(error), kind=type(error).__name__)
+        self._call(self.on_error, error)
+
+    def _call(self, callback: Callable[..., None] | None, *arguments: Any) -> None:
+        if callback is not None:
+            asyncio.get_running_loop().call_soon(callback, *arguments)
+
+    async def list(self, what: str, limit: int = 1000, variable: str = "") -> list[dict[str, Any]]:
+        """Rows of what exists: variables, topics, publishers, types, links, clients, counters.
+
+        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE.
+        """
+        answer = await self._ask(
+            lambda request: control.List(id=request, what=what, limit=limit, variable=variable),
+            control.Listing,
+            f"list {what}",
+        )
+        return [*answer.rows]

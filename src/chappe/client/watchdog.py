@@ -1,0 +1,146 @@
+"""Violations and estimates of the watches of one client: the detector, tied to the loop and the watches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chappe.client._status import StatusEvent, Watch
+from chappe.client.extrapolation import Estimator, Extrapolator
+from chappe.client.violations import Detector, Terms, Violation
+
+LONGEST_S = 3600.0  # a timer looks again at least so often, whatever the wall clock does
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """What somebody wants to know of a watch."""
+
+    on_violation: Callable[[Violation[Watch]], None] | None = None
+    slack_ns: int | None = None
+    extrapolator: Extrapolator | None = None
+
+    @property
+    def wanted(self) -> bool:
+        return self.on_violation is not None or self.extrapolator is not None
+
+
+class Watchdog:
+    """One timer for all watches; calls back with violations, or replaces missing values by estimates."""
+
+    def __init__(self, report: Callable[[Exception], None]) -> None:
+        self._report = report
+        self._detector: Detector[Watch] = Detector()
+        self._cares: dict[Watch, Care] = {}
+        self._estimators: dict[Watch, Estimator] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def follow(self, watch: Watch, care: Care, mode: int) -> None:
+        """Look after a watch that the node has admitted."""
+        self.forget(watch)
+        if not care.wanted:
+            return
+        if care.extrapolator is not None:
+            if watch.type not in ("int", "float"):
+                raise TypeError(f"only int and float are extrapolated; {watch.variable} is of type {watch.type}")
+            self._estimators[watch] = Estimator(care.extrapolator)
+        self._cares[watch] = care
+        watch.tap(self._received)
+        self.retime(watch, mode)
+
+    def forget(self, watch: Watch) -> None:
+        """Look after it no more."""
+        if self._cares.pop(watch, None) is not None:
+            watch.untap(self._received)
+            self._detector.forget(watch)
+            self._estimators.pop(watch, None)
+
+    def retime(self, watch: Watch, mode: int) -> None:
+        """The terms of a watch may have changed: admitted again, or another mode is in force."""
+        care = self._cares.get(watch)
+        if care is None or watch.quality is None:
+            return
+        every = watch.quality.every.get(mode)
+        if every is None:
+            self._detector.forget(watch)  # it does not live in this mode
+            return
+        terms = Terms(
+            watch.rate_num, watch.rate_den, every, watch.quality.slowest_ns, watch.quality.bound_ns(mode), care.slack_ns
+        )
+        self._detector.follow(watch, terms, time.time_ns())
+        self._arm()
+
+    def announce(self) -> None:
+        """A mode change is coming (GS-115)."""
+        self._detector.announce()
+
+    def settle(self, mode: int) -> None:
+        """A mode is in force."""
+        for watch in self._cares:
+            self.retime(watch, mode)
+        self._detector.settle(time.time_ns())
+        self._arm()
+
+    def close(self) -> None:
+        """No more calls."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for watch in list(self._cares):
+            self.forget(watch)
+
+    @property
+    def suppressed(self) -> int:
+        """Violations that were not told because the mode was changing."""
+        return self._detector.suppressed
+
+    def _received(self, event: StatusEvent) -> None:
+        estimator = self._estimators.get(event.watch)
+        if estimator is not None:
+            estimator.add(event.created, event.value)
+        violation = self._detector.received(event.watch, event.created, event.received)
+        if violation is not None:
+            self._tell(violation)
+
+    def _arm(self) -> None:
+        deadline = self._detector.deadline_ns
+        if deadline is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = min(max((deadline - time.time_ns()) / 1e9, 0.0), LONGEST_S)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for violation in self._detector.tick(time.time_ns()):
+            self._tell(violation)
+        self._arm()
+
+    def _tell(self, violation: Violation[Watch]) -> None:
+        watch = violation.watch
+        assert watch.quality is not None
+        watch.quality.violations[violation.kind] += violation.count
+        try:
+            if violation.kind == "missed" and self._estimated(watch, violation):
+                return
+            call = self._cares[watch].on_violation
+            if call is not None:
+                call(violation)
+        except Exception as error:  # of the user's function: it must not stop the timer
+            self._report(error)
+
+    def _estimated(self, watch: Watch, violation: Violation[Watch]) -> bool:
+        """Put an estimate in the place of the value that did not come; False if there is none."""
+        estimator = self._estimators.get(watch)
+        if estimator is None:
+            return False
+        try:
+            value = estimator.at(violation.nominal_ns)
+        except ValueError:
+            return False
+        event = watch.estimate(round(value) if watch.type == "int" else value, violation.nominal_ns, violation.at_ns)
+        if watch.callback is not None:
+            watch.callback(event)
+        return True

@@ -1,0 +1,252 @@
+"""Variables that a client watches, with their quality, and their way through modes and reconnections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from chappe.client._core import ClientCore
+from chappe.client._status import StatusEvent, StatusStream, Watch
+from chappe.client.merging import merged
+from chappe.client.quality import MODES, Quality, Wish, granted_by_mode
+from chappe.client.requests import WINDOW, Requests, all_within, outcomes
+from chappe.client.structs import ValueType, decoder_of
+from chappe.client.watchdog import Care, Watchdog
+from chappe.errors import RefusedError, UnknownError, WithdrawnError
+from chappe.wire import control
+
+AGAIN_WAIT_S = 60.0  # how long the node keeps a watch for a variable whose publisher has not come back yet
+
+
+class Owner(Protocol):
+    """The client whose watches they are."""
+
+    timeout_s: float
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def mode(self) -> int: ...
+    def subscription_has_room(self, queue: StatusStream) -> None: ...
+    def report(self, error: Exception) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is the same for all variables that are watched by one call."""
+
+    wish: Wish
+    kind: ValueType | None = None  # what the subscriber takes them for; None: anything
+    callback: Callable[[StatusEvent], None] | None = None
+    on_withdrawn: Callable[[Watch, WithdrawnError], None] | None = None
+    care: Care = field(default_factory=Care)
+    wait_s: float = 0.0
+
+
+class Watched:
+    """Watches, follows the mode, and watches again after a reconnection."""
+
+    def __init__(self, owner: Owner, core: ClientCore, requests: Requests) -> None:
+        self.watches: dict[Watch, None] = {}
+        self.dog = Watchdog(owner.report)
+        self._owner = owner
+        self._core = core
+        self._requests = requests
+        self._named: dict[tuple[str, str], list[Watch]] = {}
+        self._asked: dict[int, Wish] = {}  # by variable: what the node was asked for last
+
+    async def watch(self, variables: Sequence[tuple[str, str]], order: Order, stream: StatusStream) -> None:
+        """Watch the variables, all in one stream; nothing is watched if one of them is refused."""
+        stream.owner = self._owner
+        stream.loop = asyncio.get_running_loop()
+        stream.before_wait = self._core.write_now
+        watches = [self._made(publisher, variable, order, stream) for publisher, variable in variables]
+        asked = (partial(self._ask_watch, watch, order.wait_s) for watch in watches)
+        named = "/".join(variables[0]) + (f" and {len(watches) - 1} more" if len(watches) > 1 else "")
+        try:
+            await all_within(asked, self._owner.timeout_s + order.wait_s, f"watch {named}")
+            for watch in watches:
+                self.dog.follow(watch, order.care, self._owner.mode)
+        except BaseException:
+            for watch in watches:
+                self.dog.forget(watch)
+            await self._forget([watch for watch in watches if watch.active])
+            raise
+        for watch in watches:
+            self._keep(watch)
+        self._refine({watch.variable_id for watch in watches})
+
+    def _made(self, publisher: str, variable: str, order: Order, stream: StatusStream) -> Watch:
+        finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := order.wish.in_mode(mode)) is not None)
+        watch = Watch(publisher, variable, interval_ns=finest, callback=order.callback, stream=stream)
+        kind = order.kind
+        watch.owner = self._owner
+        watch.quality = Quality(order.wish, kind.name if kind else "", on_withdrawn=order.on_withdrawn)
+        watch.decoder = kind.decode if kind else None
+        return watch
+
+    def _keep(self, watch: Watch) -> None:
+        self.watches[watch] = None
+        self._named.setdefault(_name(watch), []).append(watch)
+
+    def _drop(self, watch: Watch) -> None:
+        del self.watches[watch]
+        same = self._named[_name(watch)]
+        same.remove(watch)
+        if not same:
+            del self._named[_name(watch)]
+        self.dog.forget(watch)
+
+    def _ask_watch(self, watch: Watch, wait_s: float = 0.0) -> asyncio.Future[control.Watching]:
+        """Ask for a watch, and in the same request for those of this client that share its subscription."""
+        same = [each for each in self._named.get(_name(watch), ()) if each.active and each is not watch]
+        together = [watch, *same]
+        wish = merged([_quality(each).wish for each in together], *(_rate(same[0]) if same else (0, 1)))
+        return self._requests.ask(
+            lambda request: _request(request, watch, wish, wait_s),
+            control.Watching,
+            lambda answer: self._admit(together, wish, answer),
+        )
+
+    def _admit(self, watches: Sequence[Watch], wish: Wish, answer: control.Watching) -> None:
+        """The node has granted a wish that contains those of all these watches."""
+        first = watches[0]
+        wanted = _quality(first).kind
+        if wanted and wanted != answer.type:
+            if not self._core.watches.of(answer.variable_id):
+                self._quietly(self._ask_unwatch(answer.variable_id))
+            names = f"{first.publisher}/{first.variable}"
+            raise RefusedError(f"{names} is of type {answer.type}, not {wanted} (type)")
+        self._asked[answer.variable_id] = wish
+        granted = granted_by_mode(answer.grants, wish.modes)
+        self._core.watches.remove([watch for watch in watches if watch.active])
+        for watch in watches:
+            quality = _quality(watch)
+            quality.settle(granted, answer, alone=len(watches) == 1)
+            every = quality.every.get(self._owner.mode, answer.every)
+            watch.admit(answer.variable_id, answer.type, answer.rate_num, answer.rate_den, every, answer.patterns)
+            if watch.decoder is None:
+                watch.decoder = decoder_of(answer.type)
+            self.dog.retime(watch, self._owner.mode)
+            if quality.on_admitted is not None:
+                quality.on_admitted(watch)
+        self._core.watches.add(watches)
+
+    def _refine(self, numbers: Iterable[int]) -> None:
+        """Ask again where the last wish that was sent is not the one that contains all watches of a variable."""
+        for number in set(numbers):
+            same = [watch for watch in self._core.watches.of(number) if watch in self.watches]
+            if not same:
+                self._asked.pop(number, None)
+            elif self._asked.get(number) != merged([_quality(each).wish for each in same], *_rate(same[0])):
+                self._quietly(self._ask_watch(same[0]))
+
+    def _quietly(self, asked: asyncio.Future[control.Watching] | asyncio.Future[control.Done]) -> None:
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def unwatch(self, watched: Watch | StatusStream) -> None:
+        """Stop; iterators end after what is queued."""
+        stream = watched if isinstance(watched, StatusStream) else watched.stream
+        chosen = [watched] if isinstance(watched, Watch) else stream.watches
+        leaving = [watch for watch in chosen if watch in self.watches]
+        for watch in leaving:
+            self._drop(watch)
+        if isinstance(watched, StatusStream) or len(stream.watches) == 1:
+            stream.end()
+            self._owner.subscription_has_room(stream)
+        await self._forget(leaving)
+
+    async def _forget(self, watches: list[Watch]) -> None:
+        freed = self._core.watches.remove(watches)
+        for watch in watches:
+            watch.active = False
+        if self._owner.state == "connected":
+            self._refine({watch.variable_id for watch in watches})
+            asked = (partial(self._ask_unwatch, number) for number in freed)
+            await all_within(asked, self._owner.timeout_s, "unwatch")
+
+    def _ask_unwatch(self, number: int) -> asyncio.Future[control.Done]:
+        return self._requests.ask(lambda request: control.Unwatch(id=request, variable_id=number), control.Done)
+
+    # --- what the node tells
+
+    def withdrawn(self, number: int, reason: str) -> None:
+        """A variable is published no more: its watches end, each with an error that says so (GS-053)."""
+        ended = [watch for watch in self._core.watches.of(number) if watch in self.watches]
+        self._core.watches.remove(ended)
+        self._asked.pop(number, None)
+        for watch in ended:
+            error = WithdrawnError(f"{watch.publisher}/{watch.variable} was withdrawn: {reason}")
+            quality = _quality(watch)
+            quality.withdrawn = error
+            watch.active = False
+            self._drop(watch)
+            if not any(each in self.watches for each in watch.stream.watches):
+                watch.stream.end(error)
+                self._owner.subscription_has_room(watch.stream)
+            if quality.on_withdrawn is None:
+                self._owner.report(error)
+            else:
+                asyncio.get_running_loop().call_soon(quality.on_withdrawn, watch, error)
+
+    def settle(self, mode: int) -> None:
+        """Another mode is in force: each watch gets the values of its interval there (GS-041)."""
+        for watch in self.watches:
+            every = _quality(watch).every.get(mode)
+            if every is not None and every != watch.every and watch.active:
+                self._core.watches.remove([watch])
+                watch.retime(every)
+                self._core.watches.add([watch])
+        self.dog.settle(mode)
+
+    # --- connections
+
+    def lost(self) -> None:
+        """Nothing is watched until `watch_again`; what should come and does not is a violation."""
+        for watch in self.watches:
+            watch.active = False
+        self._core.watches.clear()
+        self._asked.clear()
+
+    async def watch_again(self) -> None:
+        """Watch everything on a new connection, for as long as it takes the publishers to come back."""
+        missing, wait_s = list(self.watches), 0.0
+        while missing:
+            # Those that the node keeps for a publisher to come must not hold up the others: all are asked at once.
+            window = WINDOW if wait_s == 0 else 2 * len(missing)
+            asked = (partial(self._ask_watch, watch, wait_s) for watch in missing)
+            found = await outcomes(asked, self._owner.timeout_s + wait_s, "watch again", window=window)
+            for error in found:
+                if error is not None and not isinstance(error, UnknownError):
+                    raise error
+            unknown = [watch for watch, error in zip(missing, found, strict=True) if error is not None]
+            missing = [watch for watch in unknown if watch in self.watches]
+            wait_s = AGAIN_WAIT_S
+        self._refine({watch.variable_id for watch in self.watches})
+
+
+def _name(watch: Watch) -> tuple[str, str]:
+    return watch.publisher, watch.variable
+
+
+def _rate(watch: Watch) -> tuple[int, int]:
+    return watch.rate_num, watch.rate_den
+
+
+def _quality(watch: Watch) -> Quality:
+    assert watch.quality is not None
+    return watch.quality
+
+
+def _request(number: int, watch: Watch, wish: Wish, wait_s: float) -> control.Watch:
+    """The wish as a message; one that is only an interval is sent as such."""
+    finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := wish.in_mode(mode)) is not None)
+    plain = len(wish.qos) == 1 and wish.qos[0] == control.Qos(interval_ns=finest)
+    return control.Watch(
+        id=number, publisher=watch.publisher, variable=watch.variable, interval_ns=finest,
+        priority=min(qos.priority for qos in wish.qos), modes=wish.modes, wait_ns=round(wait_s * 1e9),
+        type=_quality(watch).kind, qos=() if plain else wish.qos,
+    )  # fmt: skip
