@@ -1,0 +1,37 @@
+"""What a broker decided in one turn: the changes to keep, then the messages that follow from them."""
+
+from __future__ import annotations
+
+from chappe.status.machine import Address, Change, Output, Persist, Send
+from chappe.status.state import Item, encode
+from chappe.wire.base import Message
+
+
+class Outbox:
+    """Collects; `take` gives one `Persist` with the last value of every item, and every message after it."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[str, str], Item | None] = {}
+        self._sends: list[Send] = []
+
+    def put(self, kind: str, key: str, item: Item) -> None:
+        """It is encoded when the turn is over: later changes to the same item are in."""
+        self._changes[kind, key] = item
+
+    def drop(self, kind: str, key: str) -> None:
+        self._changes[kind, key] = None
+
+    def send(self, to: Address, message: Message) -> None:
+        self._sends.append(Send(to, message))
+
+    def take(self) -> list[Output]:
+        outputs: list[Output] = []
+        if self._changes:
+            changes = tuple(
+                Change(kind, key, None if item is None else encode(item)) for (kind, key), item in self._changes.items()
+            )
+            outputs.append(Persist(changes))
+            self._changes = {}
+        outputs += self._sends
+        self._sends = []
+        return outputs

@@ -1,0 +1,205 @@
+"""What a leaf broker keeps durable: one struct a kind of item, in MessagePack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from chappe.status.machine import Change
+from chappe.wire.base import Grant, Qos, Variable
+from chappe.wire.management import Function
+
+SETTING, GRANTED, ENDING = "setting", "granted", "ending"
+PROMISED, COMMITTED, LAID = "promised", "committed", "laid"
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Anything in the store; fields that a newer version adds have defaults."""
+
+
+class RouterItem(Item):
+    """A router beyond the deployment file, one removed from it, or the process of it that has all it should have."""
+
+    issuer: bytes = b""
+    added: bool = False
+    removed: bool = False
+    edge: bool = True
+    events_per_s: float = 0.0
+    x: float = 100.0
+    y: float = 100.0
+
+
+class ChannelItem(Item):
+    """A channel beyond the deployment file, or one removed from it."""
+
+    a: str
+    b: str
+    removed: bool = False
+    url: str = ""
+    bytes_per_s: float = 0.0
+    latency_ns: int = 0
+    security: int = 0
+    data: str = "stream"
+    level: int = 1
+
+
+class EntityItem(Item):
+    """An end-entity that has publications or subscriptions."""
+
+    session: bytes
+    edge: str
+
+
+class Publication(Item):
+    """A variable that is published in this cloud."""
+
+    variable: Variable
+    edge: str
+    entity: str = ""  # empty: a condensation function publishes it
+
+
+class Leg(msgspec.Struct, array_like=True, frozen=True):
+    """One of the paths of a subscription, or the segment of it that lies in this cloud."""
+
+    path: int  # its number in every router on the way
+    routers: tuple[str, ...]  # in the order of the events
+    redundant: int
+    modes: int
+    before: str = ""  # routers of other clouds
+    after: str = ""
+
+
+class Held(msgspec.Struct, array_like=True, frozen=True):
+    """What a subscription had before it was changed, until the change is complete."""
+
+    type: str
+    qos: tuple[Qos, ...]
+    modes: int
+    grants: tuple[Grant | None, ...]
+    legs: tuple[Leg, ...]
+
+
+class Subscription(Item):
+    """A subscription of an end-entity or of a condensation function."""
+
+    key: str
+    entity: str  # empty: a function's
+    edge: str
+    publisher: str
+    name: str  # of the variable
+    type: str = ""
+    qos: tuple[Qos, ...] = ()
+    modes: int = 0xFFFF
+    variable: Variable | None = None  # None: sought, and not found yet
+    grants: tuple[Grant | None, ...] = ()
+    legs: tuple[Leg, ...] = ()
+    state: str = SETTING
+    sought: bool = False  # its paths are allocated by an ancestor
+    held: Held | None = None
+    replaces: str = ""  # key of the sought subscription whose place it takes
+    function: int = 0  # variable id of the function's output
+
+    @property
+    def variable_id(self) -> int:
+        return self.variable.variable_id if self.variable is not None else 0
+
+
+class Reservation(Item):
+    """What an ancestor asked for and this leaf promised: segments of an inter-cloud subscription."""
+
+    key: str
+    variable: Variable
+    grants: tuple[Grant | None, ...]
+    legs: tuple[Leg, ...]
+    state: str = PROMISED
+    ending: str = ""  # the reason why its end was asked for
+
+
+class Leftover(Item):
+    """A path that is to be removed from these routers, and may be there until they have confirmed."""
+
+    variable_id: int
+    path: int
+    routers: tuple[str, ...]
+
+
+class Residue(Item):
+    """A flooding or function that is over, and routers that may not know it."""
+
+    variable: Variable
+    routers: tuple[str, ...]
+
+
+class FunctionItem(Item):
+    """A condensation function; it belongs to its creator's name."""
+
+    function: Function
+    creator: str
+    router: str
+    output: Variable
+    placed: bool = False
+
+
+class ModeItem(Item):
+    mode: int
+    rank: int
+
+
+class FloodItem(Item):
+    """A name that is flooded: the variable that has it, and per mode the level and the rank of who decided."""
+
+    variable: Variable
+    levels: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+class CounterItem(Item):
+    """Numbers below have been used, or may have been."""
+
+    next: int
+
+
+class NoticeItem(Item):
+    """A `Withdrawn` that an edge has not been told because it was away."""
+
+    edge: str
+    variable_id: int
+    reason: str
+    entities: tuple[str, ...]
+
+
+KINDS: dict[str, type[Item]] = {
+    "router": RouterItem,
+    "channel": ChannelItem,
+    "entity": EntityItem,
+    "publication": Publication,
+    "subscription": Subscription,
+    "reservation": Reservation,
+    "leftover": Leftover,
+    "unflood": Residue,
+    "displace": Residue,
+    "function": FunctionItem,
+    "mode": ModeItem,
+    "flood": FloodItem,
+    "counter": CounterItem,
+    "notice": NoticeItem,
+}
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {kind: msgspec.msgpack.Decoder(item) for kind, item in KINDS.items()}
+
+
+def encode(item: Item) -> bytes:
+    """The value of a change."""
+    return _encoder.encode(item)
+
+
+def read(items: Iterable[Change]) -> dict[str, dict[str, Any]]:
+    """The items by kind and key; kinds that a leaf does not keep are left out."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    for change in items:
+        decoder = _decoders.get(change.kind)
+        if decoder is not None and change.value is not None:
+            found[change.kind][change.key] = decoder.decode(change.value)
+    return found
