@@ -2,7 +2,8 @@
 
 The event loop watches a single epoll descriptor. So a socket that is ready costs one recv and no call through the
 loop, and while sockets keep bringing small pieces they are gathered for some microseconds before one flush. Flushes
-that serve many ports are kept apart by a short sleep: each costs a system call a port, whatever it carries.
+that serve many ports are kept apart by a short sleep: each costs a system call a port, whatever it carries. While many
+sockets bring little each, reads are kept apart too, so that every recv finds more.
 """
 
 from cpython.exc cimport PyErr_SetFromErrno
@@ -31,6 +32,17 @@ cdef enum:
     GATHER_BYTES = 12288       # a batch this large is worth writing
     SPREAD = 4                 # a flush of so many ports is kept
     SPACING_NS = 50000         # so far from the one before
+    MANY = 32                  # reads in one tick, of which each
+    SMALL = 512                # brings less than this on average: let more arrive
+    REST_NS = 250000           # for so long at first,
+    REST_MAX_NS = 2000000      # twice as long each time up to this
+
+
+cdef inline void sleep(long long ns) noexcept:
+    cdef timespec pause
+    pause.tv_sec = 0
+    pause.tv_nsec = ns
+    nanosleep(&pause, NULL)
 
 
 cdef class Poller:
@@ -42,6 +54,8 @@ cdef class Poller:
     cdef list sockets          # by descriptor
     cdef int count
     cdef object flush
+    cdef long long brought     # bytes, in this tick
+    cdef long long rest_ns     # before the next tick reads
 
     def __cinit__(self):
         self.fd = epoll_create1(EPOLL_CLOEXEC)
@@ -81,10 +95,25 @@ cdef class Poller:
 
     def poll(self):
         """The reader callback of the loop."""
-        cdef StreamSocket socket = self.read_ready(None)
+        cdef StreamSocket socket
+        if self.rest_ns:
+            sleep(self.rest_ns)
+        socket = self.read_all()
         if socket is not None and self.worth_waiting(socket):
             self.read_ready(socket)
         self.flush()
+
+    cdef StreamSocket read_all(self):
+        """Read what is there, and find out whether many sockets bring little each."""
+        cdef unsigned long long before = self.reads
+        cdef StreamSocket socket
+        self.brought = 0
+        socket = self.read_ready(None)
+        if self.reads - before >= MANY and self.brought < <long long> (self.reads - before) * SMALL:
+            self.rest_ns = min(max(2 * self.rest_ns, <long long> REST_NS), <long long> REST_MAX_NS)
+        elif self.rest_ns:
+            self.rest_ns = self.rest_ns // 2 if self.rest_ns > REST_NS else 0
+        return socket
 
     cdef StreamSocket read_ready(self, StreamSocket socket):
         """Read until no socket is ready or there is enough for a flush; the last socket read."""
@@ -110,7 +139,6 @@ cdef class Poller:
 
     cdef bint worth_waiting(self, StreamSocket socket) noexcept:
         """Sleep until the next flush of many ports is due; False if there is no reason to."""
-        cdef timespec pause
         cdef long long left
         if socket.flusher.served < SPREAD or socket.flusher.unflushed > GATHER_BYTES:
             return False
@@ -118,9 +146,7 @@ cdef class Poller:
         left = socket.flusher.flushed_at + SPACING_NS - socket.stack.mono_ns
         if left <= 0:
             return False
-        pause.tv_sec = 0
-        pause.tv_nsec = left
-        nanosleep(&pause, NULL)
+        sleep(left)
         return True
 
     cdef int read(self, StreamSocket socket) except -1:
@@ -134,5 +160,6 @@ cdef class Poller:
         if count < 0:
             socket.ended(None)
         else:
+            self.brought += count
             socket.flusher.gathered(count)
         return 0
