@@ -31,7 +31,7 @@ from chappe.node.metrics import Snapshot
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Reception
-from chappe.node.roles import role_of
+from chappe.node.roles import Role, role_of
 from chappe.node.sections import Config, Listen, Peer
 from chappe.node.sessions import Control, Session
 from chappe.node.shell import Shell
@@ -130,10 +130,17 @@ class Node:
         if self.config.broker is not None:
             self.management.follow(self.config.broker.urls)
         if self.role is not None:
-            await self.role.start()
+            await self._start_role(self.role)
         self.ready = True
         await self._administered("start")
         log.info("listening", node=self.name, addresses=[str(address) for address in self.addresses], dev=self.dev)
+
+    async def _start_role(self, role: Role) -> None:
+        try:
+            await role.start()
+        except BaseException:
+            await self.stop(drain=False)
+            raise
 
     async def stop(self, drain: bool = True) -> None:
         """End it; `drain`: after everything it accepted was delivered, within node.drain_timeout_s."""
@@ -209,10 +216,13 @@ class Node:
     async def snapshot(self) -> Snapshot:
         """The counters for /metrics, taken in slices so that forwarding does not wait."""
         listeners = {str(listener.address): listener.counters() for listener in self._listeners}
-        return await take(
+        snapshot = await take(
             self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams,
             listeners,
         )  # fmt: skip
+        if self.role is not None:
+            snapshot.gauges.update(self.role.gauges())
+        return snapshot
 
     # --- connections
 

@@ -38,7 +38,13 @@ class Role(Protocol):
         """Called every 20 ms."""
 
     def rows(self, what: str) -> list[dict[str, Any]] | None:
-        """The rows of a listing; None: it knows of no such listing. Who asks has the right to administrate."""
+        """The rows of a listing; None: it knows of no such listing. Who asks has the right to administrate.
+
+        RefusedError says why it cannot answer now.
+        """
+
+    def gauges(self) -> dict[str, float]:
+        """What /metrics shows of it, as `chappe_NAME`."""
 
 
 def role_of(config: Config, node: Node) -> Role | None:

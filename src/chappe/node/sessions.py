@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from chappe.engine._engine import Engine
-from chappe.errors import DeniedError
+from chappe.errors import DeniedError, RefusedError
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
 from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
@@ -316,6 +316,8 @@ class Control:
         except DeniedError as error:
             self.refused += 1
             return [failed(session.port, request, "denied", str(error))]
+        except RefusedError as error:
+            return [failed(session.port, request, "unavailable", str(error))]
         except KeyError as error:
             return [failed(session.port, request, "invalid", str(error.args[0]))]
         return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
