@@ -73,7 +73,7 @@ def test_the_acceptor_names_both_versions_to_a_peer_of_another_major() -> None:
     answer = refusal(outputs)
     assert answer.code == "version"
     assert "2.7" in answer.reason
-    assert "1.1" in answer.reason
+    assert "1.2" in answer.reason
     assert isinstance(error(outputs), VersionError)
     assert acceptor.receive(b"anything") == []
 
@@ -82,7 +82,7 @@ def test_the_connector_names_both_versions_of_a_node_of_another_major() -> None:
     failure = error(Connector(hello()).receive(b"CHAPPE\x00\x09"))
     assert isinstance(failure, VersionError)
     assert "0.9" in str(failure)
-    assert "1.1" in str(failure)
+    assert "1.2" in str(failure)
 
 
 def test_an_older_minor_version_is_served_without_what_it_cannot_do() -> None:

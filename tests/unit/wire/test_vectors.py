@@ -63,7 +63,7 @@ FRAMES: dict[str, Payload] = {
     "credit": Credit(1 << 20),
     "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
     "welcome": Welcome(name="tower-1", session=SESSION, capabilities=("credit", "loss"), credit=65_536),
-    "refused": Refused(reason="version 2.0 is not 1.1", code="version"),
+    "refused": Refused(reason="version 2.0 is not 1.2", code="version"),
     "subscribe": Subscribe(id=1, pattern="plant/+/voltage", group="workers"),
 }  # fmt: skip
 
@@ -92,7 +92,7 @@ def build() -> dict[str, Any]:
     """The content of the file."""
     datagram = (3).to_bytes(4, "big") + (1).to_bytes(8, "big") + encode_payload(FRAMES["status float"]).encode()
     return {
-        "version": "1.1",
+        "version": "1.2",
         "preamble": PREAMBLE.hex(),
         "frames": [
             {
