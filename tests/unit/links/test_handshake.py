@@ -100,7 +100,7 @@ def test_a_newer_minor_version_falls_back_to_ours() -> None:
     newer = hello(minor=9, capabilities=("telepathy", *CAPABILITIES))
     agreed = Acceptor(welcome).receive(b"CHAPPE\x01\x09" + control_frame(newer))[-1]
     assert isinstance(agreed, Agreed)
-    assert (agreed.welcome.minor, agreed.welcome.capabilities) == (1, CAPABILITIES)
+    assert (agreed.welcome.minor, agreed.welcome.capabilities) == (2, CAPABILITIES)
 
 
 def test_only_shared_capabilities_are_used() -> None:
