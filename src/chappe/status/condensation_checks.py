@@ -45,7 +45,7 @@ def output_of(function: Function, inputs: Sequence[Variable], variable_id: int =
 
 
 def _rate(function: Function, inputs: Sequence[Variable]) -> tuple[Fraction, bool]:
-    """Results a nanosecond, at most; and whether they are periodic: by time or by all inputs, and no filter thins them."""
+    """Results a nanosecond, at most; and whether they are periodic: by time or by all inputs, thinned by nothing."""
     thinned_out = function.out_low is not None or function.out_high is not None
     thinned = thinned_out or function.low is not None or function.high is not None
     if function.trigger == "time":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from chappe.status.calculators import TRIGGERS, Setup, load
 
+LATE = 50  # firings that a time trigger makes up for
+
 
 class Trigger:
     """Base of triggers; one of your own is named by an entry point of the group `chappe.triggers`.
@@ -36,7 +38,8 @@ class Trigger:
 class TimeTrigger(Trigger):
     """Fires at every multiple of an interval: deadlines are absolute, so that a late firing delays no other (GS-138).
 
-    Streams of the same interval are in phase with each other wherever they are made.
+    One that is late is made up for, up to a bound: a subscriber of every tenth value gets it. Streams of the same
+    interval are in phase with each other wherever they are made.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -52,19 +55,17 @@ class TimeTrigger(Trigger):
 
     def due(self, now_ns: int) -> int | None:
         interval_ns, next_ns = self._interval_ns, self._next_ns
+        last_ns = now_ns - now_ns % interval_ns
+        if not next_ns or next_ns - now_ns > 2 * interval_ns:  # the first time, or the clock was set back
+            self._next_ns = last_ns + interval_ns
+            return None
         if now_ns < next_ns:
-            if next_ns - now_ns > 2 * interval_ns:  # the clock was set back
-                self._next_ns = self._after(now_ns)
             return None
-        fired_ns = now_ns - now_ns % interval_ns
-        self._next_ns = fired_ns + interval_ns
-        if not next_ns:
-            return None
-        self.missed += (fired_ns - next_ns) // interval_ns
-        return fired_ns
-
-    def _after(self, now_ns: int) -> int:
-        return now_ns - now_ns % self._interval_ns + self._interval_ns
+        if last_ns - next_ns > LATE * interval_ns:
+            self.missed += (last_ns - next_ns) // interval_ns
+            next_ns = last_ns
+        self._next_ns = next_ns + interval_ns
+        return next_ns
 
 
 class EventTrigger(Trigger):

@@ -1,0 +1,1 @@
+"""The process beside a router that runs its condensation functions."""

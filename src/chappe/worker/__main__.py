@@ -1,0 +1,7 @@
+"""`python -m chappe.worker`: started by a router, told everything through its standard input."""
+
+import sys
+
+from chappe.worker.process import main
+
+sys.exit(main())

@@ -1,0 +1,203 @@
+"""One function at work: watches its inputs, fires, publishes its output."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import structlog
+
+from chappe.client._status import StatusEvent, Watch
+from chappe.client._variables import Variable as Published
+from chappe.client.client import Client
+from chappe.client.structs import decoder_of
+from chappe.errors import ChappeError, LinkError
+from chappe.status.condensation import Condensation, Result
+from chappe.status.worker_protocol import FunctionState, Run
+from chappe.worker.alarm import Alarm
+from chappe.worker.budget import Budget, BudgetExceeded
+from chappe.worker.codec import encoder_of
+
+log = structlog.get_logger(__name__)
+
+FIRST_S, LONGEST_S = 0.05, 1.0  # between two attempts to watch an input that is not here yet
+
+
+class Runner:
+    """Ingest and trigger are apart (GS-138): values are taken as they come, the alarm keeps the times of firing.
+
+    An error of the function stops it or is counted, and touches no other.
+    """
+
+    def __init__(self, run: Run, client: Client, alarm: Alarm, budget: Budget) -> None:
+        self.run = run
+        self.state = "waiting"
+        self.reason = ""
+        self.errors = 0  # calculations that raised
+        self._client = client
+        self._alarm = alarm
+        self._budget = budget
+        self._foreign = "entry:" in (run.function.calculator[:6], run.function.trigger[:6])
+        self._condensation: Condensation | None = None
+        self._encode = encoder_of(run.output.type)
+        self._output: Published | None = None
+        self._watches: list[Watch] = []
+        self._unheard: list[Watch] = []
+        self._task = asyncio.get_running_loop().create_task(self._start(), name=f"function {self.name}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.output.publisher}/{self.run.output.variable}"
+
+    @property
+    def report(self) -> FunctionState:
+        counters = dict(self._condensation.counters) if self._condensation is not None else {}
+        if self._condensation is not None:
+            counters.update(missed=self._condensation.trigger.missed, errors=self.errors)
+        return FunctionState(self.run.output.variable_id, self.state, self.reason, counters)
+
+    async def close(self) -> None:
+        """It runs no more: inputs and output are given back."""
+        self.state = "stopped"
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        with contextlib.suppress(ChappeError):
+            for watch in self._watches:
+                await self._client.unwatch(watch)
+            if self._output is not None:
+                await self._client.withdraw(self._output)
+        self._watches, self._unheard, self._output = [], [], None
+
+    # --- setting up
+
+    async def _start(self) -> None:
+        try:
+            made = self._guarded(lambda: Condensation(self.run.function, self.run.output, self.run.inputs))
+            if made is None:
+                return
+            self._condensation = made
+            await self._register()
+            for variable in self.run.inputs:
+                await self._watch(made, variable.variable_id)
+        except LinkError:
+            raise
+        except Exception as error:  # what an entry point raises is its own; it must not end the worker
+            self._stop(f"it could not be started: {error or type(error).__name__}")
+            return
+        if self.state == "waiting":
+            self.state = "running"
+            self._next()
+
+    async def _register(self) -> None:
+        output = self.run.output
+        rate = Fraction(output.rate_num * 1_000_000_000, output.rate_den) or None
+        self._output = await self._client.register(
+            output.publisher, output.variable, rate=rate, type=output.type, priority=output.priority,
+            options=output.options,
+        )  # fmt: skip
+
+    async def _watch(self, condensation: Condensation, variable_id: int) -> None:
+        """Watch an input, for as long as it takes the broker to bring it here."""
+        at = next(at for at, each in enumerate(self.run.inputs) if each.variable_id == variable_id)
+        variable, asked = self.run.inputs[at], self.run.function.inputs[at]
+        heard, pause_s = condensation.hears(variable_id), FIRST_S
+        while True:
+            try:
+                watch = await self._client.watch(
+                    variable.publisher, variable.variable, max_queue=1,
+                    interval=Fraction(asked.interval_ns, 1_000_000_000) or None,
+                    callback=self._heard(variable_id) if heard else None,
+                )  # fmt: skip
+                break
+            except LinkError:
+                raise
+            except ChappeError as error:
+                self.reason = f"input {variable.publisher}/{variable.variable}: {error}"
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_S)
+        self.reason = ""
+        if watch.decoder is None:
+            watch.decoder = decoder_of(variable.type)
+        self._watches.append(watch)
+        if not heard:
+            self._unheard.append(watch)
+
+    # --- at work
+
+    def _heard(self, variable_id: int) -> Callable[[StatusEvent], None]:
+        def arrived(event: StatusEvent) -> None:
+            condensation = self._condensation
+            if condensation is None or self.state == "stopped":
+                return
+
+            def feed() -> Result | None:
+                if self._unheard:
+                    self._refresh(condensation)
+                return condensation.feed(variable_id, event.value, event.created, time.time_ns())
+
+            self._publish(self._guarded(feed))
+
+        return arrived
+
+    def _due(self) -> None:
+        """The alarm: fire for the time that has come, then set it for the next."""
+        condensation = self._condensation
+        if condensation is None or self.state == "stopped":
+            return
+
+        def tick() -> Result | None:
+            self._refresh(condensation)
+            return condensation.tick(time.time_ns())
+
+        self._publish(self._guarded(tick))
+        self._next()
+
+    def _next(self) -> None:
+        condensation = self._condensation
+        deadline_ns = self._guarded(condensation.deadline_ns) if condensation is not None else None
+        if deadline_ns is not None and self.state != "stopped":
+            self._alarm.at(deadline_ns, self._due)
+
+    def _refresh(self, condensation: Condensation) -> None:
+        """Of inputs that cannot fire it, the newest value is enough: nothing is done for all the others."""
+        for watch in self._unheard:
+            created = watch.created
+            if created is not None:
+                condensation.refresh(watch.variable_id, watch.value, created)
+
+    def _publish(self, result: Result | None) -> None:
+        if result is None or self._output is None:
+            return
+        try:
+            self._output.publish(self._encode(result.value), result.created)
+        except (TypeError, ValueError, OverflowError) as error:
+            self._count(error)
+
+    def _guarded(self, call: Callable[[], Any]) -> Any:
+        """What it gives; None if it raised. Code that is not ours has a time limit, after which it is stopped."""
+        try:
+            if not self._foreign:
+                return call()
+            with self._budget.of(self.run.output.variable_id):
+                return call()
+        except BudgetExceeded as error:
+            self._stop(str(error))
+        except MemoryError:
+            self._stop("it needs more memory than the worker may have")
+        except Exception as error:
+            if self._condensation is None:
+                raise
+            self._count(error)
+        return None
+
+    def _count(self, error: Exception) -> None:
+        self.errors += 1
+        self.reason = f"{type(error).__name__}: {error}"[:500]
+
+    def _stop(self, reason: str) -> None:
+        log.error("function stopped", function=self.name, reason=reason)
+        self.state, self.reason = "stopped", reason
