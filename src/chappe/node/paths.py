@@ -104,9 +104,10 @@ class PathTable:
 
     def displace(self, variable_id: int, now_ns: int) -> None:
         """No function publishes it here any more."""
-        self._placed.discard(variable_id)
         entry = self._variables.directory.numbered(variable_id)
-        if entry is not None:
+        if variable_id in self._placed and entry is not None:
+            self._placed.discard(variable_id)
+            self._variables.withdraw(entry, now_ns)
             self._variables.release(entry, PLACED, now_ns)
 
     def reset(self, now_ns: int) -> None:
