@@ -80,6 +80,11 @@ class Floods:
         """Those flooded in any mode, by id."""
         return [self._entries[variable_id].variable for variable_id in sorted(self._entries)]
 
+    def variable(self, variable_id: int) -> Variable | None:
+        """None if it is flooded in no mode."""
+        entry = self._entries.get(variable_id)
+        return None if entry is None else entry.variable
+
     def find(self, publisher: str, variable: str) -> Variable | None:
         """The one of that name that is flooded in any mode."""
         for entry in self._entries.values():

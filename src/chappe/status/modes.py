@@ -223,13 +223,20 @@ class InnerModes:
     def __init__(self, height: int, mode: int = 0, rank: int = 0, timeout_ns: int = 0) -> None:
         self.mode = mode
         self.rank = rank
-        # A leaf needs at most five phases for the change it is in and five for this one; each level passes answers on.
-        self._timeout_ns = timeout_ns or (10 + 2 * (height - 1)) * SECOND_NS
         self._contest = Contest(height)
+        self._given_ns = timeout_ns
+        self._timeout_ns = 0
+        self.rise(height)
         self._awaited = _Awaited()
         self._children: set[str] = set()
         self._left: dict[str, str] = {}
         self._deadline_ns = 0
+
+    def rise(self, height: int) -> None:
+        """The height of the broker is another one: what it decides counts as of there."""
+        self._contest.height = height
+        # A leaf needs at most five phases for the change it is in and five for this one; each level passes answers on.
+        self._timeout_ns = self._given_ns or (10 + 2 * (height - 1)) * SECOND_NS
 
     @property
     def next(self) -> int | None:

@@ -1,0 +1,78 @@
+"""Requests of an inner broker to its neighbours, and whatever waits for their answers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chappe.status.machine import Address
+from chappe.status.outbox import Outbox
+from chappe.wire.base import Failed, Message, Request
+
+Answer = Callable[[Message, int], None]
+"""Gets the answer and the time; `Failed(code="unavailable")` if there will be none."""
+
+PARENT = "parent"
+
+
+class _Call(NamedTuple):
+    to: Address
+    request: Request
+    answer: Answer
+    kept: bool
+
+
+class Calls:
+    """Every call is answered once: by its answer, or as failed when its connection or its time is over.
+
+    A kept call is not failed: it waits for the connection and is sent again when it is back.
+    """
+
+    def __init__(self, out: Outbox) -> None:
+        self._out = out
+        self._last = 0
+        self._open: dict[int, _Call] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    def lead(self, epoch: int) -> None:
+        """Numbers of another epoch never meet the answers to this one's."""
+        self._last = epoch << 32
+
+    def call(self, to: Address, request: Request, answer: Answer, now_ns: int, timeout_ns: int = 0,
+             kept: bool = False) -> None:  # fmt: skip
+        """Send a request under a number of its own. Without a time-out it waits as long as the connection lasts."""
+        self._last += 1
+        request.id = self._last
+        self._open[self._last] = _Call(to, request, answer, kept)
+        if timeout_ns:
+            heapq.heappush(self._deadlines, (now_ns + timeout_ns, self._last))
+        self._out.send(to, request)
+
+    def again(self, to: Address) -> None:
+        """The connection is back: what was kept for it goes out again."""
+        for call in self._open.values():
+            if call.kept and call.to == to:
+                self._out.send(to, call.request)
+
+    def answered(self, source: Address, message: Request, now_ns: int) -> None:
+        """An answer; one that nobody waits for is late or forged and ignored."""
+        call = self._open.get(message.id)
+        if call is not None and call.to == source:
+            del self._open[message.id]
+            call.answer(message, now_ns)
+
+    def lost(self, address: Address, now_ns: int) -> None:
+        """The connection is gone, and with it every answer."""
+        gone = [number for number, call in self._open.items() if call.to == address and not call.kept]
+        for number in gone:
+            self._fail(number, f"the connection to {address} was lost", now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            _, number = heapq.heappop(self._deadlines)
+            if number in self._open:
+                self._fail(number, f"{self._open[number].to} has not answered in time", now_ns)
+
+    def _fail(self, number: int, reason: str, now_ns: int) -> None:
+        self._open.pop(number).answer(Failed(id=number, reason=reason, code="unavailable"), now_ns)
