@@ -1,5 +1,5 @@
 """The public name of the blocking client."""
 
-from chappe.client.sync import Client, Entries, Stream, Subscription, Watch, connect
+from chappe.client.sync import Client, Entries, Group, Stream, Subscription, Watch, connect
 
-__all__ = ["Client", "Entries", "Stream", "Subscription", "Watch", "connect"]
+__all__ = ["Client", "Entries", "Group", "Stream", "Subscription", "Watch", "connect"]

@@ -13,7 +13,8 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
 
 import uvloop
 
@@ -25,9 +26,15 @@ from chappe.client._status import StatusEvent, StatusStream
 from chappe.client._status import Watch as AsyncWatch
 from chappe.client._variables import Variable as AsyncVariable
 from chappe.client._variables import VariableGroup
+from chappe.client.derived import DerivedHolder
+from chappe.client.groups import Group as AsyncGroup
+from chappe.client.quality import Granted
+from chappe.client.snapshots import Snapshot
 from chappe.client.topics import Topic
-from chappe.errors import TimeoutExpired
+from chappe.client.violations import Violation
+from chappe.errors import TimeoutExpired, WithdrawnError
 from chappe.wire.control import Command
+from chappe.wire.management import Function
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -143,9 +150,86 @@ class Watch(Entries[StatusEvent]):
     def latency_ns(self) -> int | None:
         return self._watch.latency_ns
 
+    @property
+    def extrapolated(self) -> bool:
+        """True if the newest value is an estimate."""
+        return self._watch.extrapolated
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """Derived values of the newest value, by name."""
+        return self._watch.derived
+
+    def hold(self, name: str, type: str | None = None) -> DerivedHolder:
+        """A holder of one derived value."""
+        return self._watch.hold(name, type)
+
+    @property
+    def granted(self) -> dict[int, Granted]:
+        """What was granted, by mode."""
+        return self._watch.granted
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """How often the quality was violated."""
+        return dict(self._watch.violations)
+
+    @property
+    def withdrawn(self) -> WithdrawnError | None:
+        """The error that ended this watch, or None."""
+        return self._watch.withdrawn
+
+    def monitor(self, on_violation: Callable[[Violation[AsyncWatch]], None] | None = None, **options: Any) -> None:
+        """As `Client.monitor` of the asyncio client; the callback runs in the thread of the loop."""
+        self._loop.run(_called(partial(self._watch.owner.monitor, self._watch, on_violation, **options)))
+
     def unwatch(self) -> None:
         """Stop."""
         self._loop.run(self._watch.unwatch())
+
+
+class Group:
+    """Blocking form of `chappe.Group`: sets of values from one instant."""
+
+    def __init__(self, loop: _Loop, group: AsyncGroup) -> None:
+        self._loop = loop
+        self._group = group
+        self.name = group.name
+
+    @property
+    def members(self) -> tuple[tuple[str, str], ...]:
+        """(publisher, variable) of each."""
+        return self._group.members
+
+    def add(self, publisher: str, variable: str, **options: Any) -> None:
+        """A variable more, from the next set on."""
+        self._loop.run(self._group.add(publisher, variable, **options))
+
+    def remove(self, publisher: str, variable: str) -> None:
+        """A variable less."""
+        self._loop.run(self._group.remove(publisher, variable))
+
+    @overload
+    def latest(self) -> Snapshot | None: ...
+    @overload
+    def latest(self, count: int) -> list[Snapshot]: ...
+    def latest(self, count: int | None = None) -> Snapshot | list[Snapshot] | None:
+        """The newest complete set, or with a number the newest so many, oldest first."""
+        if count is None:
+            return self._loop.run(_called(self._group.latest))
+        return self._loop.run(_called(self._group.latest, count))
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        steps = aiter(self._group)
+        while True:
+            try:
+                yield self._loop.run(_next(steps))
+            except StopAsyncIteration:
+                return
+
+    def close(self) -> None:
+        """Remove all members; iterators end."""
+        self._loop.run(self._group.close())
 
 
 class Stream(Entries[StatusEvent]):
@@ -189,6 +273,21 @@ class Client:
     @property
     def losses(self) -> tuple[int, int]:
         return self._client.losses
+
+    @property
+    def mode(self) -> int:
+        """The mode that is in force."""
+        return self._client.mode
+
+    @property
+    def next_mode(self) -> int:
+        """The mode that is coming; the present one if none is."""
+        return self._client.next_mode
+
+    @property
+    def mode_changing(self) -> bool:
+        """True between the announcement of a mode and its beginning."""
+        return self._client.mode_changing
 
     def close(self, *, flush: bool = True) -> None:
         """Flush and end. LinkError if events that were accepted are not confirmed by the node."""
@@ -247,6 +346,18 @@ class Client:
     def watch_many(self, variables: Sequence[tuple[str, str]], **options: Any) -> Stream:
         """One stream of many variables."""
         return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **options)))
+
+    def group(self, name: str, **options: Any) -> Group:
+        """A group of variables that are read together; add members to it."""
+        return Group(self._loop, self._loop.run(self._client.group(name, **options)))
+
+    def condense(self, function: Function) -> int:
+        """Have a condensation function run in the network; the number of the variable that it publishes."""
+        return self._loop.run(self._client.condense(function))
+
+    def uncondense(self, publisher: str, variable: str) -> None:
+        """Remove a function that this client created."""
+        self._loop.run(self._client.uncondense(publisher, variable))
 
     def flooded(self, **options: Any) -> Stream:
         """The values of variables that nobody here watches; needs `flooded=True`."""
