@@ -78,20 +78,21 @@ class Target:
 
 
 def targeted(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of Target; the function gets them as its first parameter."""
+    """Give a command the options of its first parameter: a Target, or what one is made of."""
     hints = get_type_hints(function, include_extras=True)
-    own = list(inspect.signature(function).parameters.values())[1:]
-    types = get_type_hints(Target, include_extras=True)
+    first, *own = inspect.signature(function).parameters.values()
+    kind = hints[first.name]
+    types = get_type_hints(kind, include_extras=True)
     common = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
         )
-        for field in fields(Target)
+        for field in fields(kind)
     ]
 
     @functools.wraps(function)
     def command(**given: Any) -> None:
-        target = Target(**{field.name: given.pop(field.name) for field in fields(Target)})
+        target = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         function(target, **given)
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]) for each in own]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-MESH, DATA, LOOK, TOOLS = "Run a mesh", "Publish and receive", "Look inside", "Tools"
+MESH, DATA, LOOK, OPERATE, TOOLS = "Run a mesh", "Publish and receive", "Look inside", "Operate brokers", "Tools"
 COMPLETING = "_CHAPPE_COMPLETE"  # set by the shell's completion
 
 
@@ -36,6 +36,13 @@ COMMANDS = {
     "top": Entry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
     "ls": Entry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
     "dump": Entry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
+    "show": Entry("chappe.cli.show:show", "List what brokers know.", OPERATE),
+    "map": Entry("chappe.cli.map:map_", "Draw routers and channels with their state and load.", OPERATE),
+    "paths": Entry("chappe.cli.paths:paths", "Print the way of a variable to its subscribers.", OPERATE),
+    "mode": Entry("chappe.cli.mode:app", "Show or change the operating mode.", OPERATE),
+    "flood": Entry("chappe.cli.flood:app", "Flood variables through clouds, and stop it.", OPERATE),
+    "condense": Entry("chappe.cli.condense:app", "Create, list and remove condensation functions.", OPERATE),
+    "topology": Entry("chappe.cli.topology:app", "Add and remove routers, channels and children.", OPERATE),
     "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
     "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
     "token": Entry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),
