@@ -26,7 +26,7 @@ def server() -> Iterator[Postgres]:
 def place(server: Postgres) -> str:
     """A database of its own."""
     name = f"d{next(numbers)}"
-    _admin(server, f"CREATE DATABASE {name}")
+    server.run(f"CREATE DATABASE {name}")
     return server.url_of(name)
 
 
@@ -108,11 +108,11 @@ def test_a_server_that_is_away_is_an_error_and_then_works_again(server: Postgres
 
 
 def test_bad_urls_and_rights_are_named_in_a_line(server: Postgres, place: str) -> None:
-    _admin(server, "CREATE USER guest PASSWORD 'secret'")
+    server.run("CREATE USER guest PASSWORD 'secret'")
     name = place.rpartition("/")[2]
     guest = f"postgresql://guest:secret@127.0.0.1:{server.port}/{name}"
     newer = server.url_of("newer")
-    _admin(server, "CREATE DATABASE newer")
+    server.run("CREATE DATABASE newer")
     open_store(newer).close()
     with psycopg.connect(newer, autocommit=True) as connection:
         connection.execute("UPDATE chappe_store SET version = 7")
@@ -131,7 +131,7 @@ def test_bad_urls_and_rights_are_named_in_a_line(server: Postgres, place: str) -
 
 def test_a_user_who_may_use_the_tables_needs_no_right_to_make_them(server: Postgres, place: str) -> None:
     open_store(place).close()
-    _admin(server, "CREATE USER limited")
+    server.run("CREATE USER limited")
     with psycopg.connect(place, autocommit=True) as connection:
         connection.execute("GRANT ALL ON chappe_store, chappe_lease, chappe_item TO limited")
     store = open_store(place.replace("chappe@", "limited@"))
@@ -159,8 +159,3 @@ def test_commits_are_on_disk_where_the_server_would_not_wait(place: str) -> None
 )
 def test_a_password_is_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
-
-
-def _admin(server: Postgres, statement: str) -> None:
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute(statement)

@@ -62,13 +62,13 @@ class NodeProcess:
         self._reader = asyncio.get_running_loop().create_task(self._read_log())
 
     @classmethod
-    async def start(cls, *arguments: str | Path) -> NodeProcess:
+    async def start(cls, *arguments: str | Path, module: str = "chappe.node") -> NodeProcess:
         """Start it and wait until it listens."""
         root = Path(__file__).parents[2]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "chappe.node", *map(str, arguments),
+            sys.executable, "-m", module, *map(str, arguments),
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(root / "src")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root)))},
         )  # fmt: skip
         node = cls(process)
         await node._until_listening()
@@ -97,6 +97,10 @@ class NodeProcess:
 
     def tell(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def tell_if_running(self, number: signal.Signals) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
 
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal if it still runs, and wait for its exit code."""

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.support.nodes import free_port
@@ -59,6 +60,11 @@ class Postgres:
     def stop(self) -> None:
         """End it: connections break at once, what was committed stays."""
         self._run("pg_ctl", "-w", "-m", "fast", "-D", str(self._home / "data"), "stop")
+
+    def run(self, statement: str) -> None:
+        """Carry out a statement of an administrator."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement)
 
     def _run(self, program: str, *arguments: str) -> None:
         account = _account()
