@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 import shutil
 import signal
@@ -92,7 +93,7 @@ class Mesh:
         self.topology = deployment
         self.folder = Path(tempfile.mkdtemp(prefix="chappe-bench-mesh-"))
         self.file = self.folder / "deployment.toml"
-        self.file.write_bytes(msgspec.toml.encode(deployment))
+        self.file.write_text(_toml(deployment))
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._said: list[str] = []
         self._restarted: list[subprocess.Popen[str]] = []
@@ -242,6 +243,16 @@ class Mesh:
                 self.process.wait(30)
                 break
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _toml(deployment: Topology) -> str:
+    """The file of a deployment; strings, numbers and lists of JSON are also those of TOML."""
+    lines = ["dev = true"]
+    for name in ("broker", "router", "channel"):
+        for entry in getattr(deployment, name):
+            fields = json.loads(msgspec.json.encode(entry))
+            lines += [f"[[{name}]]", *(f"{key} = {json.dumps(value)}" for key, value in fields.items())]
+    return "\n".join(lines) + "\n"
 
 
 def ask(link: Link, request: control.Request) -> control.Request:
