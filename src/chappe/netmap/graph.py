@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import rustworkx
 from scipy.sparse import csr_array
-import itertools
 
 Node = str
 Path = tuple[Node, ...]
@@ -24,7 +24,7 @@ class Graph:
 
     def weight(self, path: Path) -> int:
         """Sum of the weights of the arcs of a path."""
-        return sum(self.arcs[hop] for hop in itertools.pairwise(path))
+        return sum(self.arcs[hop] for hop in pairwise(path))
 
     def without(self, nodes: frozenset[Node] | set[Node]) -> Graph:
         """The graph without these nodes."""
@@ -68,11 +68,8 @@ class Graph:
 
     def _distances(self, start: Node, graph: rustworkx.PyDiGraph[None, float]) -> dict[Node, int]:
         if start not in self.index:
-            return {start: 0}
+            return {}
         lengths = rustworkx.digraph_dijkstra_shortest_path_lengths(graph, 2 * self.index[start] + 1, float)
-        inner = rustworkx.digraph_dijkstra_shortest_path_lengths(graph, 2 * self.index[start], float)
         found = {self.nodes[number >> 1]: int(length) for number, length in lengths.items()}
-        found |= {self.nodes[number >> 1]: min(int(length), found.get(self.nodes[number >> 1], int(length)))
-                  for number, length in inner.items()}  # fmt: skip
         found[start] = 0
         return found

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import rustworkx
 from scipy.sparse.csgraph import yen
 
 from chappe.netmap.graph import Graph, Node, Path
-import itertools
 
 SHORTEST_PATHS = 64
 CHOICES = 100_000
 STEPS = 20_000
 
 
-def disjoint(graph: Graph, source: Node, target: Node, count: int) -> list[Path]:
+def disjoint(
+    graph: Graph, source: Node, target: Node, count: int, weights: Mapping[tuple[Node, Node], int] | None = None
+) -> list[Path]:
     """Up to `count` paths that share only their ends, of least total weight; fewer if there are no more.
 
-    Flow of least cost over nodes that are split in two, one shortest path of the residual graph at a time.
+    Flow of least cost over nodes that are split in two, one shortest path of the residual graph at a time. `weights`
+    count instead of those of the graph, for the arcs that are in it.
     """
     if source not in graph.index or target not in graph.index or source == target:
         return []
     residual = graph.split.copy()
+    for (a, b), other in (weights or {}).items():
+        if (a, b) in graph.arcs:
+            residual.update_edge(2 * graph.index[a] + 1, 2 * graph.index[b], float(other))
     start, end = 2 * graph.index[source] + 1, 2 * graph.index[target]
     used: set[tuple[int, int]] = set()
     for turn in range(count):
@@ -33,14 +39,15 @@ def disjoint(graph: Graph, source: Node, target: Node, count: int) -> list[Path]
         if end not in found:
             break
         nodes = list(found[end])
-        for tail, head in itertools.pairwise(nodes):
-            weight = residual.get_edge_data(tail, head)
-            residual.remove_edge(tail, head)
-            residual.add_edge(head, tail, -weight)
+        for tail, head in pairwise(nodes):
             if (head, tail) in used:
                 used.remove((head, tail))
             else:
                 used.add((tail, head))
+            if turn < count - 1:
+                weight = residual.get_edge_data(tail, head)
+                residual.remove_edge(tail, head)
+                residual.add_edge(head, tail, -weight)
     return sorted(_follow(graph, used, start, end), key=graph.weight)
 
 

@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chappe.netmap.graph import Path
+from chappe.status.demands import Attempt, Demand, Grants, Plan, Refusal, Route, attempts, beyond, groups, usage_of
+from chappe.status.fabric import Fabric
 from chappe.status.latency import LatencyModel
-from chappe.status.planning import Found, Planner, Wish
+from chappe.status.planning import Planner
 from chappe.status.promises import Promise, Promises
-from chappe.status.rates import MODES, NANO, every_of, interval_of, is_alert, publishing_rate
+from chappe.status.rates import MODES, NANO, interval_of, publishing_rate
 from chappe.status.resources import Blocked, Growth, Ledger, Usage, modes_of
 from chappe.status.topology import Model
+from chappe.status.wishes import Found, Wish
 from chappe.wire.base import Grant, Qos, Variable
-import itertools
 
-Grants = Sequence[Grant | None]
-"""16, None outside of the modes of the subscription."""
+__all__ = ["Allocator", "Demand", "Grants", "Plan", "Refusal", "Route"]
 
-
-@dataclass(frozen=True)
-class Demand:
-    """A subscription as it is asked for: 16 qualities, None in a mode that it does not live in."""
-
-    variable: Variable
-    source: str
-    target: str
-    qos: tuple[Qos | None, ...]
-
-
-@dataclass(frozen=True)
-class Route:
-    """One path in the order of the events, from the publisher's edge to the subscriber's.
-
-    A segment inside one cloud has `before` and `after`: the router of another cloud it comes from and goes to.
-    Publisher and subscriber at one edge have one route of that router alone.
-    """
-
-    routers: tuple[str, ...]
-    redundant: int
-    modes: int
-    before: str = ""
-    after: str = ""
-
-    @property
-    def hops(self) -> list[tuple[str, str]]:
-        """Its directed channels, those to and from other clouds too."""
-        names = [name for name in (self.before, *self.routers, self.after) if name]
-        return list(itertools.pairwise(names))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What can be granted now."""
-
-    routes: tuple[Route, ...]
-    grants: tuple[Grant | None, ...]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why not; `obstacle` is `router/NAME`, `channel/A/B` (directed) or empty, `best` is what could be granted."""
-
-    reason: str
-    code: str = "capacity"
-    obstacle: str = ""
-    best: tuple[Grant | None, ...] = (None,) * MODES
+ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -78,55 +32,84 @@ class _Reservation:
     promises: tuple[Promise, ...]
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """What the modes of a mask get: all of them the same."""
+
+    found: Found
+    attempt: Attempt
+    priority: int
+
+
 class Allocator:
     """Routers, channels and all that is reserved on them, for one broker."""
 
     def __init__(self, model: Model) -> None:
         self._ledger = Ledger(LatencyModel(model))
         self._promises = Promises(self._ledger)
-        self._planner = Planner(self._ledger, self._promises)
+        self._fabric = Fabric(self._ledger)
+        self._planner = Planner(self._ledger, self._promises, self._fabric)
         self._reservations: dict[str, _Reservation] = {}
-        self._published: dict[int, tuple[str, int]] = {}  # router and rate
+        self._published: dict[int, tuple[str, int]] = {}  # router and load
+        self._latest: tuple[int, Plan] | None = None  # and the version of the ledger it was made for
 
     # topology
 
     def add_router(self, name: str, events_per_s: float, edge: bool = True, owned: bool = True) -> None:
         """Add a router or change it. 0 events a second is no limit; of one not owned no load is enforced."""
         router = self._ledger.router(name)
-        router.capacity, router.edge, router.owned, router.present = int(events_per_s * NANO), edge, owned, True
-        router.changed()
+        if not router.present:
+            router.present = True
+            self._fabric.changed()
+        router.edge, router.owned = edge, owned
+        if router.capacity != int(events_per_s * NANO):
+            router.capacity = int(events_per_s * NANO)
+            router.changed()
+            self._promises.reconsider()
+            self._ledger.version += 1
 
     def remove_router(self, name: str) -> None:
+        """Forget a router; what is reserved through it stays reserved."""
         router = self._ledger.routers.get(name)
-        if router is not None:
-            router.present = router.owned = False
+        if router is not None and router.present:
+            router.present, router.owned, router.up = False, False, True
             self._ledger.forget_router(router)
+            self._fabric.changed()
 
     def add_channel(self, a: str, b: str, bytes_per_s: float, latency_ns: int, security: int = 0,
                     owned: bool = True) -> None:  # fmt: skip
         """Add both directions of a channel or change them. 0 bytes a second is no limit."""
         for tail, head in ((a, b), (b, a)):
             channel = self._ledger.channel(tail, head)
-            channel.capacity, channel.latency_ns, channel.security = int(bytes_per_s * NANO), latency_ns, security
-            channel.owned, channel.present = owned, True
+            wanted = True, int(bytes_per_s * NANO), latency_ns, security
+            if wanted != (channel.present, channel.capacity, channel.latency_ns, channel.security):
+                channel.present, channel.capacity, channel.latency_ns, channel.security = wanted
+                self._fabric.changed()
+            channel.owned = owned
 
     def remove_channel(self, a: str, b: str) -> None:
+        """Forget both directions; what is reserved on them stays reserved."""
         for hop in ((a, b), (b, a)):
             channel = self._ledger.channels.get(hop)
-            if channel is not None:
-                channel.present = channel.owned = False
+            if channel is not None and channel.present:
+                channel.present, channel.owned, channel.up = False, False, True
                 self._ledger.forget(channel)
+                self._fabric.changed()
 
     def set_router_up(self, name: str, up: bool) -> None:
+        """Use a router for new paths, or not."""
         router = self._ledger.routers.get(name)
-        if router is not None:
+        if router is not None and router.up != up:
             router.up = up
+            self._fabric.changed()
 
     def set_channel_up(self, a: str, b: str, up: bool) -> None:
+        """Use a channel for new paths, or not."""
         for hop in ((a, b), (b, a)):
             channel = self._ledger.channels.get(hop)
-            if channel is not None:
+            if channel is not None and channel.up != up:
                 channel.up = up
+                self._fabric.changed()
 
     def used(self, a: str, b: str) -> bool:
         """True if a reservation uses the channel in either direction."""
@@ -136,78 +119,131 @@ class Allocator:
 
     def publish(self, router: str, variable: Variable) -> Refusal | None:
         """Count a variable at its full rate where it is published; replaces what the variable had."""
-        before = self._published.pop(variable.variable_id, None)
-        if before is not None:
-            self._ledger.publish(self._ledger.router(before[0]), -before[1])
+        before = self._published.get(variable.variable_id)
+        self.unpublish(variable.variable_id)
         rate = publishing_rate(variable)
         load = NANO * rate.numerator // rate.denominator
         at = self._ledger.router(router)
         growth = Growth(0, (), {at: (load,) * MODES}, published=load)
         blocked = self._ledger.blocked(growth) or self._promises.broken(growth)
-        if blocked is not None:
-            if before is not None:
-                self._ledger.publish(self._ledger.router(before[0]), before[1])
-                self._published[variable.variable_id] = before
-            return Refusal(blocked.reason, obstacle=blocked.obstacle)
-        self._promises.grew(growth)
-        self._ledger.publish(at, load)
-        self._published[variable.variable_id] = router, load
-        return None
+        if blocked is None:
+            self._promises.grew(growth)
+            self._count(variable.variable_id, router, load)
+            return None
+        if before is not None:
+            self._count(variable.variable_id, *before)
+        self._ledger.forget_router(at)
+        return Refusal(blocked.reason, obstacle=blocked.obstacle)
 
     def unpublish(self, variable_id: int) -> None:
+        """Count it no longer; one that is not published is no error."""
         before = self._published.pop(variable_id, None)
         if before is not None:
             router = self._ledger.router(before[0])
             self._ledger.publish(router, -before[1])
             self._ledger.forget_router(router)
 
-    # subscriptions
+    def _count(self, variable_id: int, router: str, load: int) -> None:
+        self._ledger.publish(self._ledger.router(router), load)
+        self._published[variable_id] = router, load
 
-    def plan(self, demand: Demand, avoid: frozenset[str] = frozenset()) -> Plan | Refusal:
-        """Routes and grants for a demand as things are; changes nothing. `avoid` are obstacles named before."""
-        routes: dict[tuple[str, ...], Route] = {}
-        grants: list[Grant | None] = [None] * MODES
-        for qos, modes in _groups(demand.qos):
-            answer = self._group(demand, qos, modes, avoid)
-            if isinstance(answer, Blocked):
-                return Refusal(answer.reason, obstacle=answer.obstacle, best=tuple(grants))
-            found, given = answer
-            for mode, grant in given.items():
-                grants[mode] = grant
-            for number, path in enumerate(found.paths):
-                before = routes.get(path)
-                routes[path] = Route(path, number if before is None else before.redundant,
-                                     modes | (0 if before is None else before.modes))  # fmt: skip
-        return Plan(tuple(routes.values()), tuple(grants))
+    # plans
 
-    def _group(self, demand: Demand, qos: Qos, modes: int,
-               avoid: frozenset[str]) -> tuple[Found, dict[int, Grant]] | Blocked:  # fmt: skip
+    def plan(self, demand: Demand, avoid: frozenset[str] = frozenset(), key: str = "") -> Plan | Refusal:
+        """Routes and grants for a demand as things are; changes nothing. `avoid` are obstacles named before.
+
+        With the key of a reservation it is planned as if that were released, and keeps its routes where they serve.
+        """
+        held = self._reservations.get(key)
+        if held is None:
+            answer = self._plan(demand, avoid, [])
+            self._latest = (self._ledger.version, answer) if isinstance(answer, Plan) else None
+            return answer
+        self.release(key)
+        try:
+            return self._plan(demand, avoid, [route.routers for route in held.routes if not route.before + route.after])
+        finally:
+            self._hold(key, held)
+
+    def _plan(self, demand: Demand, avoid: frozenset[str], known: list[Path]) -> Plan | Refusal:
+        joint: Blocked | None = None
+        for _ in range(ROUNDS):
+            answers = list(self._pieces(demand, avoid, known))
+            pieces = [answer for answer in answers if isinstance(answer, _Piece)]
+            plan = _plan_of(demand, pieces)
+            refused = next((answer for answer in answers if isinstance(answer, Blocked)), None)
+            if refused is not None:
+                refused = joint or refused
+                return Refusal(refused.reason, obstacle=refused.obstacle, best=self._best(demand, avoid, plan.grants))
+            # Each group fits by itself; together they can still be too much while modes change.
+            joint = self._together(demand, plan) if len(pieces) > 1 else None
+            if joint is None:
+                return plan
+            if joint.obstacle in avoid:
+                break
+            avoid, known = avoid | {joint.obstacle}, []
+        assert joint is not None  # the loop ended by it
+        return Refusal(joint.reason, obstacle=joint.obstacle, best=(None,) * MODES)
+
+    def _together(self, demand: Demand, plan: Plan) -> Blocked | None:
+        growth = self._ledger.growth(demand.variable, usage_of(plan.routes, plan.grants))
+        return self._ledger.blocked(growth) or self._promises.broken(growth)
+
+    def _pieces(self, demand: Demand, avoid: frozenset[str], known: Sequence[Path]) -> Iterator[_Piece | Blocked]:
+        """What each group of modes gets; paths of one are taken for the next ones too, so that modes can change."""
+        paths = list(known)
+        for qos, modes in groups(demand.qos):
+            for answer in self._solve(demand, qos, modes, avoid, paths):
+                if isinstance(answer, _Piece):
+                    paths = [*answer.found.paths, *(path for path in paths if path not in answer.found.paths)]
+                yield answer
+
+    def _solve(self, demand: Demand, qos: Qos, modes: int, avoid: frozenset[str],
+               known: Sequence[Path]) -> list[_Piece | Blocked]:  # fmt: skip
         last: Blocked | None = None
-        for every, bound, redundancy in _attempts(demand.variable, qos):
-            wish = Wish(
-                demand.variable, demand.source, demand.target, modes, every, redundancy, bound, qos.security, avoid
-            )
-            answer = self._planner.find(wish)
+        for attempt in attempts(demand.variable, qos):
+            answer = self._planner.find(_wish(demand, qos, modes, attempt, avoid), known)
             if isinstance(answer, Found):
-                interval = interval_of(demand.variable, every)
-                return answer, {
-                    mode: Grant(interval, every, latency, redundancy, qos.priority, bound)
-                    for mode, latency in answer.latency_ns.items()
-                }
+                return [_Piece(answer, attempt, qos.priority)]
+            if answer.obstacle:
+                classes = self._planner.classes(modes)
+                if len(classes) > 1:
+                    return [piece for part in classes for piece in self._solve(demand, qos, part, avoid, known)]
             last = answer
         assert last is not None  # there is at least one attempt
-        return last
+        return [last]
+
+    def _best(self, demand: Demand, avoid: frozenset[str], granted: Grants) -> tuple[Grant | None, ...]:
+        """What could be granted: in modes that were refused by going on beyond the worst that is accepted."""
+        best = list(granted)
+        for qos, modes in groups(demand.qos):
+            refused = sum(1 << mode for mode in modes_of(modes) if granted[mode] is None)
+            pieces = [self._first(demand, qos, refused, avoid)] if refused else []
+            if pieces == [None]:
+                pieces = [self._first(demand, qos, part, avoid) for part in self._planner.classes(refused)]
+            for piece in pieces:
+                for mode, grant in _grants(demand, piece) if piece is not None else ():
+                    best[mode] = grant
+        return tuple(best)
+
+    def _first(self, demand: Demand, qos: Qos, modes: int, avoid: frozenset[str]) -> _Piece | None:
+        for attempt in beyond(demand.variable, qos):
+            answer = self._planner.find(_wish(demand, qos, modes, attempt, avoid))
+            if isinstance(answer, Found):
+                return _Piece(answer, attempt, qos.priority)
+        return None
+
+    # reservations
 
     def reserve(self, key: str, variable: Variable, routes: Sequence[Route], grants: Grants,
                 force: bool = False) -> Refusal | None:  # fmt: skip
         """Reserve routes, all or nothing, instead of what the key had. `force` takes what was admitted before."""
         before = self._reservations.get(key)
-        if before is not None:
-            self.release(key)
-        usage = _usage(routes, grants)
+        self.release(key)
+        usage = usage_of(routes, grants)
         growth = self._ledger.growth(variable, usage)
         promises = tuple(self._promised(key, routes, grants))
-        if not force:
+        if not force and not self._planned(routes, grants):
             blocked = self._ledger.blocked(growth) or self._late(promises, growth) or self._promises.broken(growth)
             if blocked is not None:
                 if before is not None:
@@ -217,24 +253,18 @@ class Allocator:
         self._hold(key, _Reservation(variable, tuple(routes), tuple(grants), usage, promises))
         return None
 
-    def _hold(self, key: str, reservation: _Reservation) -> None:
-        self._ledger.add(reservation.variable, reservation.usage)
-        self._reservations[key] = reservation
-        for promise in reservation.promises:
-            promise.kept = True
-            self._promises.make(promise)
-
     def release(self, key: str) -> bool:
         """Give back what a key has; False if it has nothing."""
         reservation = self._reservations.pop(key, None)
         if reservation is None:
             return False
         for promise in reservation.promises:
-            promise.kept = False
+            self._promises.drop(promise)
         self._ledger.remove(reservation.variable.variable_id, reservation.usage)
         return True
 
     def reserved(self, key: str) -> tuple[Route, ...]:
+        """The routes of a key."""
         reservation = self._reservations.get(key)
         return () if reservation is None else reservation.routes
 
@@ -242,72 +272,71 @@ class Allocator:
         """One row a resource: its capacity, its load by mode, and the largest share of it that is taken."""
         return list(self._ledger.rows())
 
+    def _planned(self, routes: Sequence[Route], grants: Grants) -> bool:
+        """True if this is the latest plan and nothing has changed since: it was checked then."""
+        if self._latest is None:
+            return False
+        version, plan = self._latest
+        return version == self._ledger.version and plan.routes == routes and plan.grants == grants
+
+    def _hold(self, key: str, reservation: _Reservation) -> None:
+        self._ledger.add(reservation.variable, reservation.usage)
+        self._reservations[key] = reservation
+        for promise in reservation.promises:
+            self._promises.make(promise)
+
     def _late(self, promises: Sequence[Promise], growth: Growth) -> Blocked | None:
         for promise in promises:
             missing = -promise.slack(self._ledger.delays(promise.routers, growth))
             if missing > 0:
-                return Blocked("", f"latency: {' - '.join(r.name for r in promise.routers)} takes {missing / 1e6:.6g} ms "
-                               "more than its share of the bound")  # fmt: skip
+                names = [router.name for router in promise.routers]
+                busiest = max(promise.routers, key=lambda router: max(router.delays(self._ledger.model)))
+                reason = f"latency: {' - '.join(names)} takes {missing / 1e6:.6g} ms more than its share of the bound"
+                return Blocked(f"router/{busiest.name}", reason)
         return None
 
     def _promised(self, key: str, routes: Sequence[Route], grants: Grants) -> Iterator[Promise]:
-        """The bound of each route; of a segment its share by its latency without load."""
+        """The bound of each route; of a segment its share of the bound, by its latency without load."""
         for route in routes:
             bounds = [0] * MODES
-            fixed, _ = self._planner.latency(route.routers)
             for mode in modes_of(route.modes):
                 grant = grants[mode]
                 if grant is not None and grant.bound_ns:
                     bounds[mode] = grant.bound_ns
+            if not any(bounds):
+                continue
+            routers, fixed = self._planner.fixed(route.routers)
             if route.before or route.after:
                 model = self._ledger.model
                 fixed -= model.reference_ns
-                alone = fixed + model.router_ns * len(route.routers)
+                alone = fixed + model.router_ns * len(routers)
                 bounds = [bound * alone // max(alone, grant.latency_ns) if bound and grant is not None else 0
                           for bound, grant in zip(bounds, grants, strict=True)]  # fmt: skip
-            if any(bounds):
-                yield Promise(key, tuple(self._ledger.router(name) for name in route.routers), fixed, bounds)
+            yield Promise(key, routers, fixed, bounds)
 
 
-def _usage(routes: Sequence[Route], grants: Grants) -> Usage:
-    usage: Usage = {}
-    for route in routes:
-        terms: dict[int, int] = {}
-        for mode in modes_of(route.modes):
-            grant = grants[mode]
-            if grant is not None:
-                terms[grant.every] = terms.get(grant.every, 0) | 1 << mode
-        for hop in route.hops:
-            carried = usage.setdefault(hop, {})
-            for every, modes in terms.items():
-                carried[every] = carried.get(every, 0) | modes
-    return usage
+def _wish(demand: Demand, qos: Qos, modes: int, attempt: Attempt, avoid: frozenset[str]) -> Wish:
+    every, bound, redundancy = attempt
+    return Wish(demand.variable, demand.source, demand.target, modes, every, redundancy, bound, qos.security, avoid)
 
 
-def _groups(qos: Sequence[Qos | None]) -> list[tuple[Qos, int]]:
-    """Modes that ask for the same, those that ask for most paths first."""
-    groups: dict[Qos, int] = {}
-    for mode, wanted in enumerate(qos):
-        if wanted is not None:
-            groups[wanted] = groups.get(wanted, 0) | 1 << mode
-    return sorted(groups.items(), key=lambda item: (-item[0].redundancy, item[1]))
+def _grants(demand: Demand, piece: _Piece) -> Iterable[tuple[int, Grant]]:
+    every, bound, redundancy = piece.attempt
+    interval = interval_of(demand.variable, every)
+    for mode, latency in piece.found.latency_ns.items():
+        yield mode, Grant(interval, every, latency, redundancy, piece.priority, bound)
 
 
-def _attempts(variable: Variable, qos: Qos) -> Iterator[tuple[int, int, int]]:
-    """(every, bound, redundancy) from what is desired to the worst that is accepted: redundancy gives way first."""
-    every = every_of(variable, qos.interval_ns)
-    worst = max(every, every_of(variable, qos.worst_interval_ns))
-    bounds = [qos.latency_ns]
-    if qos.latency_ns and qos.worst_latency_ns > qos.latency_ns:
-        bounds.append(qos.worst_latency_ns)
-    least = min(qos.redundancy, qos.worst_redundancy or qos.redundancy)
-    while True:
-        for bound in bounds:
-            for redundancy in range(qos.redundancy, least - 1, -1):
-                yield every, bound, redundancy
-        if every == worst:
-            return
-        every = min(2 * every, worst)
-
-
-__all__ = ["Allocator", "Demand", "Path", "Plan", "Refusal", "Route", "is_alert"]
+def _plan_of(demand: Demand, pieces: Sequence[_Piece]) -> Plan:
+    routes: dict[Path, Route] = {}
+    grants: list[Grant | None] = [None] * MODES
+    for piece in pieces:
+        modes = sum(1 << mode for mode in piece.found.latency_ns)
+        for mode, grant in _grants(demand, piece):
+            grants[mode] = grant
+        for number, path in enumerate(piece.found.paths):
+            before = routes.get(path)
+            routes[path] = (
+                Route(path, number, modes) if before is None else Route(path, before.redundant, before.modes | modes)
+            )
+    return Plan(tuple(routes.values()), tuple(grants))

@@ -23,7 +23,7 @@ class LatencyModel:
         """Nanoseconds in a router that receives `load` of `capacity`; 0 is a capacity without limit."""
         if capacity == 0:
             return self.router_ns
-        return self.router_ns + self.loaded_ns * load // capacity
+        return self.router_ns + self.loaded_ns * min(load, capacity) // capacity
 
     def path(self, routers: Iterable[tuple[int, int]], channels_ns: Iterable[int]) -> int:
         """Nanoseconds from publisher to subscriber over routers of (load, capacity) and channels between them."""

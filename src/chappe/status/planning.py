@@ -1,88 +1,151 @@
-"""Routes for one demand: enough disjoint ones, within the bound, over what is free, and the cheapest of them."""
+"""Routes for one wish: enough disjoint ones, each within the bound, over what is free, and cheap (GS-084 to GS-086)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
-from chappe.netmap import paths
 from chappe.netmap.graph import Graph, Path
+from chappe.netmap.paths import disjoint, least_bound, within
+from chappe.status.fabric import Fabric
 from chappe.status.promises import Promises
-from chappe.status.rates import NANO
-from chappe.status.resources import Blocked, Growth, Ledger, Usage, modes_of
-from chappe.wire.base import Variable
-import itertools
+from chappe.status.rates import MODES
+from chappe.status.resources import Blocked, Growth, Ledger, Router, Usage, modes_of
+from chappe.status.searching import Search
+from chappe.status.wishes import UNBOUNDED, Found, Wish, too_few, too_slow
 
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What one attempt asks for, in the modes of a mask."""
-
-    variable: Variable
-    source: str
-    target: str
-    modes: int
-    every: int
-    redundancy: int
-    bound_ns: int  # 0: none
-    security: int
-    avoid: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Paths that can be had, and how long the slowest takes, by mode of the wish."""
-
-    paths: tuple[Path, ...]
-    latency_ns: dict[int, int]
-
-
-def usage_of(found: Iterable[Path], every: int, modes: int) -> Usage:
-    """Every hop of these paths at one interval."""
-    return {hop: {every: modes} for path in found for hop in itertools.pairwise(path)}
+CROWDED = 2
+"""Idle candidates count as cheap while present loads make them no more than so many times as dear."""
 
 
 class Planner:
-    """Searches paths over a ledger that it never changes."""
+    """Finds paths over a ledger that it never changes."""
 
-    def __init__(self, ledger: Ledger, promises: Promises) -> None:
+    def __init__(self, ledger: Ledger, promises: Promises, fabric: Fabric) -> None:
         self._ledger = ledger
         self._promises = promises
+        self._fabric = fabric
 
-    def find(self, wish: Wish) -> Found | Blocked:
-        """Paths for the wish, or why there are none."""
-        if missing := self._missing(wish):
+    def find(self, wish: Wish, known: Sequence[Path] = ()) -> Found | Blocked:
+        """Paths for the wish, those that are known already if they serve, or why there are none."""
+        missing = self._missing(wish)
+        if missing is not None:
             return missing
         if wish.source == wish.target:
-            return self._checked(wish, [(wish.source,)])
-        graph = self._graph(wish)
-        chosen = paths.disjoint(graph, wish.source, wish.target, wish.redundancy)
+            return self.checked(wish, [(wish.source,)])
+        if len(known) >= wish.redundancy:
+            answer = self.checked(wish, known[: wish.redundancy])
+            if isinstance(answer, Found):
+                return answer
+        if wish.avoid:
+            return self._thorough(wish, self._avoiding(wish), None)
+        return self._usual(wish)
+
+    def _usual(self, wish: Wish) -> Found | Blocked:
+        """The paths kept for this pair of edges, or those that share most with the stream where it flows."""
+        ask = wish.security, wish.source, wish.target, wish.redundancy
+        shared = self._shared(wish)
+        chosen: Sequence[Path] = self._fabric.widest(*ask) if not shared else self._sharing(wish, shared)
         if len(chosen) < wish.redundancy:
-            return _too_few(wish, len(chosen))
-        first = self._checked(wish, chosen)
-        if isinstance(first, Found):
-            return first
-        return self._search(wish, graph, first)
+            return too_few(wish, len(chosen))
+        fallback = None
+        for _ in range(2):
+            answer = self.checked(wish, chosen)
+            if isinstance(answer, Found):
+                if not self._crowded(answer):
+                    return answer
+                fallback = fallback or answer
+            chosen = self._fabric.fastest(*ask)
+        return self._thorough(wish, self._fabric.latency(wish.security), fallback)
 
-    def _search(self, wish: Wish, graph: Graph, first: Blocked) -> Found | Blocked:
+    def _thorough(self, wish: Wish, graph: Graph, fallback: Found | None) -> Found | Blocked:
         """The present loads decide: leave out what is full, weigh routers by what they carry."""
-        bound = wish.bound_ns or 1 << 62
-        room = bound - self._ends(wish)
-        least = paths.within(graph, wish.source, wish.target, wish.redundancy, room)
-        if least is None:
-            reach = paths.least_bound(graph, wish.source, wish.target, wish.redundancy)
-            return Blocked("", self._too_slow(wish, (reach or 0) + self._ends(wish)))
-        free = Graph({(a, b): weight for (a, b), weight in graph.arcs.items() if self._alone(wish, a, b) is None})
-        chosen = paths.within(free, wish.source, wish.target, wish.redundancy, room)
-        if chosen is None:
-            return next((blocked for path in least for hop in itertools.pairwise(path)
-                         if (blocked := self._alone(wish, *hop))), first)  # fmt: skip
-        return self._checked(wish, chosen)
+        answer = Search(self, self._ledger, self._promises, self._fabric, wish, graph).run()
+        if isinstance(answer, Found):
+            if fallback is not None and self.cost(fallback.growth) <= self.cost(answer.growth):
+                return fallback
+            return answer
+        return fallback or self._why(wish, graph, answer)
 
-    def _alone(self, wish: Wish, a: str, b: str) -> Blocked | None:
+    def _why(self, wish: Wish, graph: Graph, last: Blocked | None) -> Found | Blocked:
+        """What stands in the way: the graph, the bound, or a load."""
+        have = disjoint(graph, wish.source, wish.target, wish.redundancy)
+        if len(have) < wish.redundancy:
+            return too_few(wish, len(have))
+        ends = self._ledger.model.reference_ns + self._ledger.model.router_ns
+        room = (wish.bound_ns or UNBOUNDED) - ends
+        idle = within(graph, wish.source, wish.target, wish.redundancy, room)
+        if idle is None:
+            reach = least_bound(graph, wish.source, wish.target, wish.redundancy)
+            return too_slow(wish, ends + (reach or 0))
+        for path in idle:
+            for hop in pairwise(path):
+                blocked = self.alone(wish, hop)
+                if blocked is not None:
+                    return blocked
+        answer = self.checked(wish, idle)
+        return answer if isinstance(answer, Found) or last is None or answer.obstacle else last
+
+    def alone(self, wish: Wish, hop: tuple[str, str]) -> Blocked | None:
         """What stands against one hop by itself."""
-        growth = self._ledger.growth(wish.variable, {(a, b): {wish.every: wish.modes}})
+        growth = self._ledger.growth(wish.variable, {hop: {wish.every: wish.modes}})
         return self._ledger.blocked(growth) or self._promises.broken(growth)
+
+    def checked(self, wish: Wish, chosen: Sequence[Path]) -> Found | Blocked:
+        """These paths, if capacities, their bound and all earlier promises allow."""
+        usage: Usage = {hop: {wish.every: wish.modes} for path in chosen for hop in pairwise(path)}
+        growth = self._ledger.growth(wish.variable, usage)
+        blocked = self._ledger.blocked(growth)
+        if blocked is not None:
+            return blocked
+        latency, slowest = self._latency(wish, chosen, growth)
+        took = max(latency.values())
+        if wish.bound_ns and took > wish.bound_ns:
+            return too_slow(wish, took, self._busiest(slowest))
+        return self._promises.broken(growth) or Found(tuple(chosen), latency, growth)
+
+    def cost(self, growth: Growth, idle: bool = False) -> int:
+        """Marginal cost: load that is added, weighed by the room that is left (or would be, if idle)."""
+        return sum(self._fabric.cost(channel, 0 if idle else channel.top) * max(added)
+                   for channel, added in growth.channels)  # fmt: skip
+
+    def classes(self, modes: int) -> list[int]:
+        """The modes of a mask, together where every load is the same in them."""
+        lists = [router.events for router in self._ledger.routers.values() if router.present]
+        lists += [channel.bytes for channel in self._ledger.channels.values() if channel.present]
+        if all(loads.count(loads[0]) == MODES for loads in lists):
+            return [modes]
+        found: dict[tuple[int, ...], int] = {}
+        columns = list(zip(*lists, strict=True))
+        for mode in modes_of(modes):
+            found[columns[mode]] = found.get(columns[mode], 0) | 1 << mode
+        return list(found.values())
+
+    def fixed(self, path: Path) -> tuple[tuple[Router, ...], int]:
+        """The routers of a path, and the nanoseconds of its clients and channels."""
+        ledger = self._ledger
+        took = ledger.model.reference_ns
+        for hop in pairwise(path):
+            channel = ledger.channels.get(hop)
+            if channel is not None:
+                took += channel.latency_ns
+        return tuple(ledger.routers.get(name) or Router(name) for name in path), took
+
+    def _latency(self, wish: Wish, chosen: Sequence[Path], growth: Growth) -> tuple[dict[int, int], Path]:
+        """Of the slowest path, by mode, and which one it is."""
+        modes = modes_of(wish.modes)
+        latency = dict.fromkeys(modes, 0)
+        slowest, most = chosen[0], 0
+        for path in chosen:
+            routers, fixed = self.fixed(path)
+            delays = self._ledger.delays(routers, growth)
+            for mode in modes:
+                took = fixed + delays[mode]
+                if took > latency[mode]:
+                    latency[mode] = took
+                if took > most:
+                    slowest, most = path, took
+        return latency, slowest
 
     def _missing(self, wish: Wish) -> Blocked | None:
         for name in (wish.source, wish.target):
@@ -92,69 +155,36 @@ class Planner:
             if not router.up:
                 return Blocked(f"router/{name}", f"the router {name} is down")
             if f"router/{name}" in wish.avoid:
-                return Blocked(f"router/{name}", f"the router {name} has no room left")
+                return Blocked(f"router/{name}", f"load of the router {name}: it has no room left")
         return None
 
-    def _graph(self, wish: Wish) -> Graph:
-        """What is up, secure enough and not to be avoided, with latencies at the present loads."""
-        arcs = {}
-        for (a, b), channel in self._ledger.channels.items():
-            tail, head = self._ledger.routers.get(a), channel.b
-            if not (channel.present and channel.up and channel.security >= wish.security and head.present and head.up):
-                continue
-            if tail is None or not tail.present or not tail.up:
-                continue
-            if wish.avoid and not wish.avoid.isdisjoint((f"router/{a}", f"router/{b}", channel.name)):
-                continue
-            delays = head.delays(self._ledger.model)
-            arcs[a, b] = channel.latency_ns + max(delays[mode] for mode in modes_of(wish.modes))
-        return Graph(arcs)
+    def _avoiding(self, wish: Wish) -> Graph:
+        arcs = self._fabric.latency(wish.security).arcs
+        return Graph({
+            (a, b): weight for (a, b), weight in arcs.items()
+            if wish.avoid.isdisjoint((f"router/{a}", f"router/{b}", f"channel/{a}/{b}"))
+        })  # fmt: skip
 
-    def _ends(self, wish: Wish) -> int:
-        """Latency that every path of the wish has: its clients and the first router."""
-        delays = self._ledger.routers[wish.source].delays(self._ledger.model)
-        return self._ledger.model.reference_ns + max(delays[mode] for mode in modes_of(wish.modes))
-
-    def _checked(self, wish: Wish, chosen: Sequence[Path]) -> Found | Blocked:
-        growth = self._ledger.growth(wish.variable, usage_of(chosen, wish.every, wish.modes))
-        blocked = self._ledger.blocked(growth)
-        if blocked is not None:
-            return blocked
-        latency = self._latency(wish, chosen, growth)
-        slowest = max(latency.values())
-        if wish.bound_ns and slowest > wish.bound_ns:
-            return Blocked("", self._too_slow(wish, slowest))
-        return self._promises.broken(growth) or Found(tuple(chosen), latency)
-
-    def _latency(self, wish: Wish, chosen: Sequence[Path], growth: Growth) -> dict[int, int]:
-        modes = modes_of(wish.modes)
-        found = dict.fromkeys(modes, 0)
-        for path in chosen:
-            fixed, delays = self.latency(path, growth)
-            for mode in modes:
-                found[mode] = max(found[mode], fixed + delays[mode])
+    def _shared(self, wish: Wish) -> dict[tuple[str, str], int]:
+        """Hops that carry the stream already, as often and in the same modes, and so cost next to nothing."""
+        found = {}
+        number = wish.variable.variable_id
+        for hop in self._ledger.carried.get(number, ()):
+            for every, modes in self._ledger.channels[hop].streams[number].terms:
+                if wish.every % every == 0 and wish.modes & ~modes == 0:
+                    found[hop] = 1
+                    break
         return found
 
-    def latency(self, path: Path, growth: Growth | None = None) -> tuple[int, list[int]]:
-        """Nanoseconds of clients and channels, and of routers by mode, of a whole path."""
-        ledger = self._ledger
-        fixed = ledger.model.reference_ns
-        for hop in itertools.pairwise(path):
-            channel = ledger.channels.get(hop)
-            fixed += channel.latency_ns if channel is not None else 0
-        return fixed, ledger.delays([ledger.router(name) for name in path], growth)
+    def _sharing(self, wish: Wish, shared: Mapping[tuple[str, str], int]) -> list[Path]:
+        width = self._fabric.width(wish.security)
+        return disjoint(width, wish.source, wish.target, wish.redundancy, shared)
 
-    def _too_slow(self, wish: Wish, reached_ns: int) -> str:
-        paths_ = "a path" if wish.redundancy == 1 else f"{wish.redundancy} disjoint paths"
-        return (f"latency: {paths_} from {wish.source} to {wish.target} within {wish.bound_ns / 1e6:.6g} ms cannot be had, "
-                f"the best takes {reached_ns / 1e6:.6g} ms")  # fmt: skip
+    def _crowded(self, found: Found) -> bool:
+        return self.cost(found.growth) > CROWDED * self.cost(found.growth, idle=True)
 
-
-def _too_few(wish: Wish, have: int) -> Blocked:
-    if have == 0:
-        return Blocked("", f"redundancy: no path leads from {wish.source} to {wish.target}")
-    paths_ = "is only one path" if have == 1 else f"are only {have} disjoint paths"
-    return Blocked("", f"redundancy: there {paths_} from {wish.source} to {wish.target}, {wish.redundancy} are wanted")
-
-
-NANO_PER = NANO
+    def _busiest(self, path: Path) -> str:
+        """The router of a path that delays most, if any carries a load."""
+        routers: list[Router] = [self._ledger.routers[name] for name in path]
+        router = max(routers, key=lambda router: max(router.delays(self._ledger.model)))
+        return f"router/{router.name}" if max(router.delays(self._ledger.model)) > self._ledger.model.router_ns else ""

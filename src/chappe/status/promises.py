@@ -9,6 +9,8 @@ from itertools import count
 from chappe.status.rates import MODES
 from chappe.status.resources import Blocked, Growth, Ledger, Router
 
+SPARE = 64
+
 
 class Promise:
     """One path that was promised to stay below a bound, by mode."""
@@ -20,7 +22,7 @@ class Promise:
         self.routers = routers
         self.fixed_ns = fixed_ns  # everything but the routers
         self.bounds = tuple(bounds)  # 0: no bound in this mode
-        self.kept = True
+        self.kept = False
 
     def slack(self, delays: Sequence[int]) -> int:
         """What is left in the tightest mode when the routers take so long."""
@@ -41,13 +43,25 @@ class Promises:
         self._ledger = ledger
         self._heap: list[tuple[int, int, Promise]] = []
         self._grown = 0
+        self._kept = 0
         self._numbers = count()
 
     def make(self, promise: Promise) -> None:
         """Keep it, unless routers at their full capacity could not break it."""
         model = self._ledger.model
         if promise.slack([len(promise.routers) * (model.router_ns + model.loaded_ns)] * MODES) < 0:
+            promise.kept = True
+            self._kept += 1
             self._push(promise, promise.slack(self._ledger.delays(promise.routers)))
+
+    def drop(self, promise: Promise) -> None:
+        """It is over."""
+        if promise.kept:
+            promise.kept = False
+            self._kept -= 1
+            if len(self._heap) > 2 * self._kept + SPARE:
+                self._heap = [item for item in self._heap if item[2].kept]
+                heapq.heapify(self._heap)
 
     def broken(self, growth: Growth) -> Blocked | None:
         """A promise that this load would break."""
@@ -74,6 +88,13 @@ class Promises:
         """That load was added."""
         if self._heap:
             self._grown += self._added(growth)
+
+    def reconsider(self) -> None:
+        """Capacities are others now: slack has to be looked at anew."""
+        kept = [promise for _, _, promise in self._heap if promise.kept]
+        self._heap.clear()
+        for promise in kept:
+            self._push(promise, promise.slack(self._ledger.delays(promise.routers)))
 
     def _push(self, promise: Promise, slack: int) -> None:
         heapq.heappush(self._heap, (self._grown + slack, next(self._numbers), promise))

@@ -35,8 +35,13 @@ def is_alert(variable: Variable) -> bool:
 def publishing_rate(variable: Variable) -> Fraction:
     """Events a second that its publisher may send; of an alert by its least interval, one a second if it has none."""
     if is_alert(variable):
-        return Fraction(SECOND_NS, variable.minimum_ns or SECOND_NS)
-    return Fraction(variable.rate_num * SECOND_NS, variable.rate_den)
+        return _per_second(1, variable.minimum_ns or SECOND_NS)
+    return _per_second(variable.rate_num, variable.rate_den)
+
+
+@lru_cache(maxsize=1 << 12)
+def _per_second(num: int, den: int) -> Fraction:
+    return Fraction(num * SECOND_NS, den)
 
 
 def event_bytes(variable: Variable) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import add, sub
 
 from chappe.status.latency import LatencyModel
 from chappe.status.rates import MODES, NANO, burst, event_bytes, publishing_rate, rates_by_mode
@@ -35,7 +36,7 @@ class Channel:
     """One direction of an event channel. A capacity of 0 is no limit."""
 
     __slots__ = ("a", "b", "bytes", "capacity", "events", "latency_ns", "owned", "peak", "present", "security",
-                 "streams", "up")  # fmt: skip
+                 "streams", "top", "up")  # fmt: skip
 
     def __init__(self, a: str, b: Router) -> None:
         self.a, self.b = a, b
@@ -43,6 +44,7 @@ class Channel:
         self.present, self.owned, self.up = False, False, True
         self.bytes = [0] * MODES
         self.events = [0] * MODES
+        self.top = 0  # the largest of `bytes`
         self.peak = 0  # the largest of `events`
         self.streams: dict[int, Stream] = {}
 
@@ -90,10 +92,11 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A resource that cannot take what was asked of it."""
+    """Why something cannot be had; `obstacle` is the resource to blame, if there is one."""
 
     obstacle: str
     reason: str
+    excess_ns: int = 0  # by how much a latency bound is missed
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,8 @@ class Ledger:
         self.model = model
         self.routers: dict[str, Router] = {}
         self.channels: dict[tuple[str, str], Channel] = {}
+        self.carried: dict[int, set[tuple[str, str]]] = {}  # by variable
+        self.version = 0  # another one after every change of a load
 
     def router(self, name: str) -> Router:
         """The router of that name; made if it is not known."""
@@ -147,37 +152,44 @@ class Ledger:
         channels = []
         routers: dict[Router, Loads] = {}
         rate = publishing_rate(variable)
+        num, den = rate.numerator, rate.denominator
         number = variable.variable_id
         for (a, b), wanted in usage.items():
             channel = self.channels.get((a, b)) or Channel(a, self.routers.get(b) or Router(b))
             stream = channel.streams.get(number)
-            terms = {(every, modes) for every, modes in wanted.items()}
+            terms = wanted.items()
             if stream is not None:
                 if terms <= stream.terms.keys():
                     continue
-                terms |= stream.terms.keys()
+                after = rates_by_mode(tuple(sorted(terms | stream.terms.keys())), num, den)
                 before = stream.loads
             else:
+                after = rates_by_mode(tuple(sorted(terms)), num, den)
                 before = NOTHING
-            after = rates_by_mode(tuple(sorted(terms)), rate.numerator, rate.denominator)
             if after == before:
                 continue
-            added = after if before is NOTHING else tuple(x - y for x, y in zip(after, before, strict=True))
+            added = after if before is NOTHING else tuple(map(sub, after, before))
             channels.append((channel, added))
             head = channel.b
             known = routers.get(head)
-            routers[head] = added if known is None else tuple(x + y for x, y in zip(known, added, strict=True))
+            routers[head] = added if known is None else tuple(map(add, known, added))
         return Growth(event_bytes(variable), tuple(channels), routers)
 
     def blocked(self, growth: Growth) -> Blocked | None:
         """The first capacity that this would exceed, in a mode or while changing between two."""
         for channel, added in growth.channels:
-            if channel.owned and channel.capacity:
+            if channel.owned and channel.capacity and channel.top + max(added) * growth.size > channel.capacity:
                 found = self._bandwidth(channel, added, growth.size)
                 if found is not None:
                     return found
-        for router in growth.routers:
-            if router.owned and router.capacity:
+        new = growth.published
+        if len(growth.channels) > len(growth.routers):
+            new += sum(max(added) for _, added in growth.channels)
+        for router, added in growth.routers.items():
+            if not router.owned or router.capacity == 0:
+                continue
+            # No mode and no change of mode can bring more than all peaks together.
+            if router.published + router.peaks + max(new, max(added)) > router.capacity:
                 found = self._received(router, growth)
                 if found is not None:
                     return found
@@ -228,6 +240,7 @@ class Ledger:
             stream = channel.streams.get(variable.variable_id)
             if stream is None:
                 stream = channel.streams[variable.variable_id] = Stream()
+                self.carried.setdefault(variable.variable_id, set()).add((a, b))
             grown = self._describe(channel, stream, variable)
             for term in wanted.items():
                 count = stream.terms.get(term, 0)
@@ -253,6 +266,10 @@ class Ledger:
                 self._weigh(channel, stream)
             if not stream.terms:
                 del channel.streams[variable_id]
+                hops = self.carried[variable_id]
+                hops.remove((a, b))
+                if not hops:
+                    del self.carried[variable_id]
                 self.forget(channel)
 
     def _describe(self, channel: Channel, stream: Stream, variable: Variable) -> bool:
@@ -275,21 +292,24 @@ class Ledger:
         if after == before:
             return
         stream.loads = after
-        delta = tuple(x - y for x, y in zip(after, before, strict=True))
+        delta = tuple(map(sub, after, before))
         size, router = stream.size, channel.b
         channel.bytes = [load + more * size for load, more in zip(channel.bytes, delta, strict=True)]
-        channel.events = [load + more for load, more in zip(channel.events, delta, strict=True)]
-        router.events = [load + more for load, more in zip(router.events, delta, strict=True)]
+        channel.events = list(map(add, channel.events, delta))
+        router.events = list(map(add, router.events, delta))
+        channel.top = max(channel.bytes)
         peak = max(channel.events)
         router.peaks += peak - channel.peak
         channel.peak = peak
         router.changed()
+        self.version += 1
 
     def publish(self, router: Router, rate: int) -> None:
         """Count a variable published here at this rate (negative: no longer)."""
         router.published += rate
         router.events = [load + rate for load in router.events]
         router.changed()
+        self.version += 1
 
     def delays(self, routers: Sequence[Router], growth: Growth | None = None) -> list[int]:
         """Nanoseconds in all these routers together, by mode, once the growth is added."""
