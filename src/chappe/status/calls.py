@@ -11,9 +11,10 @@ from chappe.status.outbox import Outbox
 from chappe.wire.base import Failed, Message, Request
 
 Answer = Callable[[Message, int], None]
-"""Gets the answer and the time; `Failed(code="unavailable")` if there will be none."""
+"""Gets the answer and the time; `Failed(code=AWAY)` if there will be none."""
 
 PARENT = "parent"
+AWAY = "away"  # among brokers: the request may not have arrived, which "unavailable" of whom it is for does not say
 
 
 class _Call(NamedTuple):
@@ -75,4 +76,4 @@ class Calls:
                 self._fail(number, f"{self._open[number].to} has not answered in time", now_ns)
 
     def _fail(self, number: int, reason: str, now_ns: int) -> None:
-        self._open.pop(number).answer(Failed(id=number, reason=reason, code="unavailable"), now_ns)
+        self._open.pop(number).answer(Failed(id=number, reason=reason, code=AWAY), now_ns)

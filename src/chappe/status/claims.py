@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from chappe.status.calls import PARENT, Calls
+from chappe.status.calls import AWAY, PARENT, Calls
 from chappe.status.machine import Address
 from chappe.status.outbox import Outbox
 from chappe.status.state import Item
@@ -30,7 +30,6 @@ class Claims:
         self._has_parent = has_parent
         self.parent_up = False
         self.items: dict[str, ClaimItem] = {}
-        self.taken: Callable[[str, int], None] = lambda publisher, now_ns: None  # somebody publishes under a new name
 
     def cloud(self, publisher: str) -> str:
         """Empty if nobody below has that name."""
@@ -56,27 +55,26 @@ class Claims:
 
     def _upward(self, publisher: str, cloud: str, now_ns: int, source: Address = "", number: int = 0) -> None:
         def answer(message: Message, now_ns: int) -> None:
-            if isinstance(message, Failed) and message.code != "unavailable":
+            if isinstance(message, Failed) and message.code != AWAY:
                 if source:
                     message.id = number
                     self._out.send(source, message)
                 return
-            self._take(publisher, cloud, isinstance(message, Failed), now_ns)
+            self._take(publisher, cloud, isinstance(message, Failed))
             if source:
                 self._out.send(source, Done(id=number))
 
         if self._has_parent and self.parent_up:
             self._calls.call(PARENT, Claim(id=0, publisher=publisher, cloud=cloud), answer, now_ns, TIMEOUT_NS)
         else:
-            answer(Failed(id=0, reason="", code="unavailable") if self._has_parent else Done(id=0), now_ns)
+            answer(Failed(id=0, reason="", code=AWAY) if self._has_parent else Done(id=0), now_ns)
 
-    def _take(self, publisher: str, cloud: str, kept: bool, now_ns: int) -> None:
+    def _take(self, publisher: str, cloud: str, kept: bool) -> None:
         known = self.items.get(publisher)
         if known is not None and known.cloud != cloud:
             return  # two asked at the same time while the parent was away: the first has it
         self.items[publisher] = ClaimItem(cloud=cloud, kept=kept)
         self._out.put("claim", publisher, self.items[publisher])
-        self.taken(publisher, now_ns)
 
     def unclaim(self, request: Unclaim) -> None:
         """Its last publication is gone."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from chappe.status.allocation import Allocator
-from chappe.status.calls import Calls
+from chappe.status.calls import AWAY, Calls
 from chappe.status.demands import Route
 from chappe.status.netview import NetView
 from chappe.status.outbox import Outbox
@@ -158,11 +158,11 @@ class Decisions:
 
     def _answered(self, decision: Decision, cloud: str, message: Message, now_ns: int) -> None:
         match message:
-            case Failed() if message.code == "unavailable" or decision.ended:
+            case Failed() if message.code == AWAY or decision.ended:
                 self._owed.setdefault(cloud, set()).add(decision.key)
             case Failed():
                 self._concluded(decision, message, now_ns)
-                self.end(decision, message.reason, decision.item.seek.cloud, now_ns)
+                self.end(decision, message.reason, "", now_ns)
             case Done() if cloud in decision.open:
                 decision.open.discard(cloud)
                 if not decision.open:

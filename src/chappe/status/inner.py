@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from chappe.status.allocation import Allocator
-from chappe.status.calls import PARENT, Calls
+from chappe.status.calls import AWAY, PARENT, Calls
 from chappe.status.claims import ClaimItem, Claims
 from chappe.status.contest import Reply
 from chappe.status.decisions import DecisionItem
@@ -19,9 +19,9 @@ from chappe.status.machine import Address, Change, Output
 from chappe.status.modes import Entered, InnerModes, Order, Step
 from chappe.status.netview import NetView
 from chappe.status.outbox import Outbox
-from chappe.status.state import ChannelItem, FloodItem, Item, ModeItem
+from chappe.status.state import ChannelItem, Item, ModeItem
 from chappe.status.topology import Topology
-from chappe.status.treefloods import TreeFloods, UnfloodItem
+from chappe.status.treefloods import FloodItem, TreeFloods, UnfloodItem
 from chappe.wire.base import Done, Failed, Message, Request
 from chappe.wire.management import (
     AddChannel,
@@ -123,10 +123,14 @@ class InnerBroker:
             self._parent_epoch = 0
             self.claims.parent_up = False
         elif child in self.view.children:
-            self.view.lost(child)
-            self._carry_out(self.modes.lost(child, now_ns), now_ns)
+            self._lost_child(child, now_ns)
         self._calls.lost(address, now_ns)
         return self._turn()
+
+    def _lost_child(self, child: str, now_ns: int) -> None:
+        self.view.lost(child)
+        self._tell_map()  # before the answers that fail, so that nobody above plans through it again
+        self._carry_out(self.modes.lost(child, now_ns), now_ns)
 
     def receive(self, address: Address, message: Message, now_ns: int) -> list[Output]:
         if not self.epoch:
@@ -161,8 +165,8 @@ class InnerBroker:
                 self.claims.claim(address, message, now_ns)
             case Unclaim():
                 self.claims.unclaim(message)
-            case ClearFlood():
-                self.flooding.clear(address, message, now_ns)
+            case SetFlood():
+                self.flooding.renewed(address, message, now_ns)
             case _:
                 self._unsupported(address, message)
 
@@ -243,8 +247,11 @@ class InnerBroker:
         self._out.send(address, Lead(role=self.role, epoch=self.epoch, mode=self.modes.mode))
         if message.claims is not None:
             self.claims.merge({child, *self.view.below(child)}, message.claims, now_ns)
-        if below.up and below.issuer == message.issuer:
-            return
+        if below.up:
+            if below.issuer == message.issuer:
+                return
+            self._lost_child(child, now_ns)
+            self._calls.lost(address, now_ns)
         self.view.joined(child, message.height, message.mode, message.issuer)
         self.modes.rise(self.view.height)
         self._carry_out(self.modes.joined(child, now_ns), now_ns)
@@ -288,7 +295,7 @@ class InnerBroker:
         number = message.id
         if not child:
             reason = f"the broker {message.cloud} below {self.role} is not connected"
-            self._out.send(PARENT, Failed(id=number, reason=reason, code="unavailable"))
+            self._out.send(PARENT, Failed(id=number, reason=reason, code=AWAY))
             return
 
         def answer(answer: Message, now_ns: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from chappe.status.allocation import Allocator
-from chappe.status.calls import PARENT, Calls
+from chappe.status.calls import AWAY, PARENT, Calls
 from chappe.status.claims import Claims
 from chappe.status.decisions import Decision, DecisionItem, Decisions
 from chappe.status.demands import Demand, Plan, Refusal
@@ -23,7 +23,6 @@ from chappe.wire.management import Ask, Describe, Described, Granted, Outcome, S
 
 ATTEMPTS = 8
 ANSWER_NS = 10_000_000_000  # a child that is connected and says nothing
-AGAIN_NS = 250_000_000  # how often a publication that is waited for is looked for
 
 DESCRIBE, ASK, COMMIT, WAIT, ABOVE = "describe", "ask", "commit", "wait", "above"
 
@@ -34,7 +33,7 @@ class Sought(msgspec.Struct):
     seek: Seek
     asker: Address
     number: int  # of the request that is to be answered
-    until_ns: int  # how long it waits for a publication, or for the end of what its key had before
+    until_ns: int  # how long it waits for the end of what its key had before
     state: str = DESCRIBE
     attempt: int = 0
     avoid: set[str] = msgspec.field(default_factory=set)
@@ -62,9 +61,7 @@ class Seeking:
         self._has_parent = has_parent
         self._sought: dict[str, Sought] = {}
         self._waiting: dict[str, Sought] = {}
-        self._again_ns = 0
         self.decisions = Decisions(out, calls, view, allocator, self._concluded)
-        claims.taken = self._published
 
     # --- what neighbours ask -------------------------------------------------------------------------------------
 
@@ -81,7 +78,7 @@ class Seeking:
         elif under_way is not None:
             under_way.asker, under_way.number = source, seek.id
         else:
-            sought = Sought(seek, source, seek.id, now_ns + (seek.want.wait_ns or ANSWER_NS))
+            sought = Sought(seek, source, seek.id, now_ns + ANSWER_NS)
             self._sought[sought.key] = sought
             self._begin(sought, decision, now_ns)
 
@@ -143,7 +140,8 @@ class Seeking:
             if self._has_parent:
                 self._above(sought, now_ns)
             else:
-                self._unknown(sought, f"nobody publishes under the name {want.publisher}", now_ns)
+                reason = f"nobody publishes under the name {want.publisher}"
+                self._refuse(sought, Failed(id=0, reason=reason, code="unknown"))
             return
         child = self._view.reached(cloud)
         if not child:
@@ -175,38 +173,15 @@ class Seeking:
 
         self._calls.call(PARENT, msgspec.structs.replace(sought.seek), answer, now_ns, kept=True)
 
-    def _unknown(self, sought: Sought, reason: str, now_ns: int) -> None:
-        if sought.seek.want.wait_ns and now_ns < sought.until_ns:
-            sought.state = WAIT
-            self._waiting[sought.key] = sought
-        else:
-            self._refuse(sought, Failed(id=0, reason=reason, code="unknown"))
-
-    def _published(self, publisher: str, now_ns: int) -> None:
-        for sought in list(self._waiting.values()):
-            if sought.seek.want.publisher == publisher:
-                self._resume(sought, now_ns)
-
-    def _resume(self, sought: Sought, now_ns: int) -> None:
-        del self._waiting[sought.key]
-        self._begin(sought, self.decisions.all.get(sought.key), now_ns)
-
     def tick(self, now_ns: int) -> None:
         self.decisions.tick(now_ns)
-        if self._waiting and now_ns - self._again_ns >= AGAIN_NS:
-            self._again_ns = now_ns
-            for sought in list(self._waiting.values()):
-                if sought.key not in self.decisions.all:
-                    self._resume(sought, now_ns)
-                elif now_ns >= sought.until_ns:
-                    reason = "what this subscription had before is still being removed: a broker on its way is away"
-                    self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
+        for sought in [sought for sought in self._waiting.values() if now_ns >= sought.until_ns]:
+            reason = "what this subscription had before is still being removed: a broker on its way is away"
+            self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
 
     def _described(self, sought: Sought, message: Message, now_ns: int) -> None:
         want = sought.seek.want
         match message:
-            case Failed() if message.code == "unknown":
-                self._unknown(sought, message.reason, now_ns)
             case Failed():
                 self._refuse(sought, message)
             case Described() if want.type not in ("", message.variable.type):
@@ -219,9 +194,8 @@ class Seeking:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     def _plan(self, sought: Sought, variable: Variable, now_ns: int) -> None:
-        demand = Demand(
-            variable, sought.source, sought.seek.edge, by_mode(sought.seek.want.qos, sought.seek.want.modes)
-        )
+        want = sought.seek.want
+        demand = Demand(variable, sought.source, sought.seek.edge, by_mode(want.qos, want.modes))
         while True:
             plan = self._allocator.plan(demand, frozenset(sought.avoid))
             if isinstance(plan, Refusal):
@@ -230,7 +204,7 @@ class Seeking:
             refusal = self._allocator.reserve(sought.key, variable, plan.routes, plan.grants)
             if refusal is None:
                 break
-            if not self._another(sought, refusal.obstacle, refusal.reason):
+            if not self._another(sought, {refusal.obstacle}, refusal.reason):
                 self._fail(sought, refusal)
                 return
         self._ask(sought, variable, plan, now_ns)
@@ -260,11 +234,13 @@ class Seeking:
     def _asked(self, sought: Sought, cloud: str, message: Message, now_ns: int) -> None:
         assert sought.item is not None
         if isinstance(message, Failed):
-            variable = sought.item.variable
-            if message.code != "unavailable":
+            variable, obstacles = sought.item.variable, {message.obstacle}
+            if message.code == AWAY:
+                obstacles = {f"router/{router}" for router in self._view.routers_of(cloud)}
+            else:
                 sought.asked.discard(cloud)
             self._give_back(sought, now_ns)
-            if self._another(sought, message.obstacle, message.reason):
+            if self._another(sought, obstacles, message.reason):
                 self._plan(sought, variable, now_ns)
             else:
                 self._refuse(sought, message)
@@ -274,13 +250,14 @@ class Seeking:
             sought.state = COMMIT
             self.decisions.decide(sought.item, now_ns)
 
-    def _another(self, sought: Sought, obstacle: str, reason: str) -> bool:
-        """Whether another choice may do: something to leave out is known, and not everything was tried."""
+    def _another(self, sought: Sought, obstacles: set[str], reason: str) -> bool:
+        """Whether another choice may do: what to leave out is known, is no end of the path, and was not tried."""
         sought.refused = reason
         sought.attempt += 1
-        if sought.attempt >= ATTEMPTS or not obstacle or obstacle in sought.avoid:
+        ends = {"", f"router/{sought.source}", f"router/{sought.seek.edge}"}
+        if sought.attempt >= ATTEMPTS or obstacles & ends or obstacles <= sought.avoid:
             return False
-        sought.avoid.add(obstacle)
+        sought.avoid |= obstacles
         return True
 
     def _give_back(self, sought: Sought, now_ns: int) -> None:
@@ -296,8 +273,8 @@ class Seeking:
         if sought is None:
             return
         if decision.ended:
-            if sought.state == WAIT and sought.key in self._waiting:
-                self._resume(sought, now_ns)
+            if self._waiting.pop(sought.key, None) is not None:
+                self._describe(sought, now_ns)
         elif failed is not None:
             self._refuse(sought, failed)
         elif sought.state == COMMIT:
@@ -313,6 +290,8 @@ class Seeking:
         self._refuse(sought, Failed(id=0, reason=reason, code=refusal.code, best=best, obstacle=refusal.obstacle))
 
     def _refuse(self, sought: Sought, failed: Failed) -> None:
+        if failed.code == AWAY:
+            failed.code = "unavailable"
         self._sought.pop(sought.key, None)
         self._waiting.pop(sought.key, None)
         self._out.send(sought.asker, _numbered(failed, sought.number))

@@ -79,6 +79,10 @@ class NetView:
         """The clouds below a child."""
         return [cloud for cloud, above in self._child_of.items() if above == child]
 
+    def routers_of(self, cloud: str) -> list[str]:
+        """The routers of a cloud."""
+        return [router for router, above in self._cloud_of.items() if above == cloud]
+
     def reached(self, cloud: str) -> str:
         """The child to which a message for that cloud goes now; empty if it is away."""
         child = self.child_of(cloud)

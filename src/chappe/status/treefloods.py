@@ -1,8 +1,13 @@
-"""Flooding from an inner broker: what is in force below it, and every child that has to know (GS-100, GS-101)."""
+"""Flooding from an inner broker: what is in force below it, and every child that has to know (GS-100, GS-101).
+
+Flooding belongs to the name of a variable: one that is published anew under that name, with another id, is flooded too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import msgspec
 
 from chappe.status.calls import PARENT, Calls
 from chappe.status.claims import Claims
@@ -11,12 +16,19 @@ from chappe.status.machine import Address
 from chappe.status.modes import left_behind
 from chappe.status.netview import NetView
 from chappe.status.outbox import Outbox
-from chappe.status.state import FloodItem, Item
+from chappe.status.state import Item
 from chappe.wire.base import Done, Failed, Message, Request, Variable
 from chappe.wire.management import ClearFlood, Describe, Described, SetFlood
 
 ANSWER_NS = 5_000_000_000
-WITHDRAWN = 1 << 16  # rank of a removal because the variable is gone: above every broker
+
+
+class FloodItem(Item):
+    """A flooded variable: by mode the level and the rank of the broker that said so."""
+
+    variable: Variable
+    levels: tuple[int, ...]
+    ranks: tuple[int, ...]
 
 
 class UnfloodItem(Item):
@@ -25,7 +37,6 @@ class UnfloodItem(Item):
     child: str
     publisher: str
     variable: str
-    variable_id: int
     modes: int
     rank: int
 
@@ -66,8 +77,10 @@ class TreeFloods:
         cloud = self._claims.cloud(request.publisher)
         child = self._view.reached(cloud) if cloud else ""
         if not 1 <= level <= height or not 0 < request.modes < 1 << 16:
-            reason = f"level {request.level} in modes {request.modes:#x}: {self._view.role} floods to levels 1 to {height}, " \
-                     "in at least one of 16 modes"  # fmt: skip
+            reason = (
+                f"level {request.level} in modes {request.modes:#x}: {self._view.role} floods to levels 1 to {height}, "
+                "in at least one of 16 modes"
+            )
             self._out.send(source, Failed(id=request.id, reason=reason, code="invalid"))
         elif not cloud:
             reason = f"nobody below {self._view.role} publishes under the name {request.publisher}"
@@ -96,44 +109,56 @@ class TreeFloods:
         return answer
 
     def _set(self, source: Address, request: SetFlood, variable: Variable, level: int, rank: int, now_ns: int) -> None:
+        self._supersede(variable)
         self.floods.set(variable, level, request.modes, rank)
         self._keep(variable.variable_id)
         for item in list(self._removals.values()):
-            if item.variable_id == variable.variable_id:
+            if (item.publisher, item.variable) == (variable.publisher, variable.variable):
                 self._removed(item, request.modes)
-        self._tell_all(source, request.id, lambda child: self._order(variable, level, rank, request.modes), now_ns)
+        self._tell_all(source, request.id, self._orders(variable, level, rank, request.modes), now_ns)
+
+    def renewed(self, source: Address, request: SetFlood, now_ns: int) -> None:
+        """A child tells that a name has a new variable: every broker that floods it does so with that one."""
+        known = self.floods.find(request.publisher, request.variable)
+        if request.described is not None:
+            if known is not None and known.variable_id != request.described.variable_id:
+                groups = self.floods.groups(known.variable_id)
+                self._supersede(request.described)
+                for level, rank, modes in groups:
+                    self.floods.set(request.described, level, modes, rank)
+                    order = self._orders(request.described, level, rank, modes)
+                    self._tell_all("", 0, order, now_ns)
+                self._keep(request.described.variable_id)
+            if self._has_parent:
+                self._calls.call(PARENT, msgspec.structs.replace(request), _ignore, now_ns, kept=True)
+        self._out.send(source, Done(id=request.id))
+
+    def _supersede(self, variable: Variable) -> None:
+        """Another id had this name before."""
+        known = self.floods.find(variable.publisher, variable.variable)
+        if known is not None and known.variable_id != variable.variable_id:
+            self.floods.drop(known.variable_id)
+            self._keep(known.variable_id)
 
     def clear(self, source: Address, request: ClearFlood, now_ns: int) -> None:
-        """A parent's removal also ends what children have set. From a child: the variable is withdrawn."""
-        if source.startswith("child/"):
-            if self._has_parent:
-                self._calls.call(PARENT, request, _ignore, now_ns, kept=True)
-            else:
-                request.rank, request.modes = WITHDRAWN, 0xFFFF
-                self._clear("", request, now_ns)
-            return
+        """A removal also ends what children have set: nothing of a lower rank stays."""
+        known = self.floods.find(request.publisher, request.variable)
         if source != PARENT:
             request.rank = self._view.height
-            known = self.floods.find(request.publisher, request.variable)
-            request.variable_id = known.variable_id if known is not None else 0
-            held = self.floods.overruled(request.variable_id, request.modes, request.rank)
+        if known is not None:
+            held = self.floods.overruled(known.variable_id, request.modes, request.rank)
             if held:
                 failed = _overruled(request.publisher, request.variable, held)
                 failed.id = request.id
                 self._out.send(source, failed)
                 return
-        self._clear(source, request, now_ns)
-
-    def _clear(self, source: Address, request: ClearFlood, now_ns: int) -> None:
-        known = self.floods.find(request.publisher, request.variable)
-        number = request.variable_id or (known.variable_id if known is not None else 0)
-        if self.floods.clear(number, request.modes, request.rank):
-            self._keep(number)
+            self.floods.clear(known.variable_id, request.modes, request.rank)
+            self._keep(known.variable_id)
         for child in self._view.children:
             item = UnfloodItem(child=child, publisher=request.publisher, variable=request.variable,
-                               variable_id=number, modes=request.modes, rank=request.rank)  # fmt: skip
+                               modes=request.modes, rank=request.rank)  # fmt: skip
             before = self._removals.get(item.key)
-            if before is not None and before.variable_id == number:
+            if before is not None:
                 item.modes |= before.modes
                 item.rank = max(item.rank, before.rank)
             self._removals[item.key] = item
@@ -149,7 +174,7 @@ class TreeFloods:
                 self._calls.call(f"child/{child}", _request(item), self._confirmed(item), now_ns, ANSWER_NS)
         for variable in self.floods.variables():
             for level, rank, modes in self.floods.groups(variable.variable_id):
-                order = self._order(variable, level, rank, modes)
+                order = self._orders(variable, level, rank, modes)(child)
                 self._calls.call(f"child/{child}", order, _ignore, now_ns, ANSWER_NS)
 
     def forget(self, child: str) -> None:
@@ -189,9 +214,12 @@ class TreeFloods:
             tell(child)
         conclude()
 
-    def _order(self, variable: Variable, level: int, rank: int, modes: int) -> SetFlood:
-        return SetFlood(id=0, publisher=variable.publisher, variable=variable.variable, modes=modes, level=level,
-                        rank=rank, described=variable)  # fmt: skip
+    def _orders(self, variable: Variable, level: int, rank: int, modes: int) -> Callable[[str], Request]:
+        def order(child: str) -> Request:
+            return SetFlood(id=0, publisher=variable.publisher, variable=variable.variable, modes=modes, level=level,
+                            rank=rank, described=variable)  # fmt: skip
+
+        return order
 
     def _removal(self, child: str, request: ClearFlood) -> ClearFlood:
         return _request(self._removals[f"{child}/{request.publisher}/{request.variable}"])
@@ -221,8 +249,7 @@ class TreeFloods:
 
 
 def _request(item: UnfloodItem) -> ClearFlood:
-    return ClearFlood(id=0, publisher=item.publisher, variable=item.variable, modes=item.modes, rank=item.rank,
-                      variable_id=item.variable_id)  # fmt: skip
+    return ClearFlood(id=0, publisher=item.publisher, variable=item.variable, modes=item.modes, rank=item.rank)  # fmt: skip
 
 
 def _overruled(publisher: str, variable: str, modes: int) -> Failed:
