@@ -11,6 +11,7 @@ from chappe.cli._failures import say
 from chappe.cli._operator import ROWS, Operator
 from chappe.cli._tables import Row, print_json, print_table
 from chappe.cli._target import run, targeted
+from chappe.errors import UnknownError
 
 EXAMPLES = (
     "chappe show -d grid.toml",
@@ -58,7 +59,12 @@ async def _show(operator: Operator, what: str, limit: int, as_json: bool) -> Non
         if what == "brokers":
             found.append(await _overview(operator, name, urls))
             continue
-        rows = await operator.rows(urls, what, limit=limit)
+        try:
+            rows = await operator.rows(urls, what, limit=limit)
+        except UnknownError:
+            if name and not operator.broker:  # one of many: a leaf has no children, an inner broker no entities
+                continue
+            raise
         found += [{"broker": name, **row} for row in rows] if name and not operator.broker else rows
         if len(rows) == limit:
             say(f"{name or urls[0]}: {limit} rows are shown; --limit gives more")
@@ -74,7 +80,11 @@ async def _overview(operator: Operator, name: str, urls: tuple[str, ...]) -> Row
     mode = (await operator.rows(urls, "modes"))[0]
     row: Row = {"broker": mode.get("broker") or name, "mode": mode["mode"], "next": mode.get("next")}
     for what in COUNTED:
-        rows = await operator.rows(urls, what)
+        try:
+            rows = await operator.rows(urls, what)
+        except UnknownError:
+            row[what] = None
+            continue
         row[what] = len(rows)
         if what in ("routers", "channels"):
             row[f"{what} up"] = sum(bool(each["up"]) for each in rows)
