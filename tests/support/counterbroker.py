@@ -35,13 +35,11 @@ class CounterBroker:
 
     def lead(self, epoch: int, now_ns: int) -> list[Output]:
         self.epoch = epoch
-        return []
+        return self._hello() if "+parent" in self.connections else []
 
     def connected(self, address: Address, now_ns: int) -> list[Output]:
         self.connections.append(f"+{address}")
-        if address == "parent":
-            return [Send("parent", Child(id=1, role=self.role, epoch=self.epoch, mode=self.count % 16, issuer=b"c"))]
-        return []
+        return self._hello() if address == "parent" and self.epoch else []
 
     def lost(self, address: Address, now_ns: int) -> list[Output]:
         self.connections.append(f"-{address}")
@@ -70,6 +68,9 @@ class CounterBroker:
         if what != "count":
             raise KeyError(f"{what!r} cannot be listed; count can")
         return [{"count": self.count, "epoch": self.epoch}]
+
+    def _hello(self) -> list[Output]:
+        return [Send("parent", Child(id=1, role=self.role, epoch=self.epoch, mode=0, issuer=b"c"))]
 
     def _count(self, address: Address, request: AddRouter) -> list[Output]:
         self.count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from chappe.node.broker_commits import Commits, Tally
-from chappe.status.machine import Address, Broker, Send
+from chappe.status.machine import Address, Broker, Output, Send
 from chappe.store import Changed
 from chappe.wire.base import Message
 from chappe.wire.management import Lead
@@ -29,9 +29,10 @@ class Term:
 
     def begin(self, addresses: Sequence[Address], now_ns: int) -> list[Send]:
         """Lead those that are connected already: each of them is told."""
-        outputs = self.broker.lead(self.epoch, now_ns)
+        outputs: list[Output] = []
         for address in addresses:
             outputs += self.broker.connected(address, now_ns)
+        outputs += self.broker.lead(self.epoch, now_ns)
         told = {output.to for output in outputs if isinstance(output, Send) and isinstance(output.message, Lead)}
         below = [address for address in addresses if address.startswith(("router/", "child/"))]
         news = Lead(role=self.broker.role, epoch=self.epoch)
