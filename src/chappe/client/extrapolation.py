@@ -92,8 +92,14 @@ def bulirsch_stoer(x: Sequence[float], y: Sequence[float], at: float) -> float:
     """The value at `at` of the diagonal rational function through the points; ValueError at a pole.
 
     Corrections `c` and `d` of the tableau are carried from column to column, and the result is the last value plus one
-    correction a column.
+    correction a column. Each is a product of values, so a value of zero would wipe out what its neighbours know: then
+    all values are raised first and the result lowered again.
     """
+    raised = 2 * max(abs(value) for value in y) if 0.0 in y else 0.0
+    return _recurrence(x, [value + raised for value in y], at) - raised
+
+
+def _recurrence(x: Sequence[float], y: Sequence[float], at: float) -> float:
     last = len(x) - 1
     if at == x[last]:
         return y[last]

@@ -38,10 +38,11 @@ def value_type(kind: TypeName) -> ValueType:
     """What `type=` of a variable means: a name, float, int, bool, bytes, or a msgspec.Struct class."""
     if isinstance(kind, str):
         return ValueType(kind, None, _plain if kind.startswith(PREFIX) else None)
-    if kind in BUILT_IN:
-        return ValueType(BUILT_IN[kind])
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _struct(kind)
+    if isinstance(kind, type):
+        if kind in BUILT_IN:
+            return ValueType(BUILT_IN[kind])
+        if issubclass(kind, msgspec.Struct):
+            return _struct(kind)
     raise TypeError(f"a type is float, int, bool, bytes or a msgspec.Struct class, not {kind!r}")
 
 
