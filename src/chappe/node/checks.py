@@ -28,6 +28,8 @@ def problems(config: Config, dev: bool = False, files: bool = False) -> list[str
 def _addresses(config: Config, dev: bool) -> Iterator[str]:
     places = [(f"listen[{at}].url", entry.url, True) for at, entry in enumerate(config.listen)]
     places += [(f"peer[{at}].url", peer.url, False) for at, peer in enumerate(config.peer) if peer.url]
+    if config.broker is not None:
+        places += [(f"broker.urls[{at}]", url, False) for at, url in enumerate(config.broker.urls)]
     seen: dict[str, str] = {}
     datagrams = 0
     for key, url, listening in places:
@@ -99,6 +101,10 @@ def _patterns(config: Config) -> Iterator[str]:
 
 
 def _consistency(config: Config) -> Iterator[str]:
+    if config.broker is not None and config.path:
+        yield f"path: paths of this node come from the broker {config.broker.name}; remove [[path]] or [broker]"
+    if config.broker is not None and config.manages is not None:
+        yield "manages: a broker forwards nothing and has no broker of its own; its parent is in the topology"
     if config.limits.credit and config.limits.credit < 2 * config.limits.payload:
         yield f"limits.credit: must hold two frames of limits.payload ({2 * config.limits.payload} bytes), or be 0"
     if config.tls is not None and not config.tls.cert:

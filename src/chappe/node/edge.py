@@ -161,7 +161,7 @@ class Edge:
         found = [
             {"name": broker.name, "role": self.role, "state": broker.state, "epoch": broker.epoch,
              "leads": port == self.leader, "waiting": len(self._asked) if port == self.leader else 0}
-            for port, broker in sorted(self._brokers.items())
+            for port, broker in sorted(self._brokers.items(), key=lambda item: item[1].name)
         ]  # fmt: skip
         if found:
             return found

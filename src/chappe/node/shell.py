@@ -169,7 +169,8 @@ class Shell:
 
     def _record(self, record: Record) -> None:
         who, outcome = str(record.identity), record.outcome
-        log.info("table command", who=who, target=record.address, outcome=outcome, reason=record.reason)
+        say = log.debug if outcome == "done" else log.warning
+        say("command", who=who, target=record.address, outcome=outcome, reason=record.reason)
         if self._audit is None:
             self.perform([record.answer])
             return

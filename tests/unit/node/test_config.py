@@ -13,6 +13,7 @@ from chappe.node.config import check, load, parse
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.toml"))
 PEER = '[[peer]]\nname = "b"\n'
+BROKER = '[broker]\nname = "leaf"\n'
 
 
 def reason(text: str, dev: bool = False) -> str:
@@ -54,6 +55,16 @@ def reason(text: str, dev: bool = False) -> str:
             "node.toml: path[0].priority: Expected `int` <= 6",
         ),
         ('[[topic_route]]\npattern = ""\nto = ["b"]\n' + PEER, "node.toml: topic_route[0].pattern: "),
+        ('[broker]\nname = "leaf"\nurls = []\n', "node.toml: broker.urls: Expected `array` of length >= 1"),
+        (BROKER + 'urls = ["udp://127.0.0.1:1"]\n', "node.toml: broker.urls[0]: "),
+        (
+            BROKER + 'urls = ["tcp://127.0.0.1:1", "tcp://192.0.2.1:1"]\n',
+            "node.toml: broker.urls[1]: plain tcp is for loopback only; use tls://",
+        ),
+        (
+            BROKER + 'urls = ["tcp://127.0.0.1:1"]\n[[path]]\nvariables = "#"\nto = ["b"]\n' + PEER,
+            "node.toml: path: paths of this node come from the broker leaf",
+        ),
         ("[limits]\ncredit = 5\n", "node.toml: limits.credit: must hold two frames"),
         ("[limits]\npayload = 9000000\ncredit = 0\n", "node.toml: limits.queue_bytes: must hold a frame"),
         ('[metrics]\naddress = "here"\n', "node.toml: metrics.address: 'here' is not host:port"),
