@@ -45,7 +45,8 @@ class ModelRouter:
         self.generation = 0
         self.brokers: dict[str, bool] = {}  # processes that are connected
         self.entities: dict[str, Entity] = {}
-        self.links: set[str] = set()
+        self.links: set[str] = set()  # channels that are up: all it is told of, except
+        self.failed: set[str] = set()
         self.requests: dict[int, Request] = {}  # without an answer yet
         self.answers: dict[int, Message] = {}
         self.notices: list[Message] = []
@@ -68,10 +69,11 @@ class ModelRouter:
         self.floods: dict[int, tuple[int, ...]] = {}
         self.functions: dict[int, Place] = {}
         self.entities.clear()
+        self.links.clear()
         self.requests.clear()
         self.brokers.clear()
 
-    # --- links ---------------------------------------------------------------------------------------------------
+    # links
 
     def connected(self, process: str) -> None:
         self.brokers[process] = True
@@ -110,7 +112,7 @@ class ModelRouter:
         for request in self.requests.values():
             self.send(process, request)
 
-    # --- commands --------------------------------------------------------------------------------------------------
+    # commands
 
     def _obey(self, process: str, command: Command) -> None:
         if command.epoch < self.epoch:
@@ -129,6 +131,9 @@ class ModelRouter:
         match command:
             case Configure():
                 self.channels = {channel.peer: channel for channel in command.channels}
+                for peer in self.channels:
+                    if peer not in self.links and peer not in self.failed:
+                        self.link(peer, True)
             case Reset():
                 self.paths, self.floods, self.functions = {}, {}, {}
             case Setup():
@@ -150,7 +155,7 @@ class ModelRouter:
             case InformMode() | PrepareMode() | CommitMode():
                 self.modes.append((type(command).__name__, command.mode))
 
-    # --- clients of this edge --------------------------------------------------------------------------------------
+    # clients of this edge
 
     def attach(self, name: str, session: str = "1") -> Entity:
         """A client connects."""
@@ -166,6 +171,7 @@ class ModelRouter:
     def link(self, peer: str, up: bool) -> None:
         """A channel came up or failed."""
         (self.links.add if up else self.links.discard)(peer)
+        (self.failed.discard if up else self.failed.add)(peer)
         self._tell(LinkState(peer=peer, up=up))
 
     def ask(self, kind: Callable[..., Request], **fields: Any) -> int:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 
-from chappe.status.machine import Address, Broker, Change, Output, Persist
+from chappe.status.machine import Address, Broker, Change, Output, Persist, Send
 from chappe.status.topology import Topology
 from chappe.wire.base import Message, Request
 from chappe.wire.control import decode, encode
@@ -62,6 +62,9 @@ class Process:
         self.parents: dict[str, bool] = {}  # processes of the parent role that are connected
         self.parent = ""  # the one that leads
         self.parent_epoch = 0
+        self.told = False  # the broker knows that there is a parent
+        self.greeting: Child | None = None  # what it said to the parent first
+        self.greeted: set[str] = set()  # those that have not answered it
 
 
 class Operator:
@@ -98,7 +101,7 @@ class Plane:
         self.steps = 0
         self.trace: list[tuple[str, str, Message]] = []
 
-    # --- processes ---------------------------------------------------------------------------------------------------
+    # processes
 
     def start(self, name: str, lead: bool = True) -> Broker:
         """Start a broker process; with `lead` it is the active one of its role at once."""
@@ -117,6 +120,13 @@ class Plane:
         stored.epoch += 1
         process.broker.restore(stored.dump())
         self._out(process, process.broker.lead(stored.epoch, self.now_ns))
+        for peer in [pair[1] for pair in self.queues if pair[0] == name]:
+            address = self._address(process, peer)
+            if address != "parent" or not process.told:
+                process.told |= address == "parent"
+                self._out(process, process.broker.connected(address, self.now_ns))
+            if address.startswith(("router/", "child/")):
+                self._out(process, [Send(address, Lead(role=process.role, epoch=stored.epoch))])
 
     def start_routers(self, *names: str) -> None:
         """Start routers (all of them): they connect to every process of their role."""
@@ -164,7 +174,7 @@ class Plane:
     def broker(self, name: str) -> Broker:
         return self.processes[name].broker
 
-    # --- links --------------------------------------------------------------------------------------------------------
+    # links
 
     def cut(self, one: str, other: str) -> None:
         """The link fails: both sides notice, what was on its way is gone."""
@@ -215,11 +225,12 @@ class Plane:
         address = self._address(process, peer)
         if address == "parent":
             process.parents[peer] = True
-            if len(process.parents) > 1 and process.parent:
-                # the new one may lead by now: ask it, as its shell does
-                self.put(process.name, peer, self._child(process))
+            if process.told and process.greeting is not None:  # it may lead by now
+                self.put(process.name, peer, process.greeting)
                 return
-        self._out(process, process.broker.connected(address, self.now_ns))
+        if process.broker.epoch:
+            process.told |= address == "parent"
+            self._out(process, process.broker.connected(address, self.now_ns))
 
     def _lost(self, process: Process, peer: str) -> None:
         if process.paused:
@@ -228,13 +239,29 @@ class Plane:
         address = self._address(process, peer)
         if address == "parent":
             process.parents.pop(peer, None)
-            if peer != process.parent and process.parent:
+            if process.parents and process.parent not in ("", peer):
                 return
-            process.parent = ""
-        self._out(process, process.broker.lost(address, self.now_ns))
+            self._no_parent(process)
+            return
+        self._drop(process, address)
+        if process.broker.epoch:
+            self._out(process, process.broker.lost(address, self.now_ns))
 
-    def _child(self, process: Process) -> Child:
-        return Child(id=0, role=process.role, epoch=process.broker.epoch, mode=0, issuer=process.name.encode())
+    def _no_parent(self, process: Process) -> None:
+        """The parent is not who it was; whoever is there is asked who leads."""
+        process.parent = ""
+        self._drop(process, "parent")
+        if not process.broker.epoch:
+            return
+        if process.told:
+            self._out(process, process.broker.lost("parent", self.now_ns))
+        process.told = bool(process.parents)
+        if process.parents:
+            self._out(process, process.broker.connected("parent", self.now_ns))
+
+    def _drop(self, process: Process, address: Address) -> None:
+        """What waits for a commit and was meant for that connection does not leave on another one."""
+        process.outbox = deque(o for o in process.outbox if isinstance(o, Persist) or o.to != address)
 
     def _address(self, process: Process, peer: str) -> Address:
         if peer in self.routers or peer in self.clouds:
@@ -244,7 +271,7 @@ class Plane:
         role = peer.partition("#")[0]
         return "parent" if role == self.topology.brokers[process.role].parent else f"child/{role}"
 
-    # --- delivery -------------------------------------------------------------------------------------------------
+    # delivery
 
     def step(self) -> bool:
         """One thing happens: a message arrives, or a process commits and sends; False if nothing is left to do."""
@@ -306,9 +333,21 @@ class Plane:
         address = self._address(process, source)
         if address == "parent":
             match message:
-                case Lead() if message.epoch >= process.parent_epoch:
-                    process.parent, process.parent_epoch = source, message.epoch
+                case Lead() if message.epoch < process.parent_epoch:
+                    return
+                case Lead():
+                    known = source == process.parent and message.epoch == process.parent_epoch
+                    anew = not known and source not in process.greeted
+                    process.greeted.discard(source)
+                    process.parent_epoch = message.epoch
+                    if anew:  # it has just begun to lead and knows nothing of this child
+                        self._no_parent(process)
+                        return
+                    process.parent = source
                 case Standby():
+                    process.greeted.discard(source)
+                    if source == process.parent:
+                        self._no_parent(process)
                     return
                 case _ if source != process.parent:
                     return
@@ -329,6 +368,10 @@ class Plane:
                     process.outbox.clear()
                     return
                 continue
+            if isinstance(output.message, Child):
+                process.greeting = output.message
+                process.greeted = set(process.parents)
+                process.parent = ""
             for peer in self._peers(process, output.to):
                 self.put(process.name, peer, output.message)
 

@@ -85,7 +85,7 @@ class Cloud:
         self._layings: deque[Laying] = deque()
         self._slow: list[Laying] = []  # those with more time
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # answers
 
     def answer(self, to: Address, message: Message) -> None:
         if to:
@@ -97,7 +97,7 @@ class Cloud:
     def fail(self, to: Address, request: int, code: str, reason: str, **fields: Any) -> None:
         self.answer(to, Failed(id=request, code=code, reason=reason, **fields))
 
-    # --- who refers to a variable id -----------------------------------------------------------------------------------
+    # who refers to a variable id
 
     def refer(self, variable_id: int) -> None:
         self.used[variable_id] = self.used.get(variable_id, 0) + 1
@@ -110,7 +110,7 @@ class Cloud:
             del self.used[variable_id]
             self._next_path.pop(variable_id, None)
 
-    # --- paths -----------------------------------------------------------------------------------------------------------
+    # paths
 
     def legs(self, variable: Variable, routes: Sequence[Route], like: Sequence[Leg] = ()) -> tuple[Leg, ...]:
         """Routes with numbers for routers; a route that was there before keeps its number."""
@@ -155,6 +155,12 @@ class Cloud:
     def restore_leftover(self, item: Leftover) -> None:
         self.leftovers[item.variable_id, item.path] = Removing(self, item)
         self.refer(item.variable_id)
+        self.keep_number(item.variable_id, item.path)
+
+    def resume(self) -> None:
+        """After a restart: routers may still have what was being removed."""
+        for removing in list(self.leftovers.values()):
+            removing.start()
 
     def removed(self, item: Leftover) -> None:
         if self.leftovers.pop((item.variable_id, item.path), None) is not None:

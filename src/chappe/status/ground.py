@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import msgspec
 
@@ -77,14 +78,14 @@ class Ground:
             if channel.removed:
                 self.remove_line(channel.a, channel.b)
             elif channel.a in self.sites or channel.b in self.sites:
-                self.add_line(self._line(channel))
+                self.add_line(self.line_of(channel))
 
-    def _line(self, item: ChannelItem) -> Line:
+    def line_of(self, item: ChannelItem) -> Line:
         inside = item.a in self.sites and item.b in self.sites
         return Line(item.a, item.b, item.url, item.bytes_per_s, item.latency_ns, item.security, item.data, item.level,
                     self.role if inside else "")  # fmt: skip
 
-    # --- changes -----------------------------------------------------------------------------------------------------
+    # changes
 
     def add_site(self, site: Site) -> None:
         self.sites[site.name] = site
@@ -127,7 +128,7 @@ class Ground:
         """Whether any channel leads to another cloud."""
         return any(not self.inside(line) for line in self.lines.values())
 
-    # --- reports -------------------------------------------------------------------------------------------------------
+    # reports
 
     def router_up(self, name: str, up: bool) -> None:
         self.sites[name].up = up
@@ -164,13 +165,13 @@ class Ground:
             if name not in self.sites or not self.sites[name].up:
                 return f"router/{name}"
         way = [name for name in (before, *routers, after) if name]
-        for a, b in zip(way, way[1:], strict=False):
+        for a, b in pairwise(way):
             line = self.lines.get(pair(a, b))
             if line is None or not line.up:
                 return f"channel/{a}/{b}"
         return ""
 
-    # --- what others are told --------------------------------------------------------------------------------------------
+    # what others are told
 
     def channels(self, name: str) -> tuple[Channel, ...]:
         """All channels of a router: it dials those of which it is the first end."""

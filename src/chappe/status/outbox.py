@@ -11,10 +11,10 @@ class Outbox:
     """Collects; `take` gives one `Persist` with the last value of every item, and every message after it."""
 
     def __init__(self) -> None:
-        self._changes: dict[tuple[str, str], Item | None] = {}
+        self._changes: dict[tuple[str, str], Item | bytes | None] = {}
         self._sends: list[Send] = []
 
-    def put(self, kind: str, key: str, item: Item) -> None:
+    def put(self, kind: str, key: str, item: Item | bytes) -> None:
         """It is encoded when the turn is over: later changes to the same item are in."""
         self._changes[kind, key] = item
 
@@ -28,7 +28,8 @@ class Outbox:
         outputs: list[Output] = []
         if self._changes:
             changes = tuple(
-                Change(kind, key, None if item is None else encode(item)) for (kind, key), item in self._changes.items()
+                Change(kind, key, encode(item) if isinstance(item, Item) else item)
+                for (kind, key), item in self._changes.items()
             )
             outputs.append(Persist(changes))
             self._changes = {}

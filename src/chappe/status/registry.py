@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from chappe.status.allocation import Refusal
 from chappe.status.cloud import Cloud, Numbers
 from chappe.status.state import CounterItem, Publication
@@ -14,8 +18,9 @@ COUNTERS = 1 << COUNTER_BITS
 class Registry:
     """Every variable published here, by name and by id."""
 
-    def __init__(self, cloud: Cloud, number: int) -> None:
+    def __init__(self, cloud: Cloud, number: int, emptied: Callable[[str], None]) -> None:
         self._cloud = cloud
+        self._emptied = emptied  # this entity publishes nothing any more
         self._leaf = number << COUNTER_BITS
         self._numbers = Numbers(cloud.outbox, "variable")
         self.by_id: dict[int, Publication] = {}
@@ -39,7 +44,7 @@ class Registry:
 
     def add(self, variable: Variable, edge: str, entity: str) -> Publication | Refusal:
         """Publish it; the id is in the variable of what is returned."""
-        identified = Variable(**{**_fields(variable), "variable_id": variable.variable_id or self.issue()})
+        identified = msgspec.structs.replace(variable, variable_id=variable.variable_id or self.issue())
         refusal = self._cloud.allocator.publish(edge, identified)
         if refusal is not None:
             return refusal
@@ -57,6 +62,7 @@ class Registry:
         del own[variable.variable_id]
         if not own:
             del self.by_entity[publication.entity]
+            self._emptied(publication.entity)
         self._cloud.allocator.unpublish(variable.variable_id)
         self._cloud.outbox.drop("publication", str(variable.variable_id))
         self._cloud.forget(variable.variable_id)
@@ -95,8 +101,4 @@ def problem(variable: Variable) -> str:
 
 def same(one: Variable, other: Variable) -> bool:
     """Whether two registrations say the same, whatever their ids."""
-    return {**_fields(one), "variable_id": 0} == {**_fields(other), "variable_id": 0}
-
-
-def _fields(variable: Variable) -> dict[str, object]:
-    return {name: getattr(variable, name) for name in Variable.__struct_fields__}
+    return msgspec.structs.replace(one, variable_id=other.variable_id) == other

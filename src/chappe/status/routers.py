@@ -7,8 +7,8 @@ told by difference, or rebuilt if its process is another one (GS-151, GS-152).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ MISSED = 10_000  # a router that has missed more is rebuilt
 MODES = 16
 
 Key = tuple[int, int]
+T = TypeVar("T")
 
 
 class Flooding(msgspec.Struct, frozen=True):
@@ -123,7 +124,7 @@ class Routers:
         router = self.all.get(name)
         return router is not None and (key in router.desired or key in router.awaited)
 
-    # --- what a router should have -------------------------------------------------------------------------------
+    # what a router should have
 
     def set(self, name: str, key: Key, thing: Thing, ticket: Ticket | None = None) -> None:
         """The router is to have this; told at the end of the turn."""
@@ -131,16 +132,16 @@ class Routers:
         router.desired[key] = thing
         self._await(router, key, ticket)
 
-    def unset(self, name: str, key: Key, ticket: Ticket | None = None) -> None:
-        """The router is not to have this any more."""
+    def unset(self, name: str, key: Key, ticket: Ticket | None = None, variable: Variable | None = None) -> None:
+        """The router is not to have this any more; of a flooding the variable must be given."""
         router = self.all.get(name)
         if router is None:
             if ticket is not None:
                 ticket.confirmed(name, key)
             return
-        thing = router.desired.pop(key, None)
-        if isinstance(thing, Flooding):
-            router.removed[key[0]] = thing.variable
+        router.desired.pop(key, None)
+        if key[1] == FLOOD and variable is not None:
+            router.removed[key[0]] = variable
         self._await(router, key, ticket)
 
     def restore(self, name: str, key: Key, thing: Thing) -> None:
@@ -162,7 +163,7 @@ class Routers:
             router.unsent = {}
         self._unsent = {}
 
-    # --- coming and going ------------------------------------------------------------------------------------------
+    # coming and going
 
     def join(self, join: Join, channels: tuple[Channel, ...]) -> bool:
         """A router is there. True if it has to be brought up to date, False if it said so before."""
@@ -212,7 +213,7 @@ class Routers:
         numbers += self._tell(router, list(router.desired))
         router.rebuilding = set(numbers)
 
-    # --- commands ----------------------------------------------------------------------------------------------------
+    # commands
 
     def order(self, name: str, kind: Callable[..., Command], number: int, mode: int) -> bool:
         """A command of a mode change, if the router is there."""
@@ -244,13 +245,10 @@ class Routers:
             elif key[0] in router.removed:
                 over = router.removed[key[0]]
                 numbers.append(self._send(router, Flood, (key,), variable=over, levels=(0,) * MODES))
-        for at in range(0, len(gone), BATCH):
-            numbers.append(
-                self._send(router, Teardown, tuple(gone[at : at + BATCH]), paths=tuple(gone[at : at + BATCH]))
-            )
-        for at in range(0, len(paths), BATCH):
-            some = tuple(paths[at : at + BATCH])
-            numbers.append(self._send(router, Setup, tuple((p.variable.variable_id, p.path) for p in some), paths=some))
+        numbers += [self._send(router, Teardown, some, paths=some) for some in _batches(gone)]
+        for some in _batches(paths):
+            keys = tuple((path.variable.variable_id, path.path) for path in some)
+            numbers.append(self._send(router, Setup, keys, paths=some))
         return numbers
 
     def _send(self, router: Router, kind: Callable[..., Command], keys: tuple[Key, ...], **fields: object) -> int:
@@ -314,3 +312,8 @@ class Routers:
                 del router.awaited[key]
                 self._broken(key, f"{router.name} refuses it: {reason}")
         router.rebuilding.discard(number)
+
+
+def _batches(items: list[T]) -> Iterator[tuple[T, ...]]:
+    for at in range(0, len(items), BATCH):
+        yield tuple(items[at : at + BATCH])

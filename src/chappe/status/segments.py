@@ -53,7 +53,7 @@ class Segments:
             if item.ending:
                 self._unseek(item, item.ending)
 
-    # --- requests of the parent ----------------------------------------------------------------------------------
+    # requests of the parent
 
     def describe(self, address: Address, request: Describe) -> None:
         publication = self._registry.by_name.get((request.publisher, request.variable))
@@ -122,7 +122,7 @@ class Segments:
             self._remove(item, request.reason)
         self._cloud.done(address, request.id)
 
-    # --- set-up and removal ----------------------------------------------------------------------------------------
+    # set-up and removal
 
     def _lay(self, item: Reservation, patient: bool = False) -> None:
         def done() -> None:
@@ -164,7 +164,7 @@ class Segments:
         self.by_variable.setdefault(item.variable.variable_id, {})[item.key] = item
         self._cloud.refer(item.variable.variable_id)
 
-    # --- the end of a subscription seen from here ------------------------------------------------------------------------
+    # the end of a subscription seen from here
 
     def withdrawn(self, variable_id: int, reason: str) -> None:
         """Its publisher is here and has withdrawn the variable: the ancestors release every segment."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from chappe.status.allocation import Refusal
@@ -55,7 +57,7 @@ class Seeking:
             elif subscription.sought and subscription.state == ENDING:
                 self._unseek(subscription, "ended before a restart")
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # asking
 
     def under_way(self, owner_name: str, name: Name) -> Sought | None:
         key = self._current.get((owner_name, name))
@@ -146,7 +148,7 @@ class Seeking:
         else:
             self._cloud.fail(address, want.id, code, f"unexpected answer {type(answer).__name__} of the parent")
 
-    # --- the end -----------------------------------------------------------------------------------------------------
+    # the end
 
     def end(self, subscription: Subscription, reason: str) -> None:
         """Give up a sought subscription: the ancestor that allocated it releases every segment."""
@@ -172,7 +174,7 @@ class Seeking:
         for address, request in sought.askers if sought is not None else ():
             self._cloud.fail(address, request, "unknown", reason)
 
-    # --- waiting for a publication -----------------------------------------------------------------------------------
+    # waiting for a publication
 
     def wait(self, address: Address, want: Want) -> None:
         """Keep a request until the variable is published or its time is over."""
@@ -191,9 +193,17 @@ class Seeking:
 
     def lost(self, address: Address, entity: str = "") -> None:
         """An edge, or one of its clients, is gone; it will ask again when it is back."""
+        self._keep(lambda waiting: waiting.address != address or (entity and waiting.want.entity.name != entity))
+
+    def forget(self, entity: str) -> None:
+        """An end-entity has restarted: nothing it asked for before counts."""
+        self._keep(lambda waiting: waiting.want.entity.name != entity)
+        for key in [key for key, sought in self._sought.items() if sought.subscription.entity == entity]:
+            self.end(self._sought[key].subscription, "its client has restarted")
+
+    def _keep(self, wanted: Callable[[Waiting], object]) -> None:
         for name in list(self._waiting):
-            kept = [w for w in self._waiting[name]
-                    if w.address != address or (entity and w.want.entity.name != entity)]  # fmt: skip
+            kept = [waiting for waiting in self._waiting[name] if wanted(waiting)]
             if kept:
                 self._waiting[name] = kept
             else:

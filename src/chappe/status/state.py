@@ -11,6 +11,7 @@ from chappe.status.machine import Change
 from chappe.wire.base import Grant, Qos, Variable
 from chappe.wire.management import Function
 
+FLOOD = "flood"
 SETTING, GRANTED, ENDING = "setting", "granted", "ending"
 PROMISED, COMMITTED, LAID = "promised", "committed", "laid"
 
@@ -139,20 +140,14 @@ class FunctionItem(Item):
     creator: str
     router: str
     output: Variable
+    inputs: tuple[Variable, ...]  # as they were last published
     placed: bool = False
+    told: bool = True  # its router knows these inputs
 
 
 class ModeItem(Item):
     mode: int
     rank: int
-
-
-class FloodItem(Item):
-    """A name that is flooded: the variable that has it, and per mode the level and the rank of who decided."""
-
-    variable: Variable
-    levels: tuple[int, ...]
-    ranks: tuple[int, ...]
 
 
 class CounterItem(Item):
@@ -182,7 +177,6 @@ KINDS: dict[str, type[Item]] = {
     "displace": Residue,
     "function": FunctionItem,
     "mode": ModeItem,
-    "flood": FloodItem,
     "counter": CounterItem,
     "notice": NoticeItem,
 }
@@ -196,9 +190,11 @@ def encode(item: Item) -> bytes:
 
 
 def read(items: Iterable[Change]) -> dict[str, dict[str, Any]]:
-    """The items by kind and key; kinds that a leaf does not keep are left out."""
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    """The items by kind and key, floodings as they were dumped; kinds that a leaf does not keep are left out."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in (*KINDS, FLOOD)}
     for change in items:
+        if change.kind == FLOOD and change.value is not None:
+            found[FLOOD][change.key] = change.value
         decoder = _decoders.get(change.kind)
         if decoder is not None and change.value is not None:
             found[change.kind][change.key] = decoder.decode(change.value)

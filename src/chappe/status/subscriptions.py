@@ -22,12 +22,15 @@ Name = tuple[str, str]
 class Subscriptions:
     """Every subscription of this cloud; those whose paths an ancestor allocates are `sought`, see `seeking`."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(
+        self, cloud: Cloud, again: Callable[[Address, Want, int], None], emptied: Callable[[str], None]
+    ) -> None:
         self.cloud = cloud
+        self.again = again  # a request is to be decided anew
+        self._emptied = emptied  # this entity subscribes to nothing any more
         self.by_key: dict[str, Subscription] = {}
         self.by_owner: dict[str, dict[Name, Subscription]] = {}
         self.by_variable: dict[int, dict[str, Subscription]] = {}
-        self.again: Callable[[Address, Want, int], None] = lambda address, want, tries: None
         self._numbers = Numbers(cloud.outbox, "subscription")
         self._askers: dict[str, dict[Asker, Want]] = {}
         self._layings: dict[str, Laying] = {}
@@ -35,7 +38,7 @@ class Subscriptions:
         self._tries: dict[str, int] = {}
         self._finished: dict[str, Callable[[str, str], None]] = {}  # of functions: told (reason, code) or ("", "")
 
-    # --- after a restart ---------------------------------------------------------------------------------------------
+    # after a restart
 
     def restore(self, counter: CounterItem | None, items: dict[str, Subscription]) -> None:
         self._numbers.restore(counter)
@@ -56,7 +59,7 @@ class Subscriptions:
             if not subscription.sought and subscription.state == SETTING:
                 self._lay(subscription, patient=True)
 
-    # --- admission ---------------------------------------------------------------------------------------------------
+    # admission
 
     def next_key(self) -> str:
         return f"{self.cloud.role}/{self._numbers.take()}"
@@ -127,7 +130,7 @@ class Subscriptions:
         self.cloud.outbox.put("subscription", subscription.key, subscription)
         self._lay(subscription)
 
-    # --- set-up ------------------------------------------------------------------------------------------------------
+    # set-up
 
     def _lay(self, subscription: Subscription, patient: bool = False) -> None:
         assert subscription.variable is not None
@@ -184,7 +187,7 @@ class Subscriptions:
         for router, path, _ in hops(variable, held.grants, held.legs):
             self.cloud.routers.set(router, (variable.variable_id, path.path), path)
 
-    # --- the end -------------------------------------------------------------------------------------------------------
+    # the end
 
     def end(self, subscription: Subscription, reason: str) -> None:
         """Remove one whose paths are of this cloud; whoever still waits for it is told."""
@@ -206,7 +209,7 @@ class Subscriptions:
         self.cloud.allocator.release(subscription.key)
         self.drop(subscription)
 
-    # --- indices -------------------------------------------------------------------------------------------------------
+    # indices
 
     def index(self, subscription: Subscription) -> None:
         self.by_key[subscription.key] = subscription
@@ -227,6 +230,7 @@ class Subscriptions:
             del own[name]
             if not own:
                 del self.by_owner[owner(subscription)]
+                self._emptied(subscription.entity)
 
     def drop(self, subscription: Subscription) -> None:
         self.unlist(subscription)

@@ -67,7 +67,7 @@ class Upward:
         """The answer does not matter any more."""
         self._asked.pop(number, None)
 
-    # --- the map -----------------------------------------------------------------------------------------------------
+    # the map
 
     def changed(self) -> None:
         """A router or channel came, went or failed: told at the end of the turn."""

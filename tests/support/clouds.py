@@ -1,0 +1,88 @@
+"""One cloud in memory: a leaf broker, its routers, and what tests ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chappe.status.laying import hops
+from chappe.status.leaf import LeafBroker
+from chappe.status.state import GRANTED, read
+from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
+from chappe.wire.base import Message
+from tests.support.modelrouter import ModelRouter
+from tests.support.plane import Plane
+
+LEAF = "leaf"
+NUMBER = 7
+
+
+def topology_of(lines: str, inner: str = "", **channel: Any) -> Topology:
+    """A cloud of routers named by one letter: `a-b-c a-d-c` are channels; those in `inner` are not edges."""
+    pairs = dict.fromkeys(
+        tuple(sorted(pair))
+        for line in lines.split()
+        for pair in zip(line.split("-"), line.split("-")[1:], strict=False)
+    )
+    names = sorted({name for pair in pairs for name in pair} or set(lines.split()))
+    return Topology(
+        broker=(BrokerSpec(name=LEAF, listen=("tcp://127.0.0.1:1",), number=NUMBER),),
+        router=tuple(RouterSpec(name=name, cloud=LEAF, listen=f"tcp://127.0.0.1:{n}", edge=name not in inner)
+                     for n, name in enumerate(names, 2)),
+        channel=tuple(ChannelSpec(between=pair, **channel) for pair in pairs),
+    )  # fmt: skip
+
+
+class Cloud:
+    """A plane with one leaf broker that leads, and all its routers."""
+
+    def __init__(self, lines: str, inner: str = "", choose: Callable[[int], int] | int = 0, **channel: Any) -> None:
+        topology = topology_of(lines, inner, **channel)
+        self.plane = Plane(topology, lambda role: LeafBroker(role, topology, NUMBER), choose)
+        self.plane.start(LEAF)
+        self.plane.start_routers()
+        self.plane.settle()
+
+    @property
+    def leaf(self) -> LeafBroker:
+        broker = self.plane.broker(LEAF)
+        assert isinstance(broker, LeafBroker)
+        return broker
+
+    def router(self, name: str) -> ModelRouter:
+        return self.plane.routers[name]
+
+    def ask(self, router: str, request: int) -> Message:
+        """The answer to a request that was sent by a router."""
+        self.plane.settle()
+        return self.router(router).answers[request]
+
+    def check(self) -> None:
+        """The tables of connected routers are exactly what the durable state says, and so are the reservations."""
+        check(self.plane, LEAF)
+
+
+def check(plane: Plane, role: str) -> None:
+    """Tables of routers, loads and durable state of a role are the same; nothing doubled, nothing half allocated."""
+    items = read(plane.stores[role].dump())
+    leaf = plane.broker(role)
+    assert isinstance(leaf, LeafBroker)
+    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.cloud.ground.sites}
+    for subscription in items["subscription"].values():
+        assert subscription.state == GRANTED, subscription
+        assert subscription.held is None
+        if not subscription.sought:
+            for router, path, _ in hops(subscription.variable, subscription.grants, subscription.legs):
+                assert expected[router].setdefault((path.variable.variable_id, path.path), path) is path
+    for reservation in items["reservation"].values():
+        for router, path, _ in hops(reservation.variable, reservation.grants, reservation.legs):
+            assert expected[router].setdefault((path.variable.variable_id, path.path), path) is path
+    for name, paths in expected.items():
+        assert plane.routers[name].paths == paths, name
+    assert not items["leftover"]
+    fresh = LeafBroker(role, plane.topology, NUMBER)
+    fresh.restore(plane.stores[role].dump())
+    ours = {row["resource"]: row["load"] for row in leaf.cloud.allocator.loads()}
+    assert ours == {row["resource"]: row["load"] for row in fresh.cloud.allocator.loads()}
+    names = {(s.entity, s.publisher, s.name) for s in items["subscription"].values()}
+    assert len(names) == len(items["subscription"])
