@@ -25,6 +25,9 @@ class What(StrEnum):
     clients = "clients"
     counters = "counters"
     drops = "drops"
+    paths = "paths"
+    broker = "broker"
+    functions = "functions"
 
 
 @targeted

@@ -32,6 +32,9 @@ class Functions(Protocol):
     def clear(self) -> None:
         """Stop all."""
 
+    def may(self, action: str, publisher: str, variable: str) -> bool:
+        """Whether their worker may register or watch a variable."""
+
 
 @dataclass(slots=True)
 class _Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,7 +17,9 @@ from chappe.wire.control import List
 
 MAX_ROWS = 5_000  # a listing is one frame
 MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
-LISTS = ("variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker")
+LISTS = (
+    "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker", "functions",
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -47,6 +49,7 @@ class Facts:
         self._paths = paths
         self._edge = edge
         self.control: Control | None = None  # set once both exist
+        self.functions: Callable[[], list[Row]] = list  # rows of the functions that run here
 
     def rows(self, request: List, session: Session) -> tuple[list[Row], int]:
         """The rows and how many there are in all; DeniedError, or KeyError for a word that is none of them."""
@@ -83,6 +86,9 @@ class Facts:
                 return list(islice(self._paths.rows(), limit)), len(self._paths)
             case "broker":
                 rows = self._edge.rows() if self._edge is not None else []
+                return rows[:limit], len(rows)
+            case "functions":
+                rows = self.functions()
                 return rows[:limit], len(rows)
             case "drops":
                 rows = list(self._drop_rows())

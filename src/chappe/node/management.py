@@ -50,6 +50,10 @@ class ManagementLinks:
         named = {self._names.get(url) for url in wanted}
         return [peer for peer in self._peers if peer.manager and peer.name not in named]
 
+    def problems(self) -> dict[str, str]:
+        """Why the urls that have no connection have none."""
+        return dict(self._problems)
+
     async def stop(self) -> None:
         """Dial no more."""
         for task in self._tasks.values():

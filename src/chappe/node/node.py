@@ -26,11 +26,12 @@ from chappe.node.datagrams import Datagrams
 from chappe.node.drain import drain as drained
 from chappe.node.edge import Edge
 from chappe.node.facts import Facts
+from chappe.node.functions import Functions
 from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
-from chappe.node.reception import Reception
+from chappe.node.reception import Admit, Reception
 from chappe.node.roles import Role, role_of
 from chappe.node.sections import Config, Listen, Peer
 from chappe.node.sessions import Control, Session
@@ -94,6 +95,8 @@ class Node:
             credentials=None if self.dev else self._credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
         )  # fmt: skip
+        self.functions = self.commands.functions = Functions(name, self._accept_worker)
+        facts.functions = self.functions.rows
         self._channels: tuple[Channel, ...] = ()  # that a broker gave this node
         self.peers.configure(config.peer, config.topic_route)
         self.management = ManagementLinks(self.peers, self._broker_objection)
@@ -147,6 +150,7 @@ class Node:
         self.ready = False
         self.reception.draining = True
         await self._close_listeners()
+        await self.functions.close()
         if self.role is not None:
             await self.role.stop()
         if drain:
@@ -242,11 +246,14 @@ class Node:
 
         self._listeners.append(await listen(address, accepted, tls=tls, options=options))
 
+    async def _accept_worker(self, raw: Raw, admit: Admit) -> None:
+        await self.reception.accept(raw, Listen(url=str(raw.peer), roles=("client",)), admit)
+
     async def _close_listeners(self) -> None:
         for listener in self._listeners:
             await listener.close()
 
-    def _open_client(self, raw: Raw, hello: Hello, welcome: Welcome, identity: Identity) -> Connection:
+    def _open_client(self, raw: Raw, hello: Hello, welcome: Welcome, identity: Identity, internal: bool) -> Connection:
         limits = self.config.limits
         before = self.connections.client(hello.session)
         if before is not None and before.session.identity.name == identity.name:
@@ -258,8 +265,9 @@ class Node:
             loss="loss" in welcome.capabilities, max_topics=limits.topics, session=hello.session,
             epoch=hello.epoch,
         )  # fmt: skip
-        self._limit_rate(port)
-        session = Session(port, hello.name[:64], "client", identity, hello.session)
+        if not internal:
+            self._limit_rate(port)
+        session = Session(port, hello.name[:64], "client", identity, hello.session, internal=internal)
         return self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
 
     def _carry_peer(
@@ -377,6 +385,8 @@ class Node:
 
     def _recheck(self, connection: Connection) -> None:
         """After a reload: rules were asked once per connection and address, so whoever has asked must ask again."""
+        if connection.session.internal:
+            return
         why = self._lapsed(connection)
         if why:
             self.connections.close(connection, why, "identity")

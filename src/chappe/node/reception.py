@@ -21,7 +21,8 @@ from chappe.wire.frames import PREAMBLE
 
 log = structlog.get_logger(__name__)
 
-OpenClient = Callable[[Raw, Hello, Welcome, Identity], Connection]
+OpenClient = Callable[[Raw, Hello, Welcome, Identity, bool], Connection]
+Admit = Callable[[str | None], bool]
 
 
 @dataclass(slots=True)
@@ -30,6 +31,7 @@ class _Guest:
 
     raw: Raw
     listen: Listen
+    admit: Admit | None = None
     identity: Identity | None = None
 
 
@@ -50,15 +52,15 @@ class Reception:
     greeting: int = 0  # handshakes under way
     refused: dict[str, int] = field(default_factory=dict)  # by code
 
-    async def accept(self, raw: Raw, listen: Listen) -> None:
-        """Welcome a connection, or refuse it and say why."""
+    async def accept(self, raw: Raw, listen: Listen, admit: Admit | None = None) -> None:
+        """Welcome a connection, or refuse it and say why; with `admit` it is a worker of this node, if that takes it."""
         full = self.draining or len(self.connections) + self.greeting >= self.limits.connections
         if full:  # before a single byte is read: this is what a flood meets
             answer = self._refuse("draining", f"{self.node} is going away") if self.draining else self._full()
             raw.write(PREAMBLE + control_frame(answer))
             raw.close()
             return
-        guest = _Guest(raw, listen)
+        guest = _Guest(raw, listen, admit)
         self.greeting += 1
         try:
             hello, welcome = await accept_handshake(
@@ -70,20 +72,20 @@ class Reception:
         if hello.role == "node":
             self.peers.accepted(raw, hello, guest.identity, max(hello.heartbeat_ns, 50_000_000))
         else:
-            self.open_client(raw, hello, welcome, guest.identity)
+            self.open_client(raw, hello, welcome, guest.identity, admit is not None)
 
     def _decide(self, guest: _Guest, hello: Hello) -> Welcome | Refused:
         if hello.role not in guest.listen.roles:
             return self._refuse("address", f"{guest.listen.url} is for {' and '.join(guest.listen.roles)} only")
         try:
-            guest.identity = self._identify(guest.raw, hello)
+            guest.identity = self._identify(guest.raw, hello) if guest.admit is None else _worker(guest.admit, hello)
         except RefusedError as error:
             return self._refuse("identity", str(error))
         except ValueError as error:
             return self._refuse("identity", str(error))
         if len(self.connections) >= self.limits.connections:
             return self._full()
-        if self._crowded(guest.identity, hello):
+        if guest.admit is None and self._crowded(guest.identity, hello):
             most = f"{self.limits.per_identity} connections, the most allowed (limits.per_identity)"
             return self._refuse("limit", f"{guest.identity} has {most}")
         peer = None
@@ -129,3 +131,9 @@ class Reception:
     def _refuse(self, code: str, reason: str) -> Refused:
         self.refused[code] = self.refused.get(code, 0) + 1
         return Refused(code=code, reason=reason)
+
+
+def _worker(admit: Admit, hello: Hello) -> Identity:
+    if not admit(hello.token):
+        raise RefusedError("this is for the worker of this node; its token is good once")
+    return Identity(name=dev_identity(hello.name, "client").name, role="client", how="token")

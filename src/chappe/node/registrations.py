@@ -57,6 +57,8 @@ class Registrations:
             reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
             return [failed(session.port, request, "exists", reason)]
         edge = self._edge_for(session)
+        if session.internal and entry is not None:
+            return self._registered(session, request, entry.variable)  # as the broker has placed it
         if edge is None:
             return self._registered(session, request, wanted)
         known = self._memory(edge, session).published.get((request.publisher, request.variable))

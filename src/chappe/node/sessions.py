@@ -388,7 +388,7 @@ class Control:
     def _recorded(self, session: Session, command: control.Command, answer: control.Message) -> Record:
         failed = answer if isinstance(answer, control.Failed) else None
         outcome = "done" if failed is None else "denied" if failed.code == "denied" else "failed"
-        details = msgspec.structs.asdict(command)
+        details = _details(command)
         target = f"{self._node}/{type(command).__name__}"
         reason = failed.reason if failed else ""
         return Record(session.identity, "control", target, outcome, reason, details, Send(session.port, answer))
@@ -400,6 +400,12 @@ class Control:
         self, session: Session, request: control.Register | control.Watch, action: Action
     ) -> Send | None:
         """As `_refusal`, but free of cost for whoever may do this everywhere: floods of variables are common."""
+        if session.internal:
+            functions = self._commands.functions
+            if functions is not None and functions.may(action, request.publisher, request.variable):
+                return None
+            reason = f"no function of this node has {request.publisher}/{request.variable}"
+            return failed(session.port, request, "denied", reason)
         if session.book is not self.book:
             actions: tuple[Action, ...] = ("register", "watch")
             free = frozenset(each for each in actions if self.book.allows_everywhere(session.identity, each))
@@ -419,3 +425,11 @@ class Control:
         self.refused += 1
         reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
         return failed(session.port, request, "limit", reason)
+
+
+def _details(command: control.Command) -> dict[str, Any]:
+    """A command as the audit log shows it: which paths, not all that was said about each."""
+    details = msgspec.structs.asdict(command)
+    if isinstance(command, management.Setup):
+        details["paths"] = [(path.variable.variable_id, path.path, path.source, path.target) for path in command.paths]
+    return details

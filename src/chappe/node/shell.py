@@ -17,7 +17,7 @@ from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
 from chappe.node.outputs import AGAIN, Close, DataOpened, Free, OpenData, Output, Record, Send
 from chappe.node.sessions import Control
-from chappe.security.audit import AuditLog
+from chappe.security.audit import AuditLog, Line
 from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decode
 
 log = structlog.get_logger(__name__)
@@ -43,8 +43,8 @@ class Shell:
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._backlog: dict[int, int] = {}  # messages in the inbox by port
         self._publishers: set[int] = set()
-        self._recorded: set[asyncio.Task[None]] = set()
-        self._last_record: asyncio.Task[None] | None = None
+        self._records: list[Record] = []  # not yet given to the disk
+        self._recording: asyncio.Task[None] | None = None
 
     def arrived(self) -> None:
         """Handle what sockets delivered since the last flush; where that is data alone, this costs next to nothing."""
@@ -117,8 +117,8 @@ class Shell:
 
     async def recorded(self) -> None:
         """Everything is in the audit log."""
-        if self._recorded:
-            await asyncio.gather(*self._recorded)
+        if self._recording is not None:
+            await asyncio.wait([self._recording])
 
     def _take(self, control: list[tuple[int, bytes]]) -> None:
         for port, payload in control:
@@ -174,27 +174,31 @@ class Shell:
         if self._audit is None:
             self.perform([record.answer])
             return
-        task = asyncio.get_running_loop().create_task(self._write_down(record, self._last_record))
-        self._last_record = task
-        self._recorded.add(task)
-        task.add_done_callback(self._recorded.discard)
+        self._records.append(record)
+        if self._recording is None:
+            self._recording = asyncio.get_running_loop().create_task(self._write_down(self._audit))
 
-    async def _write_down(self, record: Record, before: asyncio.Task[None] | None) -> None:
-        """The answer leaves when the line is on disk, in the order of the requests."""
-        assert self._audit is not None
-        if before is not None:
-            await asyncio.wait([before])
-        answer = record.answer
+    async def _write_down(self, audit: AuditLog) -> None:
+        """Answers leave when their lines are on disk, in the order of the requests; all that wait share one sync."""
         try:
-            await asyncio.to_thread(
-                self._audit.record, record.identity, record.action, record.address, record.outcome, record.reason,
-                **record.details,
-            )  # fmt: skip
+            while self._records:
+                await self._write_batch(audit)
+        finally:
+            self._recording = None
+
+    async def _write_batch(self, audit: AuditLog) -> None:
+        batch, self._records = self._records, []
+        lines = [Line(item.identity, item.action, item.address, item.outcome, item.reason, item.details)
+                 for item in batch]  # fmt: skip
+        answers = [item.answer for item in batch]
+        try:
+            await asyncio.to_thread(audit.record_all, lines)
         except OSError as error:
             log.error("audit log not written", reason=str(error))
-            request = getattr(answer.message, "id", 0)
-            answer = Send(answer.port, Failed(id=request, reason=f"the audit log cannot be written: {error.strerror}"))
-        self.perform([answer])
+            reason = f"the audit log cannot be written: {error.strerror}"
+            answers = [Send(answer.port, Failed(id=getattr(answer.message, "id", 0), reason=reason))
+                       for answer in answers]  # fmt: skip
+        self.perform(answers)
         assert self.tick is not None
         self.tick.soon()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,22 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: dict[str, Any] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is to be written down; `who` is None for somebody at this machine."""
+
+    who: Identity | None
+    action: str
+    target: str
+    outcome: str
+    reason: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
 class AuditLog:
     """Appends JSON lines, synced before `record` returns; rotates by size. Safe to call from several threads.
 
-    `record` waits for the disk: on an event loop call it through `asyncio.to_thread`.
+    `record` and `record_all` wait for the disk: on an event loop call it through `asyncio.to_thread`.
     """
 
     def __init__(self, config: Audit, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -58,26 +71,18 @@ class AuditLog:
 
         OSError if the disk refuses: then refuse the action, too.
         """
+        return self.record_all([Line(who, action, target, outcome, reason, details)])[0]
+
+    def record_all(self, lines: Sequence[Line]) -> list[Entry]:
+        """Write lines in order and wait for the disk once. OSError: refuse all of these actions."""
         now_ns = self._clock_ns()
-        entry = Entry(
-            time=datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
-            time_ns=now_ns,
-            who=who.name if who else "local",
-            role=who.role if who else "admin",
-            how=who.how if who else "local",
-            serial=who.serial if who else "",
-            action=action,
-            target=str(redacted(target)),
-            outcome=outcome,
-            reason=str(redacted(reason)),
-            details=redacted(details),
-        )
-        line = msgspec.json.encode(entry, enc_hook=repr) + b"\n"
+        entries = [_entry(line, now_ns) for line in lines]
+        text = b"".join(msgspec.json.encode(entry, enc_hook=repr) + b"\n" for entry in entries)
         with self._lock:
-            if self._size and self._size + len(line) > self._max_bytes:
+            if self._size and self._size + len(text) > self._max_bytes:
                 self._rotate()
-            self._append(line)
-        return entry
+            self._append(text)
+        return entries
 
     def close(self) -> None:
         """Close the file; nothing is lost, each line is on disk already."""
@@ -123,3 +128,20 @@ class AuditLog:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _entry(line: Line, now_ns: int) -> Entry:
+    who = line.who
+    return Entry(
+        time=datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+        time_ns=now_ns,
+        who=who.name if who else "local",
+        role=who.role if who else "admin",
+        how=who.how if who else "local",
+        serial=who.serial if who else "",
+        action=line.action,
+        target=str(redacted(line.target)),
+        outcome=line.outcome,
+        reason=str(redacted(line.reason)),
+        details=redacted(line.details),
+    )
