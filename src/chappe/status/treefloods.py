@@ -249,7 +249,7 @@ class TreeFloods:
 
 
 def _request(item: UnfloodItem) -> ClearFlood:
-    return ClearFlood(id=0, publisher=item.publisher, variable=item.variable, modes=item.modes, rank=item.rank)  # fmt: skip
+    return ClearFlood(id=0, publisher=item.publisher, variable=item.variable, modes=item.modes, rank=item.rank)
 
 
 def _overruled(publisher: str, variable: str, modes: int) -> Failed:
