@@ -97,6 +97,10 @@ def role(node: Node) -> BrokerRole:
     return node.role
 
 
+def leads(node: Node) -> bool:
+    return role(node).leadership.state == "leading"
+
+
 def told(client: WireClient, kind: type[Message]) -> list[Message]:
     return [message for message in client.told if isinstance(message, kind)]
 
@@ -111,8 +115,8 @@ def join(name: str) -> management.Join:
 async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     store = str(tmp_path / "west.db")
     async with node_of(toml(0, [free_port()], store)) as node:
-        await eventually(lambda: role(node).leads)
-        assert role(node).epoch == 1
+        await eventually(lambda: leads(node))
+        assert role(node).leadership.epoch == 1
         async with connected(node.url, role="node", name="r1") as router, connected(node.url) as operator:
             router.send(join("r1"))
             await router.until(lambda: bool(router.told))
@@ -125,8 +129,8 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
             await router.until(lambda: len(told(router, management.Withdrawn)) == 200)
             numbers = [message.variable_id for message in told(router, management.Withdrawn)]  # type: ignore[attr-defined]
             assert numbers == list(range(1, 201))
-            assert role(node).tally.changes >= 201
-            assert role(node).tally.commits < 100  # they were grouped
+            assert role(node).leadership.tally.changes >= 201
+            assert role(node).leadership.tally.commits < 100  # they were grouped
             failed = await operator.ask(management.RemoveRouter, name="none")
             assert (failed.code, failed.reason) == ("unknown", "no router none")
         await eventually(lambda: sum(each.startswith("-") for each in brokers[0].connections) == 2)
@@ -141,7 +145,7 @@ async def test_a_restarted_process_has_what_it_had_and_a_higher_epoch(
     text = toml(0, [free_port()], str(tmp_path / "west.db"))
     for epoch in (1, 2):
         async with node_of(text) as node, connected(node.url) as operator:
-            await eventually(lambda: role(node).leads)
+            await eventually(lambda: leads(node))
             for _ in range(5):
                 assert isinstance(await operator.ask(management.AddRouter, name="n"), Done)
             listing = await operator.ask(List, what="count")
@@ -150,7 +154,7 @@ async def test_a_restarted_process_has_what_it_had_and_a_higher_epoch(
 
 async def test_strangers_and_mistakes_are_refused(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     async with node_of(toml(0, [free_port()], str(tmp_path / "west.db"))) as node:
-        await eventually(lambda: role(node).leads)
+        await eventually(lambda: leads(node))
         async with connected(node.url, role="node", name="r1") as router:
             router.send(management.Publish(id=7, entity=management.Entity("e", b""), variable=VARIABLE))
             await router.until(lambda: bool(router.told))
@@ -186,7 +190,7 @@ async def test_strangers_and_mistakes_are_refused(tmp_path: Path, brokers: list[
 async def test_without_its_store_it_does_not_lead(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     path = tmp_path / "west.db"
     async with node_of(toml(0, [free_port()], str(path))) as node, connected(node.url) as operator:
-        await eventually(lambda: role(node).leads)
+        await eventually(lambda: leads(node))
         async with connected(node.url, role="node", name="r1") as router:
             router.send(join("r1"))
             await router.until(lambda: bool(router.told))
@@ -198,8 +202,8 @@ async def test_without_its_store_it_does_not_lead(tmp_path: Path, brokers: list[
             assert (await operator.ask(List, what="count")).code == "unavailable"
             other.execute("ROLLBACK")
             other.close()
-            await eventually(lambda: role(node).leads)
-            assert role(node).epoch == 2
+            await eventually(lambda: leads(node))
+            assert role(node).leadership.epoch == 2
             await router.until(lambda: len(router.told) == 3)
             one, two, three = router.told
             assert isinstance(one, management.Lead)
@@ -218,7 +222,7 @@ async def test_a_store_that_cannot_be_opened_ends_it_with_a_line(tmp_path: Path)
 
 async def test_its_gauges_are_in_the_metrics(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     async with node_of(toml(0, [free_port()], str(tmp_path / "west.db"))) as node, connected(node.url) as operator:
-        await eventually(lambda: role(node).leads)
+        await eventually(lambda: leads(node))
         await operator.ask(management.AddRouter, name="n")
         gauges = (await node.snapshot()).gauges
         assert {name: gauges[f"broker_{name}"] for name in ("leading", "epoch", "terms", "commits", "changes")} == {
@@ -247,7 +251,7 @@ async def test_the_standby_says_so_and_takes_over(tmp_path: Path, brokers: list[
     ports, store = [free_port(), free_port()], str(tmp_path / "west.db")
     async with contextlib.AsyncExitStack() as first:
         one = await first.enter_async_context(node_of(toml(0, ports, store)))
-        await eventually(lambda: role(one).leads)
+        await eventually(lambda: leads(one))
         async with node_of(toml(1, ports, store)) as two, connected(two.url) as operator:
             async with connected(one.url) as active:
                 assert isinstance(await active.ask(management.AddRouter, name="n"), Done)
@@ -274,25 +278,25 @@ async def test_a_child_follows_the_parent_that_leads(tmp_path: Path, brokers: li
     top, west = str(tmp_path / "top.db"), str(tmp_path / "west.db")
     async with contextlib.AsyncExitStack() as first:
         one = await first.enter_async_context(node_of(toml(0, above, top, role="top")))
-        await eventually(lambda: role(one).leads)
+        await eventually(lambda: leads(one))
         async with (
             node_of(toml(1, above, top, role="top")) as two,
             node_of(toml(0, below, west, parents=above)) as child,
             connected(child.url) as operator,
         ):
-            await eventually(lambda: role(child).leads)
+            await eventually(lambda: leads(child))
             broker = brokers[-1]
             assert broker.role == "west"
 
-            def leads() -> list[Message]:
+            def parents() -> list[Message]:
                 return [message for address, message in broker.heard if isinstance(message, management.Lead)]
 
-            await eventually(lambda: leads() == [management.Lead(role="top", epoch=1)])
+            await eventually(lambda: parents() == [management.Lead(role="top", epoch=1)])
             assert isinstance(await operator.ask(management.AddRouter, name="a"), Done)
             await eventually(lambda: ("parent", Done(id=1_001)) in broker.heard)
             await first.aclose()
-            await eventually(lambda: role(two).leads)
-            await eventually(lambda: leads()[1:] == [management.Lead(role="top", epoch=2)])
+            await eventually(lambda: leads(two))
+            await eventually(lambda: parents()[1:] == [management.Lead(role="top", epoch=2)])
             assert isinstance(await operator.ask(management.AddRouter, name="b"), Done)
             await eventually(lambda: ("parent", Done(id=1_002)) in broker.heard)
             heard = [(address, type(message)) for address, message in brokers[-1 - (brokers[-1].role == "west")].heard]
@@ -302,7 +306,7 @@ async def test_a_child_follows_the_parent_that_leads(tmp_path: Path, brokers: li
 
 async def test_a_new_process_of_a_child_replaces_the_old_one(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     async with node_of(toml(0, [free_port()], str(tmp_path / "top.db"), role="top")) as node:
-        await eventually(lambda: role(node).leads)
+        await eventually(lambda: leads(node))
         async with (
             connected(node.url, role="node", name="west-1") as old,
             connected(node.url, role="node", name="west-2") as new,

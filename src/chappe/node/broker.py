@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from chappe.errors import RefusedError, StoreError
+from chappe.errors import RefusedError
 from chappe.links._socket import clocks
-from chappe.node.broker_commits import Tally
-from chappe.node.broker_lease import Lease
+from chappe.node.broker_leadership import Leadership
 from chappe.node.broker_links import PARENT, Led, Links, Parents, is_process_of
 from chappe.node.broker_operators import ACTIONS, NOT_HERE, Operators
 from chappe.node.broker_term import Term
@@ -20,7 +17,6 @@ from chappe.node.outputs import Close, Output, Send
 from chappe.node.sections import Manages
 from chappe.status import machine
 from chappe.status.topology import Topology
-from chappe.store import Changed, Store, open_store
 from chappe.wire.base import Command, Done, Failed, Message, Request
 from chappe.wire.management import MANAGEMENT, Child, Join, Lead, Standby
 
@@ -33,7 +29,6 @@ log = structlog.get_logger(__name__)
 TAKEN = frozenset([*MANAGEMENT, *NOT_HERE, Done, Failed])
 OF_NODE = ("links", "clients", "counters", "drops")  # listings that every node has
 TICK_NS = 50_000_000
-SETTLE_S = 2.0  # for commits under way when the process ends
 
 
 def broker_of(role: str, topology: Topology) -> machine.Broker:
@@ -52,137 +47,37 @@ Make = Callable[[str, Topology], machine.Broker]
 class BrokerRole:
     """One process of a broker's role (GS-156). Planning happens here and forwards nothing, so it may take its time."""
 
-    def __init__(
-        self, node: Node, manages: Manages, make: Callable[[str, Topology], machine.Broker] = broker_of
-    ) -> None:
+    def __init__(self, node: Node, manages: Manages, make: Make = broker_of) -> None:
         self.role = manages.role
-        self.tally = Tally()
-        self.terms = 0  # how often it has led
         self._node = node
         self._manages = manages
-        self._make = make
-        self._holder = f"{node.name}/{node.issuer.hex()[:12]}"
         self._above = manages.topology.brokers[manages.role].parent  # empty: it is the root
         self._links = Links()
         self._parents = Parents()
         self._operators = Operators(node.name, lambda: node.control.book)
-        self._term: Term | None = None
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"store of {self.role}")
-        self._store: Store | None = None
-        self._lease: Lease | None = None
-        self._starting: asyncio.Task[None] | None = None
         self._ticked_ns = 0
-
-    # --- life of the process
+        self.leadership = Leadership(
+            self.role, f"{node.name}/{node.issuer.hex()[:12]}", lambda: make(self.role, manages.topology),
+            self._begin, self._end, lambda sends: self._perform(self._sent(sends)),
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Open the store and ask for the lease; StoreError says what is wrong with the store."""
-        loop = asyncio.get_running_loop()
-
-        def open_both() -> tuple[Store, Store]:
-            store = open_store(self._manages.store)
-            try:
-                return store, open_store(self._manages.store)  # a commit must not keep the lease waiting
-            except StoreError:
-                store.close()
-                raise
-
-        def told(callback: Callable[..., None]) -> Callable[..., object]:
-            return lambda *values: loop.call_soon_threadsafe(callback, *values)
-
-        self._store, of_lease = await loop.run_in_executor(self._worker, open_both)
-        manages = self._manages
-        self._lease = Lease(
-            of_lease, self.role, self._holder, manages.lease_s, told(self._gained), told(self._lost_lease)
-        )
-        self._lease.start()
+        await self.leadership.start(self._manages.store, self._manages.lease_s)
         if self._above:
-            self._node.management.follow(manages.topology.brokers[self._above].listen)
+            self._node.management.follow(self._manages.topology.brokers[self._above].listen)
 
     async def stop(self) -> None:
         """Finish what is being committed, then let another process lead at once."""
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
-        if self._term is not None:
-            try:
-                await asyncio.wait_for(self._term.settled(), SETTLE_S)
-            except TimeoutError:
-                log.warning("ends before everything is committed", role=self.role)
-            self._resign("the process ends")
-        if self._lease is not None:
-            await asyncio.to_thread(self._lease.stop)
-        if self._store is not None:
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._store.close)
-        self._worker.shutdown(wait=False)
+        await self.leadership.stop()
 
-    # --- leading
-
-    @property
-    def leads(self) -> bool:
-        return self._term is not None
-
-    @property
-    def epoch(self) -> int:
-        """The epoch it leads in, or 0."""
-        return self._term.epoch if self._term is not None else 0
-
-    def _gained(self, epoch: int) -> None:
-        log.info("lease taken", node=self._node.name, role=self.role, epoch=epoch)
-        self._starting = asyncio.get_running_loop().create_task(self._begin(epoch), name=f"start of {self.role}")
-
-    async def _begin(self, epoch: int) -> None:
-        assert self._lease is not None
-        try:
-            broker = await asyncio.get_running_loop().run_in_executor(self._worker, self._restored)
-        except Exception as error:
-            if isinstance(error, StoreError):
-                log.error("state not loaded", role=self.role, reason=str(error))
-            else:
-                log.exception("state not restored", role=self.role)
-            self._lease.leave(epoch)
-            return
-        finally:
-            self._starting = None
-        if not self._lease.held(epoch):
-            self._lease.leave(epoch)
-            return
-        self._lead(broker, epoch)
-
-    def _restored(self) -> machine.Broker:
-        assert self._store is not None
-        broker = self._make(self.role, self._manages.topology)
-        broker.restore(machine.Change(*item) for item in self._store.load(self.role))
-        return broker
-
-    def _lead(self, broker: machine.Broker, epoch: int) -> None:
-        async def commit(changes: Sequence[Changed]) -> None:
-            assert self._store is not None
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._worker, self._store.commit, self.role, epoch, changes)
-
+    def _begin(self, term: Term) -> None:
         clocks(self._node.engine)
-        now_ns = self._node.engine.mono_ns
-        self.terms += 1
         self._parents.told = bool(self._parents)
-        addresses = [*self._links, *([PARENT] if self._parents else [])]
-        self._term = Term(broker, epoch, commit, self._leave, self._resign, self.tally)
-        log.info("leads", node=self._node.name, role=self.role, epoch=epoch)
-        self._leave(self._term.begin(addresses, now_ns))
+        sends = term.begin(self._links, bool(self._parents), self._node.engine.mono_ns)
+        self._perform(self._sent(sends))
 
-    def _lost_lease(self, epoch: int, reason: str) -> None:
-        if self._term is not None and self._term.epoch == epoch:
-            self._resign(reason)
-
-    def _resign(self, reason: str) -> None:
-        """Stop leading at once: nothing that is still under way leaves."""
-        term, self._term = self._term, None
-        if term is None:
-            return
-        log.warning("leads no longer", node=self._node.name, role=self.role, epoch=term.epoch, reason=reason)
-        term.end()
-        if self._lease is not None:
-            self._lease.leave(term.epoch)
+    def _end(self, reason: str) -> None:
         self._parents.forget()
         outputs: list[Output] = self._operators.abandon(self._standing_by())
         for address in self._links:
@@ -190,14 +85,6 @@ class BrokerRole:
             if session is not None and session.role == "node":
                 outputs.append(Send(session.port, Standby(role=self.role)))
         self._perform(outputs)
-
-    def _leading(self) -> Term | None:
-        """The term, unless the lease has run out while this process was kept from running."""
-        term = self._term
-        if term is not None and self._lease is not None and not self._lease.held(term.epoch):
-            self._resign("the lease has run out")
-            return None
-        return term
 
     def _standing_by(self) -> str:
         urls = ", ".join(self._manages.topology.brokers[self.role].listen)
@@ -212,7 +99,7 @@ class BrokerRole:
             log.error("not a process of the parent", role=self.role, parent=self._above, name=session.name)
             return []
         greeting = self._parents.opened(session)
-        term = self._leading()
+        term = self.leadership.term
         if term is None:
             return []
         if greeting is not None:  # it may lead by now
@@ -224,7 +111,7 @@ class BrokerRole:
             return self._no_parent(now_ns) if self._parents.closed(session) else []
         self._operators.closed(session)
         address = self._links.release(session)
-        term = self._leading()
+        term = self.leadership.term
         if address is None or term is None:
             return []
         return self._sent(term.lost(address, now_ns))
@@ -235,7 +122,7 @@ class BrokerRole:
         return type(message) in TAKEN or isinstance(message, Command)
 
     def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
-        term = self._leading()
+        term = self.leadership.term
         if session.role == "client":
             return self._from_client(term, session, message, now_ns)
         if session in self._parents:
@@ -304,7 +191,7 @@ class BrokerRole:
 
     def _no_parent(self, now_ns: int) -> list[Output]:
         """The parent is not who it was; ask those that are there who leads."""
-        term = self._leading()
+        term = self.leadership.term
         if term is None:
             return []
         outputs = term.lost(PARENT, now_ns) if self._parents.told else []
@@ -336,9 +223,8 @@ class BrokerRole:
     # --- time and facts
 
     def tick(self, now_ns: int) -> list[Output]:
-        if self._lease is not None:
-            self._lease.alive()
-        term = self._leading()
+        self.leadership.alive()
+        term = self.leadership.term
         if term is None or now_ns - self._ticked_ns < TICK_NS:
             return []
         self._ticked_ns = now_ns
@@ -346,25 +232,24 @@ class BrokerRole:
 
     def rows(self, what: str) -> list[dict[str, Any]] | None:
         """What the broker shows; `broker`: this process. RefusedError while it stands by."""
-        term = self._leading()
+        term = self.leadership.term
         if what in OF_NODE:
             return None
         if what == "broker":
-            state = "leading" if term is not None else "restoring" if self._starting is not None else "standby"
-            waiting = term.waiting if term is not None else 0
-            return [{"name": self._node.name, "role": self.role, "state": state, "epoch": self.epoch,
-                     "leads": term is not None, "waiting": waiting}]  # fmt: skip
+            return [{"name": self._node.name, "role": self.role, "state": self.leadership.state,
+                     "epoch": self.leadership.epoch, "leads": term is not None,
+                     "waiting": term.waiting if term is not None else 0}]  # fmt: skip
         if term is None:
             raise RefusedError(self._standing_by())
         return term.broker.rows(what)
 
     def gauges(self) -> dict[str, float]:
         """For /metrics."""
-        term = self._term
+        term, tally = self.leadership.term, self.leadership.tally
         return {
-            "broker_leading": float(term is not None), "broker_epoch": self.epoch, "broker_terms": self.terms,
-            "broker_commits": self.tally.commits, "broker_changes": self.tally.changes,
-            "broker_commit_seconds": self.tally.seconds, "broker_slowest_commit_seconds": self.tally.slowest_s,
+            "broker_leading": float(term is not None), "broker_epoch": self.leadership.epoch,
+            "broker_terms": self.leadership.terms, "broker_commits": tally.commits, "broker_changes": tally.changes,
+            "broker_commit_seconds": tally.seconds, "broker_slowest_commit_seconds": tally.slowest_s,
             "broker_waiting_messages": term.waiting if term is not None else 0,
         }  # fmt: skip
 
@@ -381,10 +266,6 @@ class BrokerRole:
             if session is not None:
                 outputs.append(self._operators.answer(session, send.message) or Send(session.port, send.message))
         return outputs
-
-    def _leave(self, sends: list[machine.Send]) -> None:
-        if self._leading() is not None:
-            self._perform(self._sent(sends))
 
     def _perform(self, outputs: list[Output]) -> None:
         self._node.shell.perform(outputs)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from chappe.node.broker_commits import Commits, Tally
+from chappe.node.broker_links import PARENT
 from chappe.status.machine import Address, Broker, Output, Send
 from chappe.store import Changed
 from chappe.wire.base import Message
@@ -27,8 +28,9 @@ class Term:
         """Messages that wait for a commit."""
         return self._commits.waiting
 
-    def begin(self, addresses: Sequence[Address], now_ns: int) -> list[Send]:
+    def begin(self, addresses: Iterable[Address], parent: bool, now_ns: int) -> list[Send]:
         """Lead those that are connected already: each of them is told."""
+        addresses = list(addresses)
         outputs: list[Output] = []
         for address in addresses:
             outputs += self.broker.connected(address, now_ns)
@@ -37,6 +39,8 @@ class Term:
         below = [address for address in addresses if address.startswith(("router/", "child/"))]
         news = Lead(role=self.broker.role, epoch=self.epoch)
         outputs += [Send(address, news) for address in below if address not in told]
+        if parent:  # it is greeted by a broker that leads
+            outputs += self.broker.connected(PARENT, now_ns)
         return self._commits.put(outputs)
 
     def connected(self, address: Address, now_ns: int) -> list[Send]:
