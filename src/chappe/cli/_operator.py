@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from chappe.cli._failures import say
 from chappe.cli._target import PANEL, Target
 from chappe.errors import ConfigError, LinkError, RefusedError
 
@@ -108,6 +109,26 @@ class Operator(Target):
     async def rows(self, urls: tuple[str, ...], what: str, variable: str = "", limit: int = ROWS) -> list[Row]:
         """The rows of a listing."""
         return await self.ask(urls, lambda client: client.list(what, limit, variable))
+
+    async def gathered(self, what: str, limit: int = ROWS) -> list[Row]:
+        """The rows of every broker that was asked, with its name where there are several.
+
+        One that has no such rows is passed over if it is one of many: a leaf has no children, an inner broker no
+        functions.
+        """
+        found: list[Row] = []
+        several = self.deployment is not None and not self.broker
+        for name, urls in self.all():
+            try:
+                rows = await self.rows(urls, what, limit=limit)
+            except RefusedError as error:
+                if several and error.code == "invalid":
+                    continue
+                raise
+            found += [{"broker": name, **row} for row in rows] if several else rows
+            if len(rows) == limit:
+                say(f"{name or urls[0]}: {limit} rows are shown, there may be more")
+        return found
 
 
 def root_of(topology: Topology) -> str:

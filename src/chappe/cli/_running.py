@@ -27,15 +27,29 @@ async def run_apart(file: Path, deployment: Deployment, keep_going: bool, serve:
     width = max(len(process.name) for process in deployment.processes)
     running = [_Running(process, file, width) for process in deployment.processes]
     try:
-        for each in running:
-            await each.start()
+        for brokers in (True, False):  # routers look for their brokers at once
+            await _start([each for each in running if each.is_broker is brokers], over)
         return await _watch(running, over, keep_going, serve)
     finally:
         await asyncio.gather(*(each.stop() for each in running))
 
 
+async def _start(running: list[_Running], over: asyncio.Event) -> None:
+    """Start processes; of brokers return when they serve, one has ended or the user has."""
+    for each in running:
+        await each.start()
+    if not running or not running[0].is_broker:
+        return
+    serve = asyncio.create_task(_all_serve(running))
+    tasks = [serve, asyncio.create_task(_wait(over)), *(asyncio.create_task(each.ended()) for each in running)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _watch(running: list[_Running], over: asyncio.Event, keep_going: bool, serve: str) -> int:
-    serving = asyncio.create_task(_all_serve(running, serve))
+    serving = asyncio.create_task(_say_all_serve(running, serve))
     told = asyncio.create_task(_wait(over))
     ends = {asyncio.create_task(each.ended()): each for each in running}
     tasks = [serving, told, *ends]
@@ -58,10 +72,14 @@ async def _watch(running: list[_Running], over: asyncio.Event, keep_going: bool,
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _all_serve(running: list[_Running], serve: str) -> None:
+async def _say_all_serve(running: list[_Running], serve: str) -> None:
+    await _all_serve(running)
+    typer.echo(serve)
+
+
+async def _all_serve(running: list[_Running]) -> None:
     for each in running:
         await each.serves.wait()
-    typer.echo(serve)
 
 
 async def _wait(over: asyncio.Event) -> None:
@@ -100,10 +118,14 @@ class _Running:
             elif text == "serving":
                 self.serves.set()
 
+    @property
+    def is_broker(self) -> bool:
+        return self._of.members[0].manages is not None
+
     async def ended(self) -> None:
         assert self._process is not None
         await self._process.wait()
-        await asyncio.gather(*self._readers)
+        await asyncio.gather(*(asyncio.shield(reader) for reader in self._readers))
 
     def epitaph(self) -> str:
         """Which process died, and why as far as it said."""
@@ -113,7 +135,7 @@ class _Running:
         return f"{self._kind()} {self._of.name} {how}" + (f": {self._last[-1]}" if self._last else "")
 
     def _kind(self) -> str:
-        if self._of.members[0].manages is not None:
+        if self.is_broker:
             return "broker"
         return "node" if len(self._of.members) == 1 else "process"
 

@@ -16,8 +16,8 @@ def print_json(rows: Iterable[Row]) -> None:
     sys.stdout.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def print_table(rows: Sequence[Row], turned: bool = False) -> None:
-    """A column in which every row says nothing is left out; `turned`: a row for each column."""
+def print_table(rows: Sequence[Row], turned: bool = False, everything: bool = False) -> None:
+    """A column in which every row says nothing is left out unless `everything`; `turned`: a row for each column."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -25,7 +25,7 @@ def print_table(rows: Sequence[Row], turned: bool = False) -> None:
     if turned:
         rows = [{"name": name, "value": value} for row in rows for name, value in row.items()]
     columns = dict.fromkeys(name for row in rows for name in row)
-    shown = [name for name in columns if turned or any(row.get(name) not in SILENT for row in rows)]
+    shown = [name for name in columns if turned or everything or any(row.get(name) not in SILENT for row in rows)]
     table = Table(*shown)
     for row in rows:
         table.add_row(*(Text(cell(row.get(name), name)) for name in shown))

@@ -108,7 +108,7 @@ async def _remove(operator: Operator, output: str, edge: str, creator: str) -> N
 
 
 async def _list(operator: Operator, as_json: bool) -> None:
-    found = [{"broker": name, **row} for name, urls in operator.all() for row in await operator.rows(urls, "functions")]
+    found = await operator.gathered("functions")
     if as_json:
         print_json(found)
     elif found:

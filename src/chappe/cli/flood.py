@@ -75,7 +75,7 @@ async def _clear(operator: Operator, variable: str, modes: str) -> None:
 
 
 async def _list(operator: Operator, as_json: bool) -> None:
-    found = [{"broker": name, **row} for name, urls in operator.all() for row in await operator.rows(urls, "floods")]
+    found = await operator.gathered("floods")
     if as_json:
         print_json(found)
     elif found:

@@ -78,7 +78,6 @@ async def _taken(operator: Operator) -> Picture:
     from chappe.cli._picture import Picture
 
     picture = Picture()
-    for name, urls in operator.all():
-        for what, rows in (("modes", picture.modes), ("routers", picture.routers), ("channels", picture.channels)):
-            rows += [{"broker": name, **row} for row in await operator.rows(urls, what)]
+    for what, rows in (("modes", picture.modes), ("routers", picture.routers), ("channels", picture.channels)):
+        rows += await operator.gathered(what)
     return picture

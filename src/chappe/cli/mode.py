@@ -42,16 +42,11 @@ def set_(
 
 
 async def _show(operator: Operator, as_json: bool) -> None:
-    found = []
-    for name, urls in operator.all():
-        found += [{**row, "broker": row.get("broker") or name} for row in await operator.rows(urls, "modes")]
+    found = await operator.gathered("modes")
     if as_json:
         print_json(found)
     else:
-        shown = ("broker", "mode", "next")
-        print_table(
-            [{name: str(row.get(name) if row.get(name) is not None else "") for name in shown} for row in found]
-        )
+        print_table([{name: row.get(name) for name in ("broker", "mode", "next")} for row in found], everything=True)
 
 
 async def _set(operator: Operator, mode: int) -> None:

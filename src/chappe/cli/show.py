@@ -11,7 +11,7 @@ from chappe.cli._failures import say
 from chappe.cli._operator import ROWS, Operator
 from chappe.cli._tables import Row, print_json, print_table
 from chappe.cli._target import run, targeted
-from chappe.errors import UnknownError
+from chappe.errors import RefusedError
 
 EXAMPLES = (
     "chappe show -d grid.toml",
@@ -54,24 +54,14 @@ def show(
 
 
 async def _show(operator: Operator, what: str, limit: int, as_json: bool) -> None:
-    found: list[Row] = []
-    for name, urls in operator.all():
-        if what == "brokers":
-            found.append(await _overview(operator, name, urls))
-            continue
-        try:
-            rows = await operator.rows(urls, what, limit=limit)
-        except UnknownError:
-            if name and not operator.broker:  # one of many: a leaf has no children, an inner broker no entities
-                continue
-            raise
-        found += [{"broker": name, **row} for row in rows] if name and not operator.broker else rows
-        if len(rows) == limit:
-            say(f"{name or urls[0]}: {limit} rows are shown; --limit gives more")
+    if what == "brokers":
+        found = [await _overview(operator, name, urls) for name, urls in operator.all()]
+    else:
+        found = await operator.gathered(what, limit)
     if as_json:
         print_json(found)
     elif found:
-        print_table(found)
+        print_table(found, everything=what in ("brokers", "modes"))
     else:
         say(f"no {what}")
 
@@ -82,8 +72,10 @@ async def _overview(operator: Operator, name: str, urls: tuple[str, ...]) -> Row
     for what in COUNTED:
         try:
             rows = await operator.rows(urls, what)
-        except UnknownError:
-            row[what] = None
+        except RefusedError as error:
+            if error.code != "invalid":
+                raise
+            row[what] = None  # this kind of broker has none
             continue
         row[what] = len(rows)
         if what in ("routers", "channels"):

@@ -20,7 +20,7 @@ def run_nodes(configs: Sequence[Config], serving: str, *, dev: bool = False) -> 
     Each address is printed as a line `NAME | listening URL` once it is served, then `serving`.
     """
     start_log(configs[0].log)
-    open_many_files(sum(config.limits.connections for config in configs))
+    open_many_files(max(config.limits.connections for config in configs))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(configs, serving, dev))
 
