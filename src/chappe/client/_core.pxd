@@ -49,4 +49,5 @@ cdef class ClientCore(Sender):
     cdef int status(self, const unsigned char* payload, Py_ssize_t size) except -1
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
     cdef PyObject* stranger(self, uint32_t number) except? NULL
+    cdef int push(self) except -1
     cdef int finish(self) except -1

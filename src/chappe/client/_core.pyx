@@ -300,6 +300,7 @@ cdef class ClientCore(Sender):
     cdef int rare(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1:
         cdef bytes content = PyBytes_FromStringAndSize(<char*> payload, size)
         if kind == CONTROL:
+            self.push()  # what came before it may have another meaning after it: a mode, a withdrawal
             if self.on_control is not None:
                 self.on_control(content)
         elif kind == TOPIC:
@@ -330,11 +331,25 @@ cdef class ClientCore(Sender):
             self.mark()
         return 0
 
+    cdef int push(self) except -1:
+        """Call the callbacks of watches with the values that have come."""
+        cdef StatusEvent event
+        if not self.pushes:
+            return 0
+        pushes, self.pushes = self.pushes, []
+        for event in pushes:
+            try:
+                event.watch.pushed(event)
+            except Exception as error:
+                if self.on_failure is None:
+                    raise
+                self.on_failure(error)
+        return 0
+
     cdef int finish(self) except -1:
         """Wake who waits, once a buffer; then the callbacks of the user, which may call anything."""
         cdef Subscription subscription
         cdef StatusStream stream
-        cdef StatusEvent event
         if self.touched:
             touched, self.touched = self.touched, []
             for queue in touched:
@@ -354,15 +369,7 @@ cdef class ClientCore(Sender):
                         stream.wake()
                 if tell and self.on_full is not None:
                     self.on_full(queue)
-        if self.pushes:
-            pushes, self.pushes = self.pushes, []
-            for event in pushes:
-                try:
-                    event.watch.pushed(event)
-                except Exception as error:
-                    if self.on_failure is None:
-                        raise
-                    self.on_failure(error)
+        self.push()
         if self.unnamed:
             unnamed, self.unnamed = self.unnamed, []
             self.on_unnamed(unnamed)

@@ -199,7 +199,7 @@ def test_publications_that_contradict_themselves_are_refused() -> None:
         ({"type": "text"}, "'text' of p/v"),
     ):
         with pytest.raises(ValueError, match=reason):
-            Publication(**options).variable(ClientCore(), "p", "v")  # type: ignore[arg-type]
+            Publication(**options).variable(ClientCore(), "p", "v")
     variable = Publication(rate=30, slowest=0.5).variable(ClientCore(), "p", "v")
     assert (variable.rate, variable.slowest_ns) == ((3, 100_000_000), S // 2)
 

@@ -121,7 +121,7 @@ def test_each_watch_keeps_its_own_interval_by_mode() -> None:
     granted = {mode: Granted(0.1, 1, 0.02, 1, 3) for mode in (0, 1, 2)}
     quality.settle(granted, answer, alone=False)
     assert quality.every == {0: 3, 1: 1}
-    assert quality.granted[0] == Granted(pytest.approx(0.3), 3, 0.02, 1, 3)
+    assert quality.granted[0] == Granted(0.3, 3, 0.02, 1, 3)
     assert 2 not in quality.granted
 
 
