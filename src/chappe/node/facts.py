@@ -18,7 +18,8 @@ from chappe.wire.control import List
 MAX_ROWS = 5_000  # a listing is one frame
 MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
 LISTS = (
-    "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker", "functions",
+    "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
+    "functions",
 )  # fmt: skip
 Row = dict[str, Any]
 

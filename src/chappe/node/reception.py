@@ -53,7 +53,7 @@ class Reception:
     refused: dict[str, int] = field(default_factory=dict)  # by code
 
     async def accept(self, raw: Raw, listen: Listen, admit: Admit | None = None) -> None:
-        """Welcome a connection, or refuse it and say why; with `admit` it is a worker of this node, if that takes it."""
+        """Welcome a connection, or refuse it and say why; with `admit` it is a worker of this node, if admitted."""
         full = self.draining or len(self.connections) + self.greeting >= self.limits.connections
         if full:  # before a single byte is read: this is what a flood meets
             answer = self._refuse("draining", f"{self.node} is going away") if self.draining else self._full()
