@@ -16,6 +16,8 @@ from chappe.node.broker_term import Term
 from chappe.node.outputs import Close, Output, Send
 from chappe.node.sections import Manages
 from chappe.status import machine
+from chappe.status.inner import InnerBroker
+from chappe.status.leaf import LeafBroker
 from chappe.status.topology import Topology
 from chappe.wire.base import Command, Done, Failed, Message, Request
 from chappe.wire.management import MANAGEMENT, Child, Join, Lead, Standby
@@ -33,9 +35,6 @@ TICK_NS = 50_000_000
 
 def broker_of(role: str, topology: Topology) -> machine.Broker:
     """The state machine of a role: a leaf if no broker is below it."""
-    from chappe.status.inner import InnerBroker
-    from chappe.status.leaf import LeafBroker
-
     if topology.children(role):
         return InnerBroker(role, topology)
     return LeafBroker(role, topology, topology.number(role))

@@ -116,7 +116,7 @@ class Leadership:
         term, self._term = self._term, None
         if term is None:
             return
-        log.warning("leads no longer", role=self._role, holder=self._holder, epoch=term.epoch, reason=reason)
+        log.info("leads no longer", role=self._role, holder=self._holder, epoch=term.epoch, reason=reason)
         term.end()
         if self._lease is not None:
             self._lease.leave(term.epoch)
