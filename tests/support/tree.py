@@ -37,7 +37,7 @@ SECOND = 1_000_000_000
 def deployment(
     tree: dict[str, str], clouds: dict[str, Iterable[str]], channels: Iterable[str], **channel: Any
 ) -> Topology:
-    """`tree` is broker -> parent, `clouds` leaf -> routers (small letters: edges), `channels` `a-b` or `a-b:milliseconds`."""
+    """`tree`: broker -> parent; `clouds`: leaf -> routers (small letters: edges); `channels`: `a-b[:milliseconds]`."""
     return Topology(
         broker=tuple(
             BrokerSpec(name=name, parent=parent, listen=(f"tcp://127.0.0.1:{7000 + at}",), number=at)

@@ -32,6 +32,7 @@ class DecisionItem(Item):
     routes: tuple[tuple[tuple[str, ...], int, int], ...]  # routers, redundant, modes
     clouds: tuple[str, ...]
     ended: str | None = None  # the reason, once it is to be released
+    gone: bool = False  # the subscriber has not ended it itself, so that its leaf has to be told
 
 
 class Decision(msgspec.Struct):
@@ -96,12 +97,9 @@ class Decisions:
         if decision.ended:
             return
         item = decision.item
-        item.ended = reason
+        item.ended, item.gone = reason, by != item.seek.cloud
         self._out.put("decision", decision.key, item)
         decision.open = set(item.clouds)
-        child = self._view.reached(item.seek.cloud)
-        if by != item.seek.cloud and child:
-            self._out.send(f"child/{child}", Gone(subscription=decision.key, reason=reason, cloud=item.seek.cloud))
         for cloud in item.clouds:
             self._tell(decision, cloud, now_ns)
 
@@ -149,6 +147,8 @@ class Decisions:
             request = Commit(id=0, subscription=decision.key, cloud=cloud)
         else:
             request = Release(id=0, subscription=decision.key, reason=ended, cloud=cloud)
+            if decision.item.gone and cloud == decision.item.seek.cloud:
+                self._out.send(f"child/{child}", Gone(subscription=decision.key, reason=ended, cloud=cloud))
 
         def answer(message: Message, now_ns: int) -> None:
             if self.all.get(decision.key) is decision and decision.item.ended is ended:

@@ -275,11 +275,10 @@ class InnerBroker:
                                      height=self.view.height, claims=self.claims.list()))  # fmt: skip
 
     def _lead(self, message: Lead, now_ns: int) -> None:
-        """The parent leads, perhaps another process of it: it gets the map and every request without an answer."""
+        """The answer to `Child`: the parent gets the map and every request that it has not answered."""
         if message.epoch == self._parent_epoch:
             return
         self._parent_epoch = message.epoch
-        self._hello()
         self._tell_map(anyway=True)
         self._calls.again(PARENT)
         self.claims.led(now_ns)
