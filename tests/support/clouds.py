@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from chappe.status.laying import hops
@@ -19,11 +20,10 @@ NUMBER = 7
 
 def topology_of(lines: str, inner: str = "", **channel: Any) -> Topology:
     """A cloud of routers named by one letter: `a-b-c a-d-c` are channels; those in `inner` are not edges."""
-    pairs = dict.fromkeys(
-        tuple(sorted(pair))
-        for line in lines.split()
-        for pair in zip(line.split("-"), line.split("-")[1:], strict=False)
-    )
+    pairs: dict[tuple[str, str], None] = {}
+    for line in lines.split():
+        for one, other in pairwise(line.split("-")):
+            pairs[min(one, other), max(one, other)] = None
     names = sorted({name for pair in pairs for name in pair} or set(lines.split()))
     return Topology(
         broker=(BrokerSpec(name=LEAF, listen=("tcp://127.0.0.1:1",), number=NUMBER),),
@@ -62,10 +62,10 @@ class Cloud:
         check(self.plane, LEAF)
 
 
-def check(plane: Plane, role: str) -> None:
+def check(plane: Plane, role: str, process: str = "") -> None:
     """Tables of routers, loads and durable state of a role are the same; nothing doubled, nothing half allocated."""
     items = read(plane.stores[role].dump())
-    leaf = plane.broker(role)
+    leaf = plane.broker(process or role)
     assert isinstance(leaf, LeafBroker)
     expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.cloud.ground.sites}
     for subscription in items["subscription"].values():

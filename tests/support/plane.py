@@ -296,12 +296,12 @@ class Plane:
                 return
         raise AssertionError(f"still busy after {limit} steps: {self.trace[-5:]}")
 
-    def advance(self, seconds: float = 0.05) -> None:
-        """Let time pass in ticks of 50 ms, and deliver everything meanwhile."""
+    def advance(self, seconds: float = 0.05, tick_ns: int = TICK_NS) -> None:
+        """Let time pass in ticks, and deliver everything meanwhile."""
         end = self.now_ns + round(seconds * 1e9)
         self.settle()
         while self.now_ns < end:
-            self.now_ns = min(end, self.now_ns + TICK_NS)
+            self.now_ns = min(end, self.now_ns + tick_ns)
             self.tick()
             self.settle()
 

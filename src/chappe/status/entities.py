@@ -64,11 +64,11 @@ class Entities:
 
     def joined(self, edge: str, entities: tuple[Entity, ...]) -> None:
         """Everybody who is attached to an edge now; others that were are away."""
-        there = {entity.name for entity in entities}
+        there = {(entity.name, entity.session) for entity in entities}
         for name in list(self._at.get(edge, ())):
-            known = self.by_name[name]
-            if name not in there:
-                self.left(edge, Entity(name, known.session))
+            session = self.by_name[name].session
+            if (name, session) not in there:
+                self.left(edge, Entity(name, session))
         for entity in entities:
             self.arrived(edge, entity)
 
