@@ -29,7 +29,18 @@ from chappe.links.link import Raw
 from chappe.links.listen import Listener, listen
 from chappe.status.calculators import CALCULATORS, TRIGGERS, registered
 from chappe.status.condensation import check
-from chappe.status.worker_protocol import Messages, Report, Run, Start, Stop, ToWorker, encode, report
+from chappe.status.worker_protocol import (
+    BLAME_BYTES,
+    Messages,
+    Report,
+    Run,
+    Start,
+    Stop,
+    ToWorker,
+    blamed,
+    encode,
+    report,
+)
 from chappe.wire.control import Variable
 from chappe.wire.management import Place
 
@@ -48,7 +59,7 @@ class Caps:
     """What functions may use."""
 
     memory_bytes: int = 512 << 20  # all together, beside what the worker needs itself
-    calculation_s: float = 0.05  # one calculation of registered code
+    calculation_s: float = 0.05  # of the processor, one calculation of registered code
     report_s: float = 0.25
     silent_s: float = 5.0  # a worker that does not report for so long is ended
     start_s: float = 30.0  # until its first report
@@ -72,6 +83,7 @@ class Functions:
 
     def __init__(self, node: str, accept: Accept, caps: Caps | None = None) -> None:
         self.restarts = 0
+        self.folder: Path | None = None  # of the worker that runs now: the socket, and whose turn it is
         self.caps = caps or Caps()
         self._node = node
         self._accept = accept
@@ -80,6 +92,11 @@ class Functions:
         self._keeper: asyncio.Task[None] | None = None
         self._worker: asyncio.subprocess.Process | None = None
         self._wanted = asyncio.Event()  # there are functions
+
+    @property
+    def pid(self) -> int | None:
+        """Of the worker."""
+        return self._worker.pid if self._worker is not None else None
 
     # --- commands of the broker
 
@@ -154,7 +171,7 @@ class Functions:
         while True:
             await self._wanted.wait()
             await asyncio.sleep(backoff.next_s())
-            folder = Path(tempfile.mkdtemp(prefix="chappe-"))  # 0700
+            folder = self.folder = Path(tempfile.mkdtemp(prefix="chappe-"))  # 0700
             listener: Listener | None = None
             since_s = asyncio.get_running_loop().time()
             try:
@@ -166,6 +183,7 @@ class Functions:
                 if listener is not None:
                     await listener.close()
                 shutil.rmtree(folder, ignore_errors=True)
+                self.folder = None
             if not self._wanted.is_set() or asyncio.get_running_loop().time() - since_s > STABLE_S:
                 backoff.reset()
             if self._wanted.is_set():
@@ -174,7 +192,7 @@ class Functions:
     async def _run(self, folder: Path) -> None:
         """One life of the worker."""
         blame = folder / "blame"
-        blame.write_bytes(bytes(4))
+        blame.write_bytes(bytes(BLAME_BYTES))
         self._token = secrets.token_urlsafe(32)
         path = os.pathsep.join(entry for entry in sys.path if entry)
         worker = await asyncio.create_subprocess_exec(
@@ -199,7 +217,7 @@ class Functions:
             await worker.wait()
             _close_pipes(worker)
         if self._wanted.is_set():
-            self._blame(int.from_bytes(blame.read_bytes()[:4], "big"), reason or _ending(worker.returncode))
+            self._blame(blamed(blame.read_bytes()), reason or _ending(worker.returncode))
 
     async def _listen_to(self, worker: asyncio.subprocess.Process) -> str:
         """Take its reports until it ends or is silent for too long; why it must be ended, empty if it ended itself."""

@@ -13,6 +13,7 @@ from chappe.wire.base import Variable
 from chappe.wire.management import Function
 
 LIMIT = 16 << 20  # bytes of one message
+BLAME_BYTES = 8  # id of the function that calculates now, id of the one whose package is being imported; 0: none
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
@@ -21,9 +22,9 @@ class Start(msgspec.Struct, tag=True, frozen=True):
     router: str
     url: str
     token: str
-    blame: str  # file whose first four bytes are the id of the calculation under way, 0: none
+    blame: str  # file of BLAME_BYTES
     memory_bytes: int  # that functions may use beside what the worker needs itself
-    calculation_s: float  # that one calculation of registered code may take
+    calculation_s: float  # of the processor that one calculation of registered code may take
     report_s: float  # between two reports
 
 
@@ -90,7 +91,8 @@ class Messages:
 def order(body: bytes) -> ToWorker:
     """What the router says."""
     try:
-        return _orders.decode(body)
+        message: ToWorker = _orders.decode(body)
+        return message
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"the router sent no order: {error}") from None
 
@@ -101,3 +103,8 @@ def report(body: bytes) -> Report:
         return _reports.decode(body)
     except msgspec.MsgspecError as error:
         raise ProtocolError(f"the worker sent no report: {error}") from None
+
+
+def blamed(content: bytes) -> int:
+    """Whose fault it may be that the worker died; 0: nobody's."""
+    return int.from_bytes(content[:4], "big") or int.from_bytes(content[4:BLAME_BYTES], "big")

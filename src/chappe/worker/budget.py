@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from chappe.status.worker_protocol import BLAME_BYTES
+
 PR_SET_PDEATHSIG = 1
+WAITING = 10  # times its limit of processor time a calculation may last
 FILES = 256  # descriptors the worker may have
 
 
@@ -21,35 +24,53 @@ class BudgetExceeded(BaseException):
 
 
 class Budget:
-    """Runs calculations under a time limit and notes whose turn it is, for the router to read if the worker dies."""
+    """Runs calculations under a time limit and notes whose turn it is, for the router to read if the worker dies.
+
+    The limit is of processor time, so that a busy machine is nobody's fault; one that waits instead of calculating gets
+    ten times as long. A timer goes on after it has fired: code that swallows the first exception gets another. Code
+    that never comes back to Python is ended by the router, which hears no report.
+    """
 
     def __init__(self, seconds: float, blame: Path) -> None:
         self.seconds = seconds
         descriptor = os.open(blame, os.O_RDWR)
         try:
-            self._blame = mmap.mmap(descriptor, 4)
+            self._blame = mmap.mmap(descriptor, BLAME_BYTES)
         finally:
             os.close(descriptor)
+        signal.signal(signal.SIGPROF, self._late)
         signal.signal(signal.SIGALRM, self._late)
 
     @contextlib.contextmanager
-    def of(self, variable_id: int) -> Iterator[None]:
-        """Inside, code of that function runs; BudgetExceeded if it takes longer than allowed.
-
-        The timer goes on, so that code which swallows the first exception gets another; code that never comes back to
-        Python is ended by the router, which hears no report.
-        """
+    def of(self, variable_id: int, times: float = 1.0) -> Iterator[None]:
+        """Inside, code of that function runs; BudgetExceeded if it takes longer than `times` the limit."""
+        seconds = self.seconds * times
         self._blame[:4] = variable_id.to_bytes(4, "big")
-        signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds, self.seconds)
+        signal.setitimer(signal.ITIMER_REAL, WAITING * seconds, self.seconds)
         try:
             yield
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._blame[:4] = bytes(4)
 
+    @contextlib.contextmanager
+    def loading(self, variable_id: int) -> Iterator[None]:
+        """Inside, the package of that function is imported, in another thread."""
+        self._blame[4:] = variable_id.to_bytes(4, "big")
+        try:
+            yield
+        finally:
+            self._blame[4:] = bytes(4)
+
     def _late(self, number: int, frame: FrameType | None) -> None:
-        if self._blame[:4] != bytes(4):
-            raise BudgetExceeded(f"a calculation took longer than {self.seconds * 1000:g} ms")
+        if self._blame[:4] == bytes(4):
+            return  # it was just in time
+        milliseconds = self.seconds * 1000
+        if number == signal.SIGPROF:
+            raise BudgetExceeded(f"a calculation took more than {milliseconds:g} ms of the processor")
+        raise BudgetExceeded(f"a calculation did not end within {WAITING * milliseconds:g} ms")
 
 
 def confine(memory_bytes: int) -> None:

@@ -15,6 +15,7 @@ import uvloop
 from chappe.client.client import Client
 from chappe.client.connecting import connect
 from chappe.errors import ChappeError
+from chappe.status.condensation import Result
 from chappe.status.worker_protocol import Messages, Report, Run, Start, Stop, ToWorker, encode, order
 from chappe.worker.alarm import Alarm
 from chappe.worker.budget import Budget, confine
@@ -83,6 +84,7 @@ class Functions:
         self._client = client
         self._alarm = alarm
         self._budget = budget
+        self._loading = asyncio.Lock()  # one import at a time
         self._runners: dict[int, Runner] = {}
 
     async def obey(self, orders: asyncio.StreamReader, messages: Messages, waiting: list[ToWorker]) -> None:
@@ -103,7 +105,12 @@ class Functions:
         if before is not None:
             await before.close()
         if isinstance(message, Run):
-            self._runners[number] = Runner(message, self._client, self._alarm, self._budget)
+            self._runners[number] = Runner(message, self._client, self._alarm, self._budget, self._loading, self._share)
+
+    def _share(self, variable_id: int, result: Result) -> None:
+        for runner in self._runners.values():
+            if runner.takes(variable_id):
+                asyncio.get_running_loop().call_soon(runner.share, variable_id, result)
 
     async def tell(self, descriptor: int, every_s: float) -> None:
         """Report at once and then in intervals, or what the router hears is silence."""

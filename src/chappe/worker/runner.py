@@ -16,6 +16,7 @@ from chappe.client._variables import Variable as Published
 from chappe.client.client import Client
 from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError, LinkError
+from chappe.status.calculators import CALCULATORS, TRIGGERS, load
 from chappe.status.condensation import Condensation, Result
 from chappe.status.worker_protocol import FunctionState, Run
 from chappe.worker.alarm import Alarm
@@ -24,16 +25,23 @@ from chappe.worker.codec import encoder_of
 
 log = structlog.get_logger(__name__)
 
+START = 20  # times the limit of one calculation that making a calculator may take
 FIRST_S, LONGEST_S = 0.05, 1.0  # between two attempts to watch an input that is not here yet
+
+
+Shared = Callable[[int, Result], None]
 
 
 class Runner:
     """Ingest and trigger are apart (GS-138): values are taken as they come, the alarm keeps the times of firing.
 
-    An error of the function stops it or is counted, and touches no other.
+    An error of the function stops it or is counted, and touches no other. `shared(variable_id, result)` hands a result
+    to the functions of this worker: a router sends nothing back to where it came from.
     """
 
-    def __init__(self, run: Run, client: Client, alarm: Alarm, budget: Budget) -> None:
+    def __init__(
+        self, run: Run, client: Client, alarm: Alarm, budget: Budget, loading: asyncio.Lock, shared: Shared
+    ) -> None:
         self.run = run
         self.state = "waiting"
         self.reason = ""
@@ -41,10 +49,13 @@ class Runner:
         self._client = client
         self._alarm = alarm
         self._budget = budget
+        self._loading = loading
+        self._shared = shared
         self._foreign = "entry:" in (run.function.calculator[:6], run.function.trigger[:6])
         self._condensation: Condensation | None = None
         self._encode = encoder_of(run.output.type)
         self._output: Published | None = None
+        self._positions = {variable.variable_id: at for at, variable in enumerate(run.inputs)}
         self._watches: list[Watch] = []
         self._unheard: list[Watch] = []
         self._task = asyncio.get_running_loop().create_task(self._start(), name=f"function {self.name}")
@@ -76,7 +87,8 @@ class Runner:
 
     async def _start(self) -> None:
         try:
-            made = self._guarded(lambda: Condensation(self.run.function, self.run.output, self.run.inputs))
+            await self._load()
+            made = self._guarded(lambda: Condensation(self.run.function, self.run.output, self.run.inputs), START)
             if made is None:
                 return
             self._condensation = made
@@ -92,6 +104,15 @@ class Runner:
             self.state = "running"
             self._next()
 
+    async def _load(self) -> None:
+        """Import what is registered: that may take long, and the other functions go on meanwhile."""
+        for group, named in ((CALCULATORS, self.run.function.calculator), (TRIGGERS, self.run.function.trigger)):
+            kind, _, name = named.partition(":")
+            if kind == "entry":
+                async with self._loading:
+                    with self._budget.loading(self.run.output.variable_id):
+                        await asyncio.to_thread(load, group, name)
+
     async def _register(self) -> None:
         output = self.run.output
         rate = Fraction(output.rate_num * 1_000_000_000, output.rate_den) or None
@@ -102,7 +123,7 @@ class Runner:
 
     async def _watch(self, condensation: Condensation, variable_id: int) -> None:
         """Watch an input, for as long as it takes the broker to bring it here."""
-        at = next(at for at, each in enumerate(self.run.inputs) if each.variable_id == variable_id)
+        at = self._positions[variable_id]
         variable, asked = self.run.inputs[at], self.run.function.inputs[at]
         heard, pause_s = condensation.hears(variable_id), FIRST_S
         while True:
@@ -119,7 +140,8 @@ class Runner:
                 self.reason = f"input {variable.publisher}/{variable.variable}: {error}"
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_S)
-        self.reason = ""
+        if self.state == "waiting":  # the first value may have come, and stopped it, before we are told
+            self.reason = ""
         if watch.decoder is None:
             watch.decoder = decoder_of(variable.type)
         self._watches.append(watch)
@@ -130,18 +152,37 @@ class Runner:
 
     def _heard(self, variable_id: int) -> Callable[[StatusEvent], None]:
         def arrived(event: StatusEvent) -> None:
-            condensation = self._condensation
-            if condensation is None or self.state == "stopped":
-                return
-
-            def feed() -> Result | None:
-                if self._unheard:
-                    self._refresh(condensation)
-                return condensation.feed(variable_id, event.value, event.created, time.time_ns())
-
-            self._publish(self._guarded(feed))
+            if self._condensation is not None and self.state != "stopped":
+                self._feed(self._condensation, variable_id, event.value, event.created)
 
         return arrived
+
+    def takes(self, variable_id: int) -> bool:
+        """Whether that is one of its inputs."""
+        return variable_id in self._positions
+
+    def share(self, variable_id: int, result: Result) -> None:
+        """A function of the same worker has a result; it counts if it is an input."""
+        condensation = self._condensation
+        at = self._positions.get(variable_id)
+        if condensation is None or at is None or self.state == "stopped":
+            return
+        variable, interval_ns = self.run.inputs[at], self.run.function.inputs[at].interval_ns
+        every = interval_ns * variable.rate_num // variable.rate_den
+        if every > 1 and result.created * variable.rate_num // variable.rate_den % every:
+            return
+        if condensation.hears(variable_id):
+            self._feed(condensation, variable_id, result.value, result.created)
+        else:
+            condensation.refresh(variable_id, result.value, result.created)
+
+    def _feed(self, condensation: Condensation, variable_id: int, value: Any, created: int) -> None:
+        def feed() -> Result | None:
+            if self._unheard:
+                self._refresh(condensation)
+            return condensation.feed(variable_id, value, created, time.time_ns())
+
+        self._publish(self._guarded(feed))
 
     def _due(self) -> None:
         """The alarm: fire for the time that has come, then set it for the next."""
@@ -176,13 +217,15 @@ class Runner:
             self._output.publish(self._encode(result.value), result.created)
         except (TypeError, ValueError, OverflowError) as error:
             self._count(error)
+            return
+        self._shared(self.run.output.variable_id, result)
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
+    def _guarded(self, call: Callable[[], Any], times: float = 1.0) -> Any:
         """What it gives; None if it raised. Code that is not ours has a time limit, after which it is stopped."""
         try:
             if not self._foreign:
                 return call()
-            with self._budget.of(self.run.output.variable_id):
+            with self._budget.of(self.run.output.variable_id, times):
                 return call()
         except BudgetExceeded as error:
             self._stop(str(error))
