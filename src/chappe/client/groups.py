@@ -96,6 +96,7 @@ class Group:
                 for qos in self._wish.qos
             ),
             self._wish.modes,
+            plain=self._wish.plain and latency is None and redundancy == 1,
         )
         stream = StatusStream(max_queue=1)
         order = Order(

@@ -18,12 +18,13 @@ def merged(wishes: Sequence[Wish], rate_num: int, rate_den: int) -> Wish:
     for wish in wishes:
         modes |= wish.modes
     if all(len(wish.qos) == 1 and wish.modes == modes for wish in wishes):
-        return Wish((_strictest([wish.qos[0] for wish in wishes], rate_num, rate_den),), modes)
+        plain = all(wish.plain for wish in wishes)
+        return Wish((_strictest([wish.qos[0] for wish in wishes], rate_num, rate_den),), modes, plain)
     by_mode = []
     for mode in range(MODES):
         wanted = [qos for wish in wishes if (qos := wish.in_mode(mode)) is not None]
         by_mode.append(_strictest(wanted, rate_num, rate_den) if wanted else Qos())
-    return Wish(tuple(by_mode), modes)
+    return Wish(tuple(by_mode), modes, plain=False)
 
 
 def _strictest(wanted: Sequence[Qos], rate_num: int, rate_den: int) -> Qos:

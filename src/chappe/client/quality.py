@@ -111,6 +111,7 @@ class Wish:
 
     qos: tuple[WireQos, ...]
     modes: int = ALL_MODES
+    plain: bool = True  # an interval alone, as a node without grants understands it
 
     def in_mode(self, mode: int) -> WireQos | None:
         """The quality in a mode, None outside of the modes."""
@@ -129,9 +130,9 @@ def wish_of(
         if modes is not None:
             raise ValueError("qos by mode says the modes itself: leave out modes=")
         mask = mode_mask(qos)
-        return Wish(tuple((qos.get(mode) or Qos()).wire() for mode in range(MODES)), mask)
+        return Wish(tuple((qos.get(mode) or Qos()).wire() for mode in range(MODES)), mask, plain=False)
     wanted = (qos or Qos()).wire() if interval is None else WireQos(interval_ns=interval_ns(interval))
-    return Wish((wanted,), ALL_MODES if modes is None else mode_mask(modes))
+    return Wish((wanted,), ALL_MODES if modes is None else mode_mask(modes), plain=qos is None)
 
 
 def mode_mask(modes: Iterable[int]) -> int:

@@ -244,9 +244,8 @@ def _quality(watch: Watch) -> Quality:
 def _request(number: int, watch: Watch, wish: Wish, wait_s: float) -> control.Watch:
     """The wish as a message; one that is only an interval is sent as such."""
     finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := wish.in_mode(mode)) is not None)
-    plain = len(wish.qos) == 1 and wish.qos[0] == control.Qos(interval_ns=finest)
     return control.Watch(
         id=number, publisher=watch.publisher, variable=watch.variable, interval_ns=finest,
         priority=min(qos.priority for qos in wish.qos), modes=wish.modes, wait_ns=round(wait_s * 1e9),
-        type=_quality(watch).kind, qos=() if plain else wish.qos,
+        type=_quality(watch).kind, qos=() if wish.plain else wish.qos,
     )  # fmt: skip

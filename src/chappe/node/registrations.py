@@ -84,8 +84,9 @@ class Registrations:
             return [failed(session.port, request, "unknown", reason)]
         edge = self._edge_for(session)
         if edge is None:
+            told = self._tell_watchers(number, "its publisher withdrew it")
             self._withdraw(session, number, now_ns)
-            return [Send(session.port, control.Done(id=request.id))]
+            return [Send(session.port, control.Done(id=request.id)), *told]
 
         def then(answer: Request) -> list[Output]:
             if isinstance(answer, Failed) and answer.code != "unknown":
@@ -183,6 +184,17 @@ class Registrations:
                 self._unwatch(session, notice.variable_id)
                 told = management.Withdrawn(variable_id=notice.variable_id, reason=notice.reason)
                 outputs.append(Send(session.port, told))
+        return outputs
+
+    def _tell_watchers(self, number: int, reason: str) -> list[Output]:
+        """Without a broker: those who watch it here are told that it is over."""
+        entry = self._variables.directory.numbered(number)
+        sessions = [self._find(port) for port in list(entry.watchers)] if entry is not None else []
+        outputs: list[Output] = []
+        for session in sessions:
+            if session is not None and number in session.watched:
+                self._unwatch(session, number)
+                outputs.append(Send(session.port, management.Withdrawn(variable_id=number, reason=reason)))
         return outputs
 
     def restarted(self, memory: Memory) -> None:
