@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 
 import networkx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.netmap.cheapest import cheapest
@@ -54,6 +54,7 @@ def check(arcs: Arcs, paths: list[Path]) -> None:
 
 
 @pytest.mark.spec("GS-085")
+@settings(deadline=None)
 @given(nets(), st.integers(1, 3))
 def test_disjoint_paths_are_as_many_and_as_short_as_brute_force_finds(arcs: Arcs, count: int) -> None:
     paths = disjoint(Graph(arcs), "A", "B", count)
@@ -65,6 +66,7 @@ def test_disjoint_paths_are_as_many_and_as_short_as_brute_force_finds(arcs: Arcs
         assert sum(weight(arcs, path) for path in paths) == least
 
 
+@settings(deadline=None)
 @given(nets(10), st.integers(1, 4))
 def test_disjoint_paths_agree_with_the_flow_of_networkx(arcs: Arcs, count: int) -> None:
     paths = disjoint(Graph(arcs), "A", "B", count)
@@ -82,6 +84,7 @@ def test_disjoint_paths_agree_with_the_flow_of_networkx(arcs: Arcs, count: int) 
 
 
 @pytest.mark.spec("GS-085")
+@settings(deadline=None)
 @given(nets(), st.integers(1, 3), st.integers(0, 30))
 def test_paths_each_within_a_bound_are_found_if_there_are_any(arcs: Arcs, count: int, bound: int) -> None:
     options = disjoint_sets(arcs, count)
@@ -94,6 +97,7 @@ def test_paths_each_within_a_bound_are_found_if_there_are_any(arcs: Arcs, count:
         assert all(weight(arcs, path) <= bound for path in paths)
 
 
+@settings(deadline=None)
 @given(nets(), st.integers(1, 3))
 def test_the_least_bound_is_reached_and_never_too_low(arcs: Arcs, count: int) -> None:
     options = disjoint_sets(arcs, count)
@@ -101,6 +105,7 @@ def test_the_least_bound_is_reached_and_never_too_low(arcs: Arcs, count: int) ->
     assert least_bound(Graph(arcs), "A", "B", count) == least
 
 
+@settings(deadline=None)
 @given(nets(), st.integers(1, 20))
 def test_shortest_simple_paths_come_in_the_order_of_networkx(arcs: Arcs, count: int) -> None:
     arcs = {hop: length + 1 for hop, length in arcs.items()}
@@ -110,6 +115,7 @@ def test_shortest_simple_paths_come_in_the_order_of_networkx(arcs: Arcs, count: 
     assert len(set(paths)) == len(paths)
 
 
+@settings(deadline=None)
 @given(nets(), st.integers(0, 30), st.data())
 def test_the_cheapest_path_within_a_bound_is_what_brute_force_finds(
     arcs: Arcs, bound: int, data: st.DataObject
