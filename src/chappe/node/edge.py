@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 LEADERLESS_NS = 10_000_000_000  # a request waits so long for a broker that leads
+UNDER_WAY = 64  # requests that the broker has not answered: more would only wait there, in front of other edges'
+SLOW_NS = 2_000_000_000  # one that takes longer (it waits for its publisher, say) does not keep others back
 
 Then = Callable[[Request], list[Output]]
 
@@ -31,6 +34,7 @@ class _Asked:
     message: Request
     then: Then
     since_ns: int
+    sent_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class Edge:
         self._links = links
         self._brokers: dict[int, _Broker] = {}
         self._asked: dict[int, _Asked] = {}
+        self._queue: deque[int] = deque()  # of these, not sent to the present leader yet
+        self._under_way: dict[int, None] = {}  # sent, oldest first, and not slow
         # An answer that was meant for an earlier process of this router must not fit to a request of this one.
         self._number = int.from_bytes(issuer[:5], "big") << 16
         self._leaderless_ns = 0
@@ -103,8 +109,9 @@ class Edge:
                 other.state = "standby"
         self.leader, self.epoch = session.port, message.epoch
         log.info("broker leads", router=self._router, broker=session.name, epoch=message.epoch)
-        repeated = [Send(session.port, asked.message) for asked in self._asked.values()]
-        return [Send(session.port, self._join()), *repeated]
+        self._queue = deque(self._asked)
+        self._under_way.clear()
+        return [Send(session.port, self._join()), *self._more(now_ns)]
 
     def standby(self, session: Session, message: Standby, now_ns: int) -> list[Output]:
         """A broker says that it does not lead."""
@@ -117,7 +124,8 @@ class Edge:
     def answered(self, message: Request, now_ns: int) -> list[Output]:
         """An answer of the broker; a second one to the same request changes nothing."""
         asked = self._asked.pop(message.id, None)
-        return asked.then(message) if asked is not None else []
+        self._under_way.pop(message.id, None)
+        return [*asked.then(message), *self._more(now_ns)] if asked is not None else []
 
     def link(self, peer: str, up: bool) -> list[Output]:
         """A channel came up or failed (GS-150)."""
@@ -141,17 +149,19 @@ class Edge:
         self._number += 1
         message = kind(id=self._number, **fields)
         self._asked[message.id] = _Asked(message, then, now_ns)
-        return self._tell(message)
+        self._queue.append(message.id)
+        return self._more(now_ns)
 
     def tick(self, now_ns: int) -> list[Output]:
-        """Give up what waits for a leader for too long."""
+        """Give up what waits for a leader for too long; send what waits behind slow ones."""
         self.entities.tick(now_ns)
-        if self.leader is not None or not self._asked:
-            return []
+        if self.leader is not None:
+            return self._more(now_ns) if self._queue else []
         outputs: list[Output] = []
         for number, asked in list(self._asked.items()):
             if now_ns - max(asked.since_ns, self._leaderless_ns) >= LEADERLESS_NS:
                 del self._asked[number]
+                self._under_way.pop(number, None)
                 reason = f"no broker of {self.role} leads; {self._router} forwards on, ask again later"
                 outputs += asked.then(Failed(id=number, code="unavailable", reason=reason))
         return outputs
@@ -177,6 +187,19 @@ class Edge:
     def _lost(self, port: int, now_ns: int) -> None:
         if self.leader == port:
             self.leader, self._leaderless_ns = None, now_ns
+
+    def _more(self, now_ns: int) -> list[Output]:
+        outputs: list[Output] = []
+        while self._under_way and now_ns - self._asked[next(iter(self._under_way))].sent_ns >= SLOW_NS:
+            del self._under_way[next(iter(self._under_way))]
+        while self.leader is not None and self._queue and len(self._under_way) < UNDER_WAY:
+            number = self._queue.popleft()
+            asked = self._asked.get(number)
+            if asked is not None:
+                asked.sent_ns = now_ns
+                self._under_way[number] = None
+                outputs.append(Send(self.leader, asked.message))
+        return outputs
 
     def _tell(self, message: Message) -> list[Output]:
         return [Send(self.leader, message)] if self.leader is not None else []

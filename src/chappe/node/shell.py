@@ -56,6 +56,11 @@ class Shell:
         if self.throttles:
             self._throttle()
 
+    @property
+    def behind(self) -> bool:
+        """Whether control messages have arrived that nobody has looked at."""
+        return bool(self._inbox)
+
     def sweep(self) -> None:
         """Forget what nobody takes: parcels, until cells and rendezvous exist, and echoes; the engine counts both."""
         self._engine.take_parcels()

@@ -281,6 +281,21 @@ def test_without_a_leader_for_ten_seconds_a_request_fails_and_nothing_has_change
     assert leaf.lead()[1:] == []
 
 
+def test_a_broker_is_not_flooded_and_slow_answers_hold_nobody_up(table: Table, leaf: Leaf) -> None:
+    table.attach("reader", READER)
+    sent = []
+    for at in range(100):
+        sent += leaf.told(table.tell("reader", control.Watch(id=at, publisher="plant", variable=f"v{at}", wait_ns=9)))
+    assert len(sent) == 64
+    more = leaf.told(table.tell("leaf-1", Failed(id=sent[0].id, code="unknown", reason="")))  # type: ignore[attr-defined]
+    assert [want.variable for want in more] == ["v64"]  # type: ignore[attr-defined]
+    assert table.pass_time(1.9) == []
+    assert len(leaf.told(table.pass_time(0.2))) == 35
+    table.lose("leaf-1")
+    other = Leaf(table, "leaf-2", epoch=2)
+    assert [want.variable for want in other.lead()[1:]] == [f"v{at}" for at in range(1, 65)]  # type: ignore[attr-defined]
+
+
 @pytest.mark.spec("GS-151")
 def test_a_router_forwards_on_without_its_broker(table: Table, leaf: Leaf) -> None:
     leaf.command(Setup, paths=(Path(SPEED, 1, "west", "east", (0,), (3,), 0xFFFF),))
