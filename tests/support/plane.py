@@ -61,6 +61,7 @@ class Process:
         self.fenced = False
         self.parents: dict[str, bool] = {}  # processes of the parent role that are connected
         self.parent = ""  # the one that leads
+        self.children: dict[Address, tuple[str, int]] = {}  # process and epoch that spoke last for each child
         self.parent_epoch = 0
         self.told = False  # the broker knows that there is a parent
         self.greeting: Child | None = None  # what it said to the parent first
@@ -122,6 +123,8 @@ class Plane:
         self._out(process, process.broker.lead(stored.epoch, self.now_ns))
         for peer in [pair[1] for pair in self.queues if pair[0] == name]:
             address = self._address(process, peer)
+            if address.startswith("child/") and process.children.get(address, ("", 0))[0] != peer:
+                continue
             if address != "parent" or not process.told:
                 process.told |= address == "parent"
                 self._out(process, process.broker.connected(address, self.now_ns))
@@ -228,7 +231,7 @@ class Plane:
             if process.told and process.greeting is not None:  # it may lead by now
                 self.put(process.name, peer, process.greeting)
                 return
-        if process.broker.epoch:
+        if process.broker.epoch and not address.startswith("child/"):  # which of its processes speaks, it says first
             process.told |= address == "parent"
             self._out(process, process.broker.connected(address, self.now_ns))
 
@@ -243,6 +246,10 @@ class Plane:
                 return
             self._no_parent(process)
             return
+        if address.startswith("child/"):
+            if process.children.get(address, ("", 0))[0] != peer:
+                return
+            del process.children[address]
         self._drop(process, address)
         if process.broker.epoch:
             self._out(process, process.broker.lost(address, self.now_ns))
@@ -326,11 +333,13 @@ class Plane:
             self._receive(self.processes[target], source, message)
 
     def _receive(self, process: Process, source: str, message: Message) -> None:
+        address = self._address(process, source)
+        if address.startswith("child/") and not self._speaks(process, address, source, message):
+            return
         if process.broker.epoch == 0:
             if isinstance(message, Join | Child):
                 self.put(process.name, source, Standby(role=process.role))
             return
-        address = self._address(process, source)
         if address == "parent":
             match message:
                 case Lead() if message.epoch < process.parent_epoch:
@@ -352,6 +361,21 @@ class Plane:
                 case _ if source != process.parent:
                     return
         self._out(process, process.broker.receive(address, message, self.now_ns))
+
+    def _speaks(self, process: Process, address: Address, source: str, message: Message) -> bool:
+        """Whether this process speaks for its role: the one that said so last, in no older epoch than another."""
+        peer, epoch = process.children.get(address, ("", 0))
+        if not isinstance(message, Child):
+            return peer == source
+        if peer != source and epoch > message.epoch:
+            return False
+        process.children[address] = (source, message.epoch)
+        if peer != source and process.broker.epoch:
+            if peer:
+                self._drop(process, address)
+                self._out(process, process.broker.lost(address, self.now_ns))
+            self._out(process, process.broker.connected(address, self.now_ns))
+        return True
 
     def _out(self, process: Process, outputs: Iterable[Output]) -> None:
         process.outbox.extend(outputs)
@@ -380,5 +404,5 @@ class Plane:
             return [process.parent] if process.parent else list(process.parents)
         kind, _, name = address.partition("/")
         if kind == "child":
-            return [other.name for other in self.processes.values() if other.role == name]
+            return [process.children[address][0]] if address in process.children else []
         return [name if kind == "router" else address]
