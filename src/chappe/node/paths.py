@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chappe.engine._engine import Engine
@@ -15,8 +16,11 @@ from chappe.wire.control import Variable
 from chappe.wire.management import Path
 
 MODES = 16
-MAX_BROKER_PATH = (1 << 20) - 1  # paths above belong to watches and to the configuration
+MAX_BROKER_PATH = (1 << 20) - 1
 NOWHERE = -1  # port of a path that begins or ends here
+BROKER_PATHS = 1 << 31  # numbers of the engine's paths from here on belong to brokers
+
+_Terms = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 
 class PathError(ValueError):
@@ -31,29 +35,57 @@ class Hop:
     source: int  # port, NOWHERE: published here
     target: int  # port, NOWHERE: it ends here
 
+    @property
+    def terms(self) -> _Terms:
+        """What the engine must know; paths that agree in it are one there."""
+        return self.target, self.path.intervals_ns, self.path.priorities, self.path.modes
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A path of the engine and how many paths of brokers it stands for."""
+
+    number: int
+    users: int = 0
+
+
+@dataclass(slots=True)
+class _Ways:
+    """All paths of one variable."""
+
+    hops: dict[int, Hop] = field(default_factory=dict)  # by path
+    sources: Counter[int] = field(default_factory=Counter)  # port -> how many come from there
+    targets: dict[_Terms, _Shared] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        return tuple(sorted(port for port in self.sources if port != NOWHERE))
+
 
 class PathTable:
     """Changes are all or none; a path is replaced in place, so that no event is lost between two forms of it (GS-073).
 
-    The inputs permitted for a variable are the sources of its paths and its publisher here; with the last path,
-    publisher, watcher and flooding its entry is gone. `link_port(name)` is the port of a link, None if it is unknown.
+    However many paths leave by one link on the same terms, the engine has one for them. The inputs permitted for a
+    variable are the sources of its paths and its publisher here; with the last path, publisher, watcher and flooding
+    its entry is gone. `link_port(name)` is the port of a link, None if it is unknown.
     """
 
     def __init__(self, engine: Engine, variables: Variables, link_port: Callable[[str], int | None]) -> None:
         self._engine = engine
         self._variables = variables
         self._link_port = link_port
-        self._hops: dict[int, dict[int, Hop]] = {}  # variable -> path -> hop
+        self._ways: dict[int, _Ways] = {}  # by variable
+        self._next = BROKER_PATHS
         self._flooded: dict[int, tuple[int, ...]] = {}  # variable -> level by mode
         self._placed: set[int] = set()
 
     def __len__(self) -> int:
-        return sum(len(hops) for hops in self._hops.values())
+        return sum(len(ways.hops) for ways in self._ways.values())
 
     @property
     def empty(self) -> bool:
         """Whether brokers have left nothing here."""
-        return not (self._hops or self._flooded or self._placed)
+        return not (self._ways or self._flooded or self._placed)
 
     def setup(self, paths: Sequence[Path]) -> None:
         """Add or replace paths, all or none; PathError says which one cannot be."""
@@ -63,7 +95,8 @@ class PathTable:
             for hop in hops:
                 number = hop.path.variable.variable_id
                 entry = self._variables.directory.numbered(number)
-                known = self._hops.get(number, {}).get(hop.path.path)
+                ways = self._ways.get(number)
+                known = ways.hops.get(hop.path.path) if ways else None
                 before.append((number, hop.path.path, known, entry.variable if entry else None))
                 self._put(hop)
         except (ValueError, KeyError, OverflowError) as error:
@@ -112,7 +145,7 @@ class PathTable:
 
     def reset(self, now_ns: int) -> None:
         """Forget everything that brokers have set."""
-        self.teardown([(number, path) for number, hops in self._hops.items() for path in hops], now_ns)
+        self.teardown([(number, path) for number, ways in self._ways.items() for path in ways.hops], now_ns)
         for number in list(self._flooded):
             entry = self._variables.directory.numbered(number)
             if entry is not None:
@@ -122,14 +155,14 @@ class PathTable:
 
     def port_gone(self, port: int, now_ns: int) -> None:
         """The port of a link is about to be freed: its paths are over."""
-        over = [(number, path) for number, hops in self._hops.items() for path, hop in hops.items()
+        over = [(number, path) for number, ways in self._ways.items() for path, hop in ways.hops.items()
                 if port in (hop.source, hop.target)]  # fmt: skip
         self.teardown(over, now_ns)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row a path, for `List(what="paths")`."""
-        for hops in list(self._hops.values()):
-            for number, hop in sorted(hops.items()):
+        for ways in list(self._ways.values()):
+            for number, hop in sorted(ways.hops.items()):
                 path = hop.path
                 yield {
                     "publisher": path.variable.publisher,
@@ -175,40 +208,63 @@ class PathTable:
             raise PathError(f"{_named(variable)}: {error.args[0] if error.args else error}") from None
 
     def _put(self, hop: Hop) -> None:
-        path, status = hop.path, self._engine.status
-        number = path.variable.variable_id
-        entry = self._enter(path.variable)
-        path.variable = entry.variable  # one object for all its paths
-        hops = self._hops.setdefault(number, {})
-        old = hops.get(path.path)
-        try:
-            if hop.target != NOWHERE:
-                status.setup_path(number, hop.target, path.path, path.intervals_ns, path.priorities, path.modes)
-            elif old is not None and old.target != NOWHERE:
-                status.terminate_path(number, path.path)
-        finally:
-            if not hops:
-                del self._hops[number]
-        self._hops[number] = hops
-        hops[path.path] = hop
+        number = hop.path.variable.variable_id
+        entry = self._enter(hop.path.variable)
+        hop.path.variable = entry.variable  # one object for all its paths
+        ways = self._ways.get(number) or _Ways()
+        old = ways.hops.get(hop.path.path)
+        if old is None or old.terms != hop.terms:
+            self._forward(number, ways, hop)
+            if old is not None:
+                self._stop(number, ways, old)
+        self._ways[number] = ways
+        ways.hops[hop.path.path] = hop
         self._variables.hold(entry, PATHS)
-        self._variables.feed(entry, _sources(hops))
+        if old is None or old.source != hop.source:
+            ways.sources[hop.source] += 1
+            if old is not None:
+                _less(ways.sources, old.source)
+            self._variables.feed(entry, ways.inputs)
 
     def _take(self, number: int, path: int, now_ns: int) -> None:
-        hops = self._hops.get(number, {})
-        hop = hops.pop(path, None)
-        if hop is None:
+        ways = self._ways.get(number)
+        hop = ways.hops.pop(path, None) if ways is not None else None
+        if ways is None or hop is None:
             return
-        if hop.target != NOWHERE:
-            with suppress(UnknownVariableError):
-                self._engine.status.terminate_path(number, path)
+        self._stop(number, ways, hop)
+        _less(ways.sources, hop.source)
+        if not ways.hops:
+            del self._ways[number]
         entry = self._variables.directory.numbered(number)
-        if entry is not None:
-            self._variables.feed(entry, _sources(hops))
-        if not hops:
-            del self._hops[number]
-            if entry is not None:
-                self._variables.release(entry, PATHS, now_ns)
+        if entry is None:
+            return
+        self._variables.feed(entry, ways.inputs)
+        if not ways.hops:
+            self._variables.release(entry, PATHS, now_ns)
+
+    def _forward(self, number: int, ways: _Ways, hop: Hop) -> None:
+        """The engine forwards on these terms, if it does not already."""
+        if hop.target == NOWHERE:
+            return
+        known = ways.targets.get(hop.terms)
+        if known is None:
+            path, self._next = hop.path, self._next + 1
+            self._engine.status.setup_path(
+                number, hop.target, self._next, path.intervals_ns, path.priorities, path.modes
+            )
+            known = ways.targets[hop.terms] = _Shared(self._next)
+        known.users += 1
+
+    def _stop(self, number: int, ways: _Ways, hop: Hop) -> None:
+        """One path less has these terms."""
+        if hop.target == NOWHERE:
+            return
+        known = ways.targets[hop.terms]
+        known.users -= 1
+        if not known.users:
+            del ways.targets[hop.terms]
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(number, known.number)
 
     def _restore(self, number: int, path: int, old: Hop | None, variable: Variable | None) -> None:
         if old is None:
@@ -219,12 +275,14 @@ class PathTable:
                 self._put(old)
             return
         entry = self._variables.directory.numbered(number)
-        if entry is not None and number not in self._hops:
+        if entry is not None and number not in self._ways:
             self._variables.release(entry, PATHS, 0)
 
 
-def _sources(hops: dict[int, Hop]) -> tuple[int, ...]:
-    return tuple(sorted({hop.source for hop in hops.values() if hop.source != NOWHERE}))
+def _less(counts: Counter[int], port: int) -> None:
+    counts[port] -= 1
+    if not counts[port]:
+        del counts[port]
 
 
 def _named(variable: Variable) -> str:
