@@ -80,6 +80,7 @@ def check(plane: Plane, role: str, process: str = "") -> None:
     for name, paths in expected.items():
         assert plane.routers[name].paths == paths, name
     assert not items["leftover"]
+    assert not items["notice"]
     fresh = LeafBroker(role, plane.topology, NUMBER)
     fresh.restore(plane.stores[role].dump())
     ours = {row["resource"]: row["load"] for row in leaf.cloud.allocator.loads()}

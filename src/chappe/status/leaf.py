@@ -112,7 +112,7 @@ class LeafBroker:
         self.functions.residues.restore(found["displace"])
         self.spreading.restore(found["flood"])
         self.spreading.residues.restore(found["unflood"])
-        self.notices.restore(found["notice"])
+        self.notices.restore(found["counter"].get("notice"), found["notice"])
 
     def lead(self, epoch: int, now_ns: int) -> list[Output]:
         """It is the active broker of its role from now on: goes on where the one before it ended."""
@@ -212,7 +212,6 @@ class LeafBroker:
                 self.entities.arrived(router, message.entity)
             case Left():
                 self.entities.left(router, message.entity)
-                self.seeking.lost(address, message.entity.name)
             case Join():
                 self._join(address, message)
             case LinkState():
@@ -233,13 +232,11 @@ class LeafBroker:
             return
         ground = self.cloud.ground
         self.cloud.answer(address, Lead(role=self.role, epoch=self.epoch, mode=self.modes.mode))
-        kept = join.issuer == self.cloud.routers.all[name].item.issuer
         fresh = self.cloud.routers.join(join, ground.channels(name))
         ground.links(name, join.links)
         ground.router_up(name, True)
         self.entities.joined(name, join.entities)
         if fresh:
-            self.notices.joined(name, kept)
             self._steps(self.modes.joined(name, ground.sites[name].edge, self.cloud.now_ns))
         self.upward.changed()
         self._settle()

@@ -1,8 +1,8 @@
 """What every router of a cloud should have, what it may not have yet, and the commands that close the gap.
 
-A thing in a router has a key (variable id, number): the number of a path, or FLOOD or FUNCTION. What a router should
-have is `desired`; what it has not confirmed is `awaited`. While it is away the keys only gather: on its return it is
-told by difference, or rebuilt if its process is another one (GS-151, GS-152).
+A thing in a router has a key (variable id, number): the number of a path, or FLOOD, FUNCTION, NOTICE. What a router
+should have is `desired`; what it has not confirmed is `awaited`. While it is away the keys only gather: on its return
+it is told by difference, or rebuilt if its process is another one (GS-151, GS-152).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from chappe.wire.management import (
     Reset,
     Setup,
     Teardown,
+    Withdrawn,
 )
 
-FLOOD, FUNCTION = -1, -2
+FLOOD, FUNCTION, NOTICE = -1, -2, -3
 BATCH = 256  # paths in one command
 MISSED = 10_000  # a router that has missed more is rebuilt
 MODES = 16
@@ -79,6 +80,7 @@ class Router:
         self.unsent: dict[Key, None] = {}
         self.rebuilding: set[int] = set()  # commands of a rebuild that are not confirmed
         self.removed: dict[int, Variable] = {}  # floodings that are over and not confirmed
+        self.notices: dict[Key, Withdrawn] = {}  # not confirmed
 
 
 class Sent(msgspec.Struct):
@@ -143,6 +145,11 @@ class Routers:
         if key[1] == FLOOD and variable is not None:
             router.removed[key[0]] = variable
         self._await(router, key, ticket)
+
+    def notify(self, name: str, key: Key, notice: Withdrawn, ticket: Ticket) -> None:
+        """An edge is told something, again and again until a command that followed it is confirmed."""
+        self.all[name].notices[key] = notice
+        self._await(self.all[name], key, ticket)
 
     def restore(self, name: str, key: Key, thing: Thing) -> None:
         """After a restart: it has this, as far as is known."""
@@ -229,12 +236,16 @@ class Routers:
         numbers = []
         paths: list[Path] = []
         gone: list[Key] = []
+        notices: list[Key] = []
         for key in keys:
             thing = router.desired.get(key)
             if isinstance(thing, Path):
                 paths.append(thing)
             elif thing is None and key[1] >= 0:
                 gone.append(key)
+            elif key in router.notices:
+                self._outbox.send(f"router/{router.name}", router.notices[key])
+                notices.append(key)
             elif isinstance(thing, Placing):
                 numbers.append(self._send(router, Place, (key,), output=thing.output, function=thing.function,
                                           inputs=thing.inputs))  # fmt: skip
@@ -245,11 +256,14 @@ class Routers:
             elif key[0] in router.removed:
                 over = router.removed[key[0]]
                 numbers.append(self._send(router, Flood, (key,), variable=over, levels=(0,) * MODES))
-        numbers += [self._send(router, Teardown, some, paths=some) for some in _batches(gone)]
+        return [*numbers, *self._tell_paths(router, gone, notices, paths)]
+
+    def _tell_paths(self, router: Router, gone: list[Key], notices: list[Key], paths: list[Path]) -> Iterator[int]:
+        """The answer to a removal, even of nothing, also confirms the notices that were sent before it."""
+        for left in _batches([*gone, *notices]):
+            yield self._send(router, Teardown, left, paths=tuple(key for key in left if key[1] >= 0))
         for some in _batches(paths):
-            keys = tuple((path.variable.variable_id, path.path) for path in some)
-            numbers.append(self._send(router, Setup, keys, paths=some))
-        return numbers
+            yield self._send(router, Setup, tuple((p.variable.variable_id, p.path) for p in some), paths=some)
 
     def _send(self, router: Router, kind: Callable[..., Command], keys: tuple[Key, ...], **fields: object) -> int:
         self._number += 1
@@ -289,6 +303,7 @@ class Routers:
         if awaited is None or awaited[0] != number:
             return  # it has changed since
         del router.awaited[key]
+        router.notices.pop(key, None)
         if key[1] == FLOOD and key not in router.desired:
             router.removed.pop(key[0], None)
         if awaited[1] is not None:

@@ -191,23 +191,28 @@ class Seeking:
         for waiting in self._waiting.pop(name, ()):
             self._subscriptions.again(waiting.address, waiting.want, 0)
 
-    def lost(self, address: Address, entity: str = "") -> None:
-        """An edge, or one of its clients, is gone; it will ask again when it is back."""
-        self._keep(lambda waiting: waiting.address != address or (entity and waiting.want.entity.name != entity))
+    def lost(self, address: Address) -> None:
+        """An edge is gone; it will ask again when it is back."""
+        self._keep(lambda waiting: waiting.address != address)
 
     def forget(self, entity: str) -> None:
         """An end-entity has restarted: nothing it asked for before counts."""
-        self._keep(lambda waiting: waiting.want.entity.name != entity)
+        for waiting in self._keep(lambda waiting: waiting.want.entity.name != entity):
+            self._cloud.fail(waiting.address, waiting.want.id, "stale", "the client has restarted")
         for key in [key for key, sought in self._sought.items() if sought.subscription.entity == entity]:
             self.end(self._sought[key].subscription, "its client has restarted")
 
-    def _keep(self, wanted: Callable[[Waiting], object]) -> None:
+    def _keep(self, wanted: Callable[[Waiting], bool]) -> list[Waiting]:
+        """Those that are not kept."""
+        over: list[Waiting] = []
         for name in list(self._waiting):
-            kept = [waiting for waiting in self._waiting[name] if wanted(waiting)]
-            if kept:
-                self._waiting[name] = kept
-            else:
+            kept: list[Waiting] = []
+            for waiting in self._waiting[name]:
+                (kept if wanted(waiting) else over).append(waiting)
+            self._waiting[name] = kept
+            if not kept:
                 del self._waiting[name]
+        return over
 
     def tick(self, now_ns: int) -> None:
         for key in [key for key, sought in self._sought.items() if sought.deadline_ns <= now_ns]:
