@@ -17,6 +17,7 @@ from chappe.wire.base import Done, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from tests.support.nodes import NodeProcess, eventually, free_port, start_node
 from tests.support.postgres import Postgres, postgres_server
+from tests.support.tables import expected_hops, hops_of
 from tests.support.wireclient import WireClient
 
 LEASE_S = 1.0
@@ -69,14 +70,6 @@ class Cloud:
             await process.end()
         await asyncio.gather(*(router.stop(drain=False) for router in self.routers))
 
-    def hops(self) -> Counter[tuple[str, str, str, str]]:
-        """(variable, router, from, to) in the tables of the routers."""
-        return Counter(
-            (row["variable"], router.name, row["source"], row["target"])
-            for router in self.routers
-            for row in router.paths.rows()
-        )
-
     def _topology(self) -> str:
         lines = [f'[[manages.topology.broker]]\nname = "west"\nlisten = {self.urls}\nstore = "{self._store}"']
         for place, port in enumerate(self.ports):
@@ -85,16 +78,6 @@ class Cloud:
         pairs = [(place, (place + 1) % ROUTERS) for place in range(ROUTERS)] + [(0, 2)]
         lines += [f'[[manages.topology.channel]]\nbetween = ["r{a}", "r{b}"]' for a, b in pairs]
         return "\n".join(lines)
-
-
-def expected(rows: tuple[dict[str, Any], ...]) -> Counter[tuple[str, str, str, str]]:
-    """What the routers must have by what the broker says."""
-    found: Counter[tuple[str, str, str, str]] = Counter()
-    for row in rows:
-        routers = ["", *row["routers"], ""]
-        for at in range(1, len(routers) - 1):
-            found[row["variable"], routers[at], routers[at - 1], routers[at + 1]] += 1
-    return found
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +138,7 @@ async def test_no_path_is_lost_doubled_or_half_allocated(
             assert sorted(row["variable"] for row in subscriptions) == sorted(names)
             paths = (await operator.ask(List, what="paths", limit=5_000)).rows
             assert Counter(row["variable"] for row in paths) == dict.fromkeys(names, 2)
-            assert cloud.hops() == expected(paths)
+            assert hops_of(cloud.routers) == expected_hops(paths)
 
             for answer in registered:
                 publisher.publish_status(answer.variable_id, 1.5)
@@ -166,7 +149,7 @@ async def test_no_path_is_lost_doubled_or_half_allocated(
 
             gone = await asyncio.gather(*(subscriber.ask(Unwatch, variable_id=number) for number in ids))
             assert {type(answer) for answer in gone} == {Done}
-            await eventually(lambda: not cloud.hops())
+            await eventually(lambda: not hops_of(cloud.routers))
             assert (await operator.ask(List, what="paths")).rows == ()
     finally:
         await cloud.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +18,7 @@ from chappe.store import Changed, Store, open_store
 
 log = structlog.get_logger(__name__)
 
+SWITCH_S = 0.001  # a commit waits so long for the interpreter each time that planning has it
 SETTLE_S = 2.0  # for commits under way when the process ends
 
 
@@ -53,6 +55,7 @@ class Leadership:
     async def start(self, place: str, lease_s: float) -> None:
         """Open the store and ask for the lease; StoreError says what is wrong with the store."""
         loop = asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_S)
 
         def open_both() -> tuple[Store, Store]:
             store = open_store(place)
