@@ -16,7 +16,7 @@ STREAM = '[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
 BOTH = STREAM + '[[listen]]\nurl = "udp://127.0.0.1:0"\n'
 
 
-@pytest.mark.spec("GS-003", "GS-005")
+@pytest.mark.spec("GS-003", "GS-005", "GS-013")
 async def test_values_go_and_come_by_datagrams_one_record_each() -> None:
     async with (
         running(BOTH) as (node,),

@@ -116,12 +116,16 @@ async def test_what_a_restarted_publisher_had_is_over_and_its_subscribers_are_to
         await reader.until(lambda: len(reader.records) == 10)
         await stream.client.close()  # its link failed: it comes back with its session and nothing has changed
         again = await made.client("a", "meter", session=stream.client.session)
+        assert again.welcome is not None
+        assert not again.welcome.restarted
         stream.client, number = again, await again.register("plant/speed", 1000)
         assert number == stream.number
         stream.publish(10)
         await reader.until(lambda: len(reader.records) == 20)
         await again.close()  # it has restarted: another session
         fresh = await made.client("a", "meter")
+        assert fresh.welcome is not None
+        assert fresh.welcome.restarted  # and it is told so
         await reader.until(lambda: _withdrawn(reader) == 1)
         await eventually(lambda: not made.tables)
         stream.client, stream.number = fresh, await fresh.register("plant/speed", 1000)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from chappe.errors import ConfigError
+from chappe.node.config import parse
 from chappe.node.node import Node
 from chappe.wire import control
 from chappe.wire.control import Failed, Grant, Registered, Variable, Watching
@@ -158,7 +160,7 @@ async def test_channels_that_cannot_be_are_refused_and_the_others_stay() -> None
         assert a.peers.channels() == ["b"]
 
 
-@pytest.mark.spec("GS-080", "GS-013")
+@pytest.mark.spec("GS-080", "GS-062")
 async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_are_gone() -> None:
     broker = await ScriptedBroker.begin()
     a, b = await two_routers(broker)
@@ -191,7 +193,7 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
         assert (await broker.heard("b", Left)).entity == Entity("reader", reader.session)
 
 
-@pytest.mark.spec("GS-062")
+@pytest.mark.spec("GS-073")
 async def test_a_path_is_changed_in_place_without_losing_an_event() -> None:
     broker = await ScriptedBroker.begin()
     a, b = await two_routers(broker)
@@ -295,6 +297,42 @@ async def test_clients_hear_of_a_mode_change_before_and_after_it() -> None:
                 await client.until(lambda told=client.told: told[-1] == ModeState(mode=2, next=2))  # type: ignore[misc]
         finally:
             await late.close()
+
+
+@pytest.mark.spec("GS-112")
+async def test_the_temporary_table_of_an_edge_holds_subscriptions_not_variables() -> None:
+    broker = await ScriptedBroker.begin()
+    a = await start_node(router("a", broker.url))
+    meter, both, old = [await WireClient.open(a.url, name=name) for name in ("meter", "both", "old")]
+    async with ended(meter, both, old, a, broker):
+        await broker.heard("a", Join)
+        await publish(broker, "a", meter)
+        await watch(broker, "a", both, modes=0b101)
+        asking = asyncio.create_task(old.ask(control.Watch, publisher="plant", variable="speed", modes=0b001))
+        request = await broker.heard("a", Want)
+        broker.answer("a", request, Granted, variable=SPEED, grants=(GRANT,), modes=0b001)
+        assert isinstance(await asking, Watching)
+        stream = Values(meter)
+        stream.publish(10)
+        for reader in (both, old):
+            await reader.until(lambda reader=reader: len(reader.records) == 10)  # type: ignore[misc]
+        await broker.order("a", control.PrepareMode, mode=2)
+        stream.publish(10)
+        await both.until(lambda: len(both.records) == 20)
+        await old.flush()
+        assert len(old.records) == 10
+
+
+async def test_a_reload_moves_a_router_to_other_processes_of_its_broker() -> None:
+    one, two = await ScriptedBroker.begin(name="leaf-1"), await ScriptedBroker.begin(name="leaf-2", epoch=2)
+    a = await start_node(router("a", one.url))
+    async with ended(a, one, two):
+        await one.heard("a", Join)
+        await a.reload(parse(router("a", two.url)))
+        await two.heard("a", Join)
+        await eventually(lambda: [link.name for link in a.peers if link.manager] == ["leaf-2"])
+        with pytest.raises(ConfigError, match="broker"):
+            await a.reload(parse(router("a", two.url).replace('"leaf"', '"other"')))
 
 
 @pytest.mark.spec("GS-152", "GS-154")

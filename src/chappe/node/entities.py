@@ -43,6 +43,11 @@ class Entities:
     def of(self, session: bytes) -> Memory | None:
         return self._by_session.get(session)
 
+    def restarted(self, entity: Entity) -> bool:
+        """Whether the client was here with another session, and is not here now."""
+        others = [memory for memory in self if memory.entity.name == entity.name]
+        return bool(others) and not any(memory.attached or memory.entity == entity for memory in others)
+
     def arrived(self, entity: Entity, port: int) -> list[Memory]:
         """A client is here; what it left behind under other sessions and is over now."""
         over = [memory for memory in self

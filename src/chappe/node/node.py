@@ -24,7 +24,7 @@ from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
 from chappe.node.drain import drain as drained
-from chappe.node.edge import Edge
+from chappe.node.edge import Edge, entity_name
 from chappe.node.facts import Facts
 from chappe.node.functions import Functions
 from chappe.node.management import ManagementLinks
@@ -43,7 +43,7 @@ from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
 from chappe.wire.control import Goodbye, Hello, Welcome
-from chappe.wire.management import Channel
+from chappe.wire.management import Channel, Entity
 
 log = structlog.get_logger(__name__)
 
@@ -94,6 +94,7 @@ class Node:
             node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self._credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
+            restarted=self._restarted,
         )  # fmt: skip
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows
@@ -351,6 +352,10 @@ class Node:
             return None
         away_ns = round(node.away_s * 1e9)
         return Edge(node.name, self.issuer, broker.name, away_ns, self.commands.fence, self.peers.channels)
+
+    def _restarted(self, hello: Hello, identity: Identity) -> bool:
+        entity = Entity(entity_name(hello.name[:64], identity), hello.session)
+        return self.edge is not None and self.edge.entities.restarted(entity)
 
     def _broker_objection(self, identity: Identity) -> str | None:
         decision = self.control.book.allows(identity, "control", f"{self.name}/Lead")

@@ -47,6 +47,7 @@ class Reception:
     limits: Limits
     mode: Callable[[], int]
     open_client: OpenClient
+    restarted: Callable[[Hello, Identity], bool]  # whether a client was known by another session
     datagrams: bool = False
     draining: bool = False
     greeting: int = 0  # handshakes under way
@@ -101,6 +102,7 @@ class Reception:
             max_payload=self.limits.payload, max_topics=self.limits.topics,
             credit=self.limits.credit if credited else 0, mode=self.mode(),
             resumed=peer is not None and peer.issuer == hello.session,
+            restarted=hello.role == "client" and self.restarted(hello, guest.identity),
         )  # fmt: skip
 
     def _heartbeat_ns(self, hello: Hello) -> int:

@@ -54,6 +54,7 @@ class Welcome(Message):
     credit: int = 0  # bytes of EVENT frames the client may send now; 0 = unlimited
     mode: int = 0
     resumed: bool = False  # the port of this session was still there: topic and issuer numbers stay valid
+    restarted: bool = False  # an earlier session of this client was known: what it had is withdrawn (GS-153)
 
 
 class Refused(Message):
