@@ -148,7 +148,7 @@ async def test_a_time_trigger_of_two_milliseconds_does_not_drift_while_inputs_st
     row = await router.row(output)
     expected = span_ns / (2 * MS)
     assert 1000 <= expected <= 1000 * 1.02 + row["missed"]
-    assert late_ns < 500 * MS  # the last result is as near to its time as the first
+    assert late_ns < 2000 * MS  # stamps follow the clock: a busy machine is late once, not more and more
     assert len({event.created for event in events}) == 1000
 
 

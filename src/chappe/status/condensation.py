@@ -8,8 +8,8 @@ Nothing here reads a clock or a socket; the worker process of a router runs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from chappe.status.calculators import Setup, Table, calculator_of
 from chappe.status.condensation_checks import check as check
@@ -26,6 +26,15 @@ class Result(NamedTuple):
 
     value: Any
     created: int
+
+
+class Holder(Protocol):
+    """The newest event of an input; no stamp: there was none."""
+
+    @property
+    def value(self) -> Any: ...
+    @property
+    def created(self) -> int | None: ...
 
 
 class Condensation:
@@ -74,12 +83,14 @@ class Condensation:
             return None
         return self._fire(max(table.created))
 
-    def refresh(self, variable_id: int, value: Any, created: int) -> None:
-        """The newest event of an input that the function does not hear (see `hears`); it cannot fire."""
-        at = self._positions[variable_id]
-        if created > self.table.created[at] or self.table.values[at] is None:
-            self.counters["events"] += 1
-            self.table.values[at], self.table.created[at] = value, created
+    def refresh(self, holders: Iterable[tuple[int, Holder]]) -> None:
+        """Take the newest events of inputs that the function does not hear (see `hears`), by position; none fires."""
+        values, stamps = self.table.values, self.table.created
+        for at, holder in holders:
+            created = holder.created
+            if created is not None and (created > stamps[at] or values[at] is None):
+                values[at], stamps[at] = holder.value, created
+                self.counters["events"] += 1
 
     def tick(self, now_ns: int) -> Result | None:
         """The time has come that `deadline_ns` told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chappe.status.calculators import TRIGGERS, Setup, load
 
-LATE = 50  # firings that a time trigger makes up for
+LATE_NS = 1_000_000_000  # firings that are late by no more are made up for
 
 
 class Trigger:
@@ -61,7 +61,7 @@ class TimeTrigger(Trigger):
             return None
         if now_ns < next_ns:
             return None
-        if last_ns - next_ns > LATE * interval_ns:
+        if last_ns - next_ns > LATE_NS:
             self.missed += (last_ns - next_ns) // interval_ns
             next_ns = last_ns
         self._next_ns = next_ns + interval_ns

@@ -26,6 +26,7 @@ from chappe.worker.codec import encoder_of
 log = structlog.get_logger(__name__)
 
 START = 20  # times the limit of one calculation that making a calculator may take
+TURN = 100  # late firings made up for before values are taken in again
 FIRST_S, LONGEST_S = 0.05, 1.0  # between two attempts to watch an input that is not here yet
 
 
@@ -57,7 +58,7 @@ class Runner:
         self._output: Published | None = None
         self._positions = {variable.variable_id: at for at, variable in enumerate(run.inputs)}
         self._watches: list[Watch] = []
-        self._unheard: list[Watch] = []
+        self._unheard: list[tuple[int, Watch]] = []  # by position
         self._task = asyncio.get_running_loop().create_task(self._start(), name=f"function {self.name}")
 
     @property
@@ -88,7 +89,8 @@ class Runner:
     async def _start(self) -> None:
         try:
             await self._load()
-            made = self._guarded(lambda: Condensation(self.run.function, self.run.output, self.run.inputs), START)
+            run = self.run
+            made = self._guarded(Condensation, run.function, run.output, run.inputs, times=START)
             if made is None:
                 return
             self._condensation = made
@@ -102,7 +104,7 @@ class Runner:
             return
         if self.state == "waiting":
             self.state = "running"
-            self._next()
+            self._due()
 
     async def _load(self) -> None:
         """Import what is registered: that may take long, and the other functions go on meanwhile."""
@@ -146,7 +148,7 @@ class Runner:
             watch.decoder = decoder_of(variable.type)
         self._watches.append(watch)
         if not heard:
-            self._unheard.append(watch)
+            self._unheard.append((at, watch))
 
     # --- at work
 
@@ -174,44 +176,40 @@ class Runner:
         if condensation.hears(variable_id):
             self._feed(condensation, variable_id, result.value, result.created)
         else:
-            condensation.refresh(variable_id, result.value, result.created)
+            condensation.refresh([(at, result)])
 
     def _feed(self, condensation: Condensation, variable_id: int, value: Any, created: int) -> None:
-        def feed() -> Result | None:
-            if self._unheard:
-                self._refresh(condensation)
-            return condensation.feed(variable_id, value, created, time.time_ns())
+        result = self._guarded(self._fed, condensation, variable_id, value, created)
+        if result is not None:
+            self._publish(result)
 
-        self._publish(self._guarded(feed))
+    def _fed(self, condensation: Condensation, variable_id: int, value: Any, created: int) -> Result | None:
+        """Of inputs that cannot fire it the newest value is enough: nothing is done for all the others."""
+        if self._unheard:
+            condensation.refresh(self._unheard)
+        return condensation.feed(variable_id, value, created, time.time_ns())
+
+    def _ticked(self, condensation: Condensation) -> Result | None:
+        condensation.refresh(self._unheard)
+        return condensation.tick(time.time_ns())
 
     def _due(self) -> None:
-        """The alarm: fire for the time that has come, then set it for the next."""
-        condensation = self._condensation
-        if condensation is None or self.state == "stopped":
-            return
+        """The alarm: fire for each time that has come, then set it for the next."""
+        condensation, turn = self._condensation, 0
+        while condensation is not None and self.state != "stopped":
+            result = self._guarded(self._ticked, condensation)
+            if result is not None:
+                self._publish(result)
+            deadline_ns = self._guarded(condensation.deadline_ns)
+            turn += 1
+            if deadline_ns is None or self.state == "stopped":
+                return
+            if deadline_ns > time.time_ns() or turn == TURN:
+                self._alarm.at(deadline_ns, self._due)
+                return
 
-        def tick() -> Result | None:
-            self._refresh(condensation)
-            return condensation.tick(time.time_ns())
-
-        self._publish(self._guarded(tick))
-        self._next()
-
-    def _next(self) -> None:
-        condensation = self._condensation
-        deadline_ns = self._guarded(condensation.deadline_ns) if condensation is not None else None
-        if deadline_ns is not None and self.state != "stopped":
-            self._alarm.at(deadline_ns, self._due)
-
-    def _refresh(self, condensation: Condensation) -> None:
-        """Of inputs that cannot fire it, the newest value is enough: nothing is done for all the others."""
-        for watch in self._unheard:
-            created = watch.created
-            if created is not None:
-                condensation.refresh(watch.variable_id, watch.value, created)
-
-    def _publish(self, result: Result | None) -> None:
-        if result is None or self._output is None:
+    def _publish(self, result: Result) -> None:
+        if self._output is None:
             return
         try:
             self._output.publish(self._encode(result.value), result.created)
@@ -220,13 +218,13 @@ class Runner:
             return
         self._shared(self.run.output.variable_id, result)
 
-    def _guarded(self, call: Callable[[], Any], times: float = 1.0) -> Any:
+    def _guarded(self, call: Callable[..., Any], *arguments: Any, times: float = 1.0) -> Any:
         """What it gives; None if it raised. Code that is not ours has a time limit, after which it is stopped."""
         try:
             if not self._foreign:
-                return call()
+                return call(*arguments)
             with self._budget.of(self.run.output.variable_id, times):
-                return call()
+                return call(*arguments)
         except BudgetExceeded as error:
             self._stop(str(error))
         except MemoryError:

@@ -222,8 +222,8 @@ def test_inputs_that_cannot_fire_need_not_be_heard() -> None:
     alert = variable(2, interval_ns=0)
     condensation = made([variable(1), alert], "builtin:sum", trigger="alert")
     assert (condensation.hears(1), condensation.hears(2)) == (False, True)
-    condensation.refresh(1, 5.0, 10)
-    condensation.refresh(1, 4.0, 9)
+    condensation.refresh([(0, Result(5.0, 10))])
+    condensation.refresh([(0, Result(4.0, 9))])
     assert fed(condensation, (2, 1.0, 11)) == [5.0]
     filtered = made([variable(1), alert], "builtin:sum", trigger="alert", low=0)
     assert filtered.hears(1)

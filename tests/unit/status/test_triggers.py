@@ -62,7 +62,7 @@ def test_late_firings_are_made_up_for_each_with_its_own_stamp() -> None:
     assert trigger.missed == 0
 
 
-def test_more_than_a_bounded_number_of_late_firings_is_counted_and_left_out() -> None:
+def test_firings_that_are_more_than_a_second_late_are_counted_and_left_out() -> None:
     trigger = made("time", interval_ns=2 * MS)
     trigger.due(0)
     trigger.due(1)
@@ -78,7 +78,7 @@ def test_a_clock_that_was_set_back_does_not_stop_a_time_trigger() -> None:
     assert trigger.due(502 * MS) == 502 * MS
 
 
-@given(st.lists(st.integers(0, 9 * MS) | st.integers(0, 500 * MS), min_size=1, max_size=100))
+@given(st.lists(st.integers(0, 9 * MS) | st.integers(0, 3000 * MS), min_size=1, max_size=20))
 def test_a_time_trigger_never_stamps_the_future_nor_twice_and_counts_what_it_leaves_out(steps: list[int]) -> None:
     trigger = made("time", interval_ns=2 * MS)
     trigger.due(1)
