@@ -73,7 +73,7 @@ class LeafBroker:
         self.registry = Registry(cloud, number, self._emptied)
         self.subscriptions = Subscriptions(cloud, self._again, self._emptied)
         self.seeking = Seeking(self.subscriptions, self.upward)
-        self.segments = Segments(cloud, self.registry, self.upward)
+        self.segments = Segments(cloud, self.registry, self.subscriptions, self.upward)
         self.publishers = Publishers(cloud, self.upward)
         self.spreading = Spreading(cloud, self.registry)
         self.notices = Notices(cloud)

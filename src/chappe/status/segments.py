@@ -13,7 +13,8 @@ from chappe.status.laying import Laying
 from chappe.status.machine import Address
 from chappe.status.registry import Registry
 from chappe.status.routers import Key
-from chappe.status.state import COMMITTED, LAID, PROMISED, Leg, Reservation
+from chappe.status.state import COMMITTED, ENDING, LAID, PROMISED, Leg, Reservation
+from chappe.status.subscriptions import Subscriptions
 from chappe.status.upward import Upward
 from chappe.wire.base import Message
 from chappe.wire.management import Ask, Commit, Describe, Described, Outcome, Release, Segment, Unseek
@@ -24,9 +25,10 @@ OUTCOME_NS = 10_000_000_000
 class Segments:
     """Everything that was reserved or set up for ancestors."""
 
-    def __init__(self, cloud: Cloud, registry: Registry, upward: Upward) -> None:
+    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, upward: Upward) -> None:
         self._cloud = cloud
         self._registry = registry
+        self._subscriptions = subscriptions
         self._upward = upward
         self.by_key: dict[str, Reservation] = {}
         self.by_variable: dict[int, dict[str, Reservation]] = {}
@@ -98,6 +100,10 @@ class Segments:
                 if publication is None or publication.edge != segment.routers[0]:
                     variable = request.variable
                     return f"{variable.publisher}/{variable.variable} is not published at {segment.routers[0]}", ""
+            if not segment.target:
+                subscription = self._subscriptions.by_key.get(request.subscription)
+                if subscription is None or subscription.state == ENDING:  # a request that was repeated and is over
+                    return f"{self._cloud.role}: nobody waits for {request.subscription} any more", ""
         return None
 
     def commit(self, address: Address, request: Commit) -> None:
