@@ -66,7 +66,7 @@ class Allocator:
             router.capacity = int(events_per_s * NANO)
             router.changed()
             self._promises.reconsider()
-            self._ledger.version += 1
+        self._ledger.version += 1
 
     def remove_router(self, name: str) -> None:
         """Forget a router; what is reserved through it stays reserved."""
@@ -86,6 +86,7 @@ class Allocator:
                 channel.present, channel.capacity, channel.latency_ns, channel.security = wanted
                 self._fabric.changed()
             channel.owned = owned
+        self._ledger.version += 1
 
     def remove_channel(self, a: str, b: str) -> None:
         """Forget both directions; what is reserved on them stays reserved."""

@@ -12,6 +12,7 @@ from chappe.status.promises import Promises
 from chappe.status.rates import MODES
 from chappe.status.resources import Blocked, Growth, Ledger, Router, Usage, modes_of
 from chappe.status.searching import Search
+from chappe.status.weights import Weights
 from chappe.status.wishes import UNBOUNDED, Found, Wish, too_few, too_slow
 
 CROWDED = 2
@@ -25,6 +26,7 @@ class Planner:
         self._ledger = ledger
         self._promises = promises
         self._fabric = fabric
+        self._latest: tuple[tuple[object, ...], Weights] | None = None
 
     def find(self, wish: Wish, known: Sequence[Path] = ()) -> Found | Blocked:
         """Paths for the wish, those that are known already if they serve, or why there are none."""
@@ -60,12 +62,25 @@ class Planner:
 
     def _thorough(self, wish: Wish, graph: Graph, fallback: Found | None) -> Found | Blocked:
         """The present loads decide: leave out what is full, weigh routers by what they carry."""
-        answer = Search(self, self._ledger, self._promises, self._fabric, wish, graph).run()
+        delays = self._ledger.routers[wish.source].delays(self._ledger.model)
+        ends = self._ledger.model.reference_ns + max(delays[mode] for mode in modes_of(wish.modes))
+        room = (wish.bound_ns or UNBOUNDED) - ends
+        answer = Search(self._weights(wish, graph), wish, self.checked).run(room)
         if isinstance(answer, Found):
             if fallback is not None and self.cost(fallback.growth) <= self.cost(answer.growth):
                 return fallback
             return answer
         return fallback or self._why(wish, graph, answer)
+
+    def _weights(self, wish: Wish, graph: Graph) -> Weights:
+        """The weights for a wish; attempts that differ in redundancy and bound alone share them."""
+        one = wish.variable
+        stream = one.variable_id, one.rate_num, one.rate_den, one.minimum_ns, one.options
+        key = self._ledger.version, stream, wish.every, wish.modes, wish.security, wish.avoid
+        if self._latest is None or self._latest[0] != key:
+            weights = Weights(self._ledger, self._promises, self._fabric, wish, graph, self.alone)
+            self._latest = key, weights
+        return self._latest[1]
 
     def _why(self, wish: Wish, graph: Graph, last: Blocked | None) -> Found | Blocked:
         """What stands in the way: the graph, the bound, or a load."""

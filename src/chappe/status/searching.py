@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
-from typing import Protocol
 
 from chappe.netmap.cheapest import cheapest
 from chappe.netmap.graph import Graph, Path
 from chappe.netmap.paths import disjoint, within
-from chappe.status.fabric import Fabric
-from chappe.status.promises import Promises
-from chappe.status.rates import event_bytes, publishing_rate, rates_by_mode
-from chappe.status.resources import Blocked, Channel, Growth, Ledger, Loads, Router, modes_of
-from chappe.status.wishes import UNBOUNDED, Found, Wish
+from chappe.status.resources import Blocked
+from chappe.status.weights import Weights
+from chappe.status.wishes import Found, Wish
 
 ROUNDS = 8
 ENTRIES = 64
 
 
-class Checks(Protocol):
-    """The planner, as the search needs it."""
-
-    def checked(self, wish: Wish, chosen: Sequence[Path]) -> Found | Blocked: ...
-    def alone(self, wish: Wish, hop: tuple[str, str]) -> Blocked | None: ...
-
-
 class Search:
-    """One search for one wish over the hops of a graph; nothing changes meanwhile."""
+    """One search for one wish; `check` says whether paths hold together that hold one by one."""
 
-    def __init__(self, planner: Checks, ledger: Ledger, promises: Promises, fabric: Fabric, wish: Wish,
-                 graph: Graph) -> None:  # fmt: skip
-        self._planner = planner
-        self._ledger, self._promises, self._fabric = ledger, promises, fabric
+    def __init__(self, weights: Weights, wish: Wish, check: Callable[[Wish, Sequence[Path]], Found | Blocked]) -> None:
+        self._weights = weights
         self._wish = wish
-        self._modes = modes_of(wish.modes)
-        rate = publishing_rate(wish.variable)
-        self._fresh = rates_by_mode(((wish.every, wish.modes),), rate.numerator, rate.denominator)
-        self._heads: dict[Router, int | None] = {}
-        self._latency: dict[tuple[str, str], int] = {}
-        self._cost: dict[tuple[str, str], int] = {}
-        for hop in graph.arcs:
-            self._weigh(hop)
+        self._check = check
 
-    def run(self) -> Found | Blocked | None:
-        """Paths, or what stood against the last choice; None if there was none to choose."""
+    def run(self, room: int) -> Found | Blocked | None:
+        """Paths whose hops take `room` or less, or what stood against the last choice; None if there was none."""
         wish = self._wish
-        delays = self._ledger.routers[wish.source].delays(self._ledger.model)
-        ends = self._ledger.model.reference_ns + max(delays[mode] for mode in self._modes)
-        room = (wish.bound_ns or UNBOUNDED) - ends
         without: set[str] = set()
         last: Blocked | None = None
         for _ in range(ROUNDS):
@@ -70,7 +48,7 @@ class Search:
         """The cheapest choice that holds, or what stood against the last one."""
         last: Blocked | None = None
         for chosen in self._choices(graph, room):
-            answer = self._planner.checked(self._wish, chosen)
+            answer = self._check(self._wish, chosen)
             if isinstance(answer, Found):
                 return answer
             last = answer
@@ -79,12 +57,11 @@ class Search:
     def _choices(self, graph: Graph, room: int) -> Iterator[Sequence[Path]]:
         wish = self._wish
         if wish.redundancy == 1:
-            path = cheapest(graph, self._cost, wish.source, wish.target, room)
+            path = cheapest(graph, self._weights.cost, wish.source, wish.target, room)
             if path is not None:
                 yield [path]
             return
-        by_cost = Graph({hop: self._cost[hop] for hop in graph.arcs})
-        cheap = disjoint(by_cost, wish.source, wish.target, wish.redundancy)
+        cheap = disjoint(self._costs(graph), wish.source, wish.target, wish.redundancy)
         if len(cheap) < wish.redundancy:
             return
         if all(graph.weight(path) <= room for path in cheap):
@@ -93,75 +70,30 @@ class Search:
         if bounded is not None:
             yield bounded
 
+    def _costs(self, graph: Graph) -> Graph:
+        if graph is self._weights.by_latency:
+            return self._weights.by_cost
+        return Graph({hop: self._weights.cost[hop] for hop in graph.arcs})
+
     def _entries(self, room: int) -> Found | None:
         """The target has no room for so many new copies: try to enter it where the stream does already."""
-        wish = self._wish
-        entries = [hop for hop in self._latency if hop[1] == wish.target]
-        new = [hop for hop in entries if self._cost[hop] > 1]
+        wish, latency, cost = self._wish, self._weights.latency, self._weights.cost
+        entries = [hop for hop in latency if hop[1] == wish.target]
+        new = [hop for hop in entries if cost[hop] > 1]
         for size in range(min(len(new), wish.redundancy) - 1, -1, -1):
             if len(entries) - len(new) + size < wish.redundancy:
                 break
             for allowed in islice(combinations(new, size), ENTRIES):
                 barred = set(new).difference(allowed)
-                graph = Graph({hop: weight for hop, weight in self._latency.items() if hop not in barred})
-                answer = self._choose(graph, room)
+                answer = self._choose(Graph({hop: ns for hop, ns in latency.items() if hop not in barred}), room)
                 if isinstance(answer, Found):
                     return answer
         return None
 
     def _graph(self, without: set[str]) -> Graph:
         if not without:
-            return Graph(self._latency)
+            return self._weights.by_latency
         return Graph({
-            (a, b): weight for (a, b), weight in self._latency.items()
+            (a, b): weight for (a, b), weight in self._weights.latency.items()
             if without.isdisjoint((f"router/{a}", f"router/{b}", f"channel/{a}/{b}"))
         })  # fmt: skip
-
-    def _weigh(self, hop: tuple[str, str]) -> None:
-        """Note latency and cost of a hop, if it can be had by itself."""
-        wish, channel = self._wish, self._ledger.channels[hop]
-        if wish.variable.variable_id in channel.streams:
-            self._weigh_carried(hop, channel)
-            return
-        head = channel.b
-        if head not in self._heads:
-            self._heads[head] = self._delay(head, self._fresh, channel)
-        delay = self._heads[head]
-        if delay is None and self._planner.alone(wish, hop) is None:
-            delay = self._slowest(head.delays_after(self._fresh, self._ledger.model))
-        if delay is None or not self._fits(hop, channel):
-            return
-        self._latency[hop] = channel.latency_ns + delay
-        self._cost[hop] = 1 + self._fabric.cost(channel, channel.top)
-
-    def _weigh_carried(self, hop: tuple[str, str], channel: Channel) -> None:
-        wish = self._wish
-        growth = self._ledger.growth(wish.variable, {hop: {wish.every: wish.modes}})
-        if self._ledger.blocked(growth) or self._promises.broken(growth):
-            return
-        added = growth.routers.get(channel.b)
-        delays = channel.b.delays(self._ledger.model)
-        self._cost[hop] = 1
-        if added is not None:
-            delays = channel.b.delays_after(added, self._ledger.model)
-            part = self._fabric.cost(channel, channel.top) * max(added) // max(1, *self._fresh)
-            self._cost[hop] += 1 + part
-        self._latency[hop] = channel.latency_ns + self._slowest(delays)
-
-    def _fits(self, hop: tuple[str, str], channel: Channel) -> bool:
-        if not channel.owned or channel.capacity == 0:
-            return True
-        if channel.top + max(self._fresh) * event_bytes(self._wish.variable) <= channel.capacity:
-            return True
-        return self._planner.alone(self._wish, hop) is None
-
-    def _delay(self, head: Router, added: Loads, channel: Channel) -> int | None:
-        """Nanoseconds in a router that gets a new stream; None if that needs a closer look."""
-        if head.owned and head.capacity and head.published + head.peaks + max(added) > head.capacity:
-            return None
-        if self._promises.broken(Growth(0, ((channel, added),), {head: added})):
-            return None
-        return self._slowest(head.delays_after(added, self._ledger.model))
-
-    def _slowest(self, delays: Sequence[int]) -> int:
-        return max(delays[mode] for mode in self._modes)
