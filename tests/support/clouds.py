@@ -10,7 +10,8 @@ from chappe.status.laying import hops
 from chappe.status.leaf import LeafBroker
 from chappe.status.state import GRANTED, read
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
-from chappe.wire.base import Message
+from chappe.wire.base import Message, Qos
+from chappe.wire.management import Entity
 from tests.support.modelrouter import ModelRouter
 from tests.support.plane import Plane
 
@@ -51,6 +52,33 @@ class Cloud:
 
     def router(self, name: str) -> ModelRouter:
         return self.plane.routers[name]
+
+    def client(self, router: str, name: str) -> Entity:
+        """An end-entity that is attached there; the same one for the same name."""
+        edge = self.router(router)
+        return edge.entities.get(name) or edge.attach(name)
+
+    def publish(self, router: str, variable: str, *interval: int, client: str = "", **fields: Any) -> Message:
+        entity = self.client(router, client or f"publisher.{router}")
+        return self.ask(router, self.router(router).publish(entity, variable, *interval, **fields))
+
+    def unpublish(self, router: str, variable_id: int, client: str = "") -> Message:
+        entity = self.client(router, client or f"publisher.{router}")
+        return self.ask(router, self.router(router).unpublish(entity, variable_id))
+
+    def want(self, router: str, variable: str, *qos: Qos, client: str = "", **fields: Any) -> Message:
+        entity = self.client(router, client or f"viewer.{router}")
+        return self.ask(router, self.router(router).want(entity, variable, *qos, **fields))
+
+    def unwant(self, router: str, variable_id: int, client: str = "") -> Message:
+        entity = self.client(router, client or f"viewer.{router}")
+        return self.ask(router, self.router(router).unwant(entity, variable_id))
+
+    def restart(self) -> None:
+        """The broker process is killed and another one begins with what was committed."""
+        self.plane.kill(LEAF)
+        self.plane.start(LEAF)
+        self.plane.settle()
 
     def ask(self, router: str, request: int) -> Message:
         """The answer to a request that was sent by a router."""

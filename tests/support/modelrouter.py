@@ -51,6 +51,7 @@ class ModelRouter:
         self.answers: dict[int, Message] = {}
         self.notices: list[Message] = []
         self.refuses: set[type[Message]] = set()  # commands that it answers by Failed
+        self.refuses_once: set[type[Message]] = set()
         self.silent: set[type[Message]] = set()  # commands that it does not answer
         self.next_id = 1
         self.restart()
@@ -119,7 +120,8 @@ class ModelRouter:
             self.send(process, Failed(id=command.id, reason=f"epoch {command.epoch} is over", code="stale"))
             return
         self.epoch = command.epoch
-        if type(command) in self.refuses:
+        if type(command) in self.refuses or type(command) in self.refuses_once:
+            self.refuses_once.discard(type(command))
             self.send(process, Failed(id=command.id, reason=f"{self.name} has no room", code="limit"))
             return
         self.commands.append(command)

@@ -173,8 +173,8 @@ class Admission:
     def unwant(self, address: Address, request: Unwant) -> None:
         if self._refuses(address, request.id, request.entity):
             return
-        own = self._leaf.subscriptions.by_owner.get(request.entity.name, {})
-        for subscription in [each for each in own.values() if each.variable_id == request.variable_id]:
+        subscription = self._leaf.subscriptions.by_owner_id.get((request.entity.name, request.variable_id))
+        if subscription is not None:
             self._end(subscription, "unsubscribed")
         self._cloud.done(address, request.id)
 

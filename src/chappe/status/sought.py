@@ -15,6 +15,7 @@ from chappe.wire.base import Failed, Grant, Message
 from chappe.wire.management import Entity, Granted, Seek, Unseek, Want
 
 AGAIN_NS = 1_000_000_000  # a variable that nobody has yet is sought again after so long
+WAKE_NS = 200_000_000  # how exactly the time of a request that waits is kept
 PATIENCE_NS = 30_000_000_000  # for an ancestor's answer
 
 
@@ -48,6 +49,7 @@ class Seeking:
         self._sought: dict[str, Sought] = {}
         self._current: dict[tuple[str, Name], str] = {}  # owner and name -> key of the one under way
         self._waiting: dict[Name, list[Waiting]] = {}
+        self._woken_ns = 0
 
     def resume(self) -> None:
         """Go on after a restart: what was sought is sought again, what was ending ends."""
@@ -217,6 +219,9 @@ class Seeking:
     def tick(self, now_ns: int) -> None:
         for key in [key for key, sought in self._sought.items() if sought.deadline_ns <= now_ns]:
             self._give_up(key)
+        if now_ns - self._woken_ns < WAKE_NS:
+            return
+        self._woken_ns = now_ns
         for name in list(self._waiting):
             for waiting in list(self._waiting.get(name, ())):
                 self._wake(name, waiting, now_ns)

@@ -31,6 +31,7 @@ class Subscriptions:
         self.by_key: dict[str, Subscription] = {}
         self.by_owner: dict[str, dict[Name, Subscription]] = {}
         self.by_variable: dict[int, dict[str, Subscription]] = {}
+        self.by_owner_id: dict[tuple[str, int], Subscription] = {}
         self._numbers = Numbers(cloud.outbox, "subscription")
         self._askers: dict[str, dict[Asker, Want]] = {}
         self._layings: dict[str, Laying] = {}
@@ -221,9 +222,14 @@ class Subscriptions:
     def index_variable(self, subscription: Subscription) -> None:
         self.by_variable.setdefault(subscription.variable_id, {})[subscription.key] = subscription
         self.cloud.refer(subscription.variable_id)
+        if subscription.state != ENDING:
+            self.by_owner_id[owner(subscription), subscription.variable_id] = subscription
 
     def unlist(self, subscription: Subscription) -> None:
         """Its owner does not have it any more, though it still exists."""
+        numbered = (owner(subscription), subscription.variable_id)
+        if self.by_owner_id.get(numbered) is subscription:
+            del self.by_owner_id[numbered]
         own = self.by_owner.get(owner(subscription), {})
         name = (subscription.publisher, subscription.name)
         if own.get(name) is subscription:
