@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import chappe
 from chappe.wire import control
 from chappe.wire.control import Done, Failed, Qos, Watching
 from chappe.wire.management import ChangeMode, ClearFlood, ModeState, SetFlood, Withdrawn
@@ -132,6 +133,22 @@ async def test_what_a_restarted_publisher_had_is_over_and_its_subscribers_are_to
         await reader.watch("plant/speed")
         stream.publish(10)
         await reader.until(lambda: len(reader.records) >= 30)
+
+
+async def test_clients_that_end_in_good_order_give_back_what_they_had_at_once(tmp_path: Path) -> None:
+    async with cloud(tmp_path, "ab") as made:
+        meter = await chappe.connect(made.url("a"), name="meter")
+        variables = [await meter.register("plant", f"v{at}", rate=1000) for at in range(50)]
+        reader = await chappe.connect(made.url("b"), name="reader")
+        watches = [await reader.watch("plant", f"v{at}") for at in range(50)]
+        variables[0].publish(1.5)
+        await eventually(lambda: watches[0].value == 1.5)
+        await reader.close()
+        await eventually(lambda: not any(len(node.paths) for node in made.nodes.values()))
+        await meter.close()
+        await eventually(lambda: not made.tables)
+        for what in ("subscriptions", "publications"):
+            assert (await made.operator.ask(control.List, what=what)).rows == ()
 
 
 async def test_a_second_client_of_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from chappe.links.backoff import Backoff
 from chappe.links.dial import dial
 from chappe.links.handshake import connect_handshake
 from chappe.links.heartbeat import Heartbeat
-from chappe.links.link import Link
+from chappe.links.link import Link, control_frame
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
-from chappe.wire.control import Hello, Welcome
+from chappe.wire.control import Goodbye, Hello, Welcome
 
 State = Literal["connecting", "connected", "reconnecting", "closed"]
 CAP_S = 1.0  # the longest pause between attempts, so that streams resume soon after the node is back
@@ -193,7 +193,7 @@ class Session:
         self.state = "closed"
         link = self._link
         if link is not None:
-            link.close()
+            link.close(control_frame(Goodbye()))  # it ends in good order: what it had is not kept for it
         self._unlink()
         if self._task is not None:
             self._task.cancel()

@@ -80,6 +80,7 @@ class Edge:
         self._asked: dict[int, _Asked] = {}
         self._queue: deque[int] = deque()  # of these, not sent to the present leader yet
         self._under_way: dict[int, None] = {}  # sent, oldest first, and not slow
+        self._gone: list[Entity] = []  # said goodbye while nobody led
         # An answer that was meant for an earlier process of this router must not fit to a request of this one.
         self._number = int.from_bytes(issuer[:5], "big") << 16
         self._leaderless_ns = 0
@@ -116,7 +117,9 @@ class Edge:
         log.info("broker leads", router=self._router, broker=session.name, epoch=message.epoch)
         self._queue = deque(self._asked)
         self._under_way.clear()
-        return [Send(session.port, self._join()), *self._more(now_ns)]
+        gone, self._gone = self._gone, []
+        farewells = [Send(session.port, Left(entity=entity, gone=True)) for entity in gone]
+        return [Send(session.port, self._join()), *farewells, *self._more(now_ns)]
 
     def standby(self, session: Session, message: Standby, now_ns: int) -> list[Output]:
         """A broker says that it does not lead."""
@@ -145,9 +148,16 @@ class Edge:
         return self._tell(Arrived(entity=entity)), over
 
     def left(self, session: Session, now_ns: int) -> list[Output]:
-        """Its connection is lost."""
+        """Its connection is lost. What it asked for is not repeated: it asks again itself, if it comes back."""
         memory = self.entities.left(session.issuer, session.port, now_ns)
-        return self._tell(Left(entity=memory.entity)) if memory is not None else []
+        if memory is None:
+            return []
+        if not session.leaves:
+            return self._tell(Left(entity=memory.entity))
+        self.entities.forget(memory)
+        if self.leader is None:
+            self._gone.append(memory.entity)
+        return self._tell(Left(entity=memory.entity, gone=True))
 
     def ask(self, kind: Callable[..., Request], then: Then, now_ns: int, **fields: Any) -> list[Output]:
         """Ask the broker that leads, now or as soon as there is one; `then` gets its answer, or Failed."""
@@ -200,7 +210,10 @@ class Edge:
         while self.leader is not None and self._queue and len(self._under_way) < UNDER_WAY:
             number = self._queue.popleft()
             asked = self._asked.get(number)
-            if asked is not None:
+            entity: Entity | None = getattr(asked.message, "entity", None) if asked is not None else None
+            if entity is not None and not self.entities.attached_as(entity):
+                del self._asked[number]
+            elif asked is not None:
                 asked.sent_ns = now_ns
                 self._under_way[number] = None
                 outputs.append(Send(self.leader, asked.message))

@@ -69,6 +69,15 @@ class Entities:
         memory.port, memory.away_since_ns = -1, now_ns
         return memory
 
+    def attached_as(self, entity: Entity) -> bool:
+        """Whether it is here now."""
+        memory = self._by_session.get(entity.session)
+        return memory is not None and memory.attached and memory.entity == entity
+
+    def forget(self, memory: Memory) -> None:
+        """It does not come back."""
+        self._by_session.pop(memory.entity.session, None)
+
     def withdrawn(self, variable_id: int, names: Iterable[str]) -> list[Memory]:
         """Those that had a subscription which is over; without names everybody."""
         wanted = set(names)

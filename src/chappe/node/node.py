@@ -321,6 +321,8 @@ class Node:
     def _gone(self, connection: Connection, reason: str) -> None:
         session = connection.session
         log.info("connection ended", node=self.name, role=session.role, name=session.name, reason=reason)
+        if session.role == "client":
+            self.shell.hear_out(session.port)
         self.shell.forget(session.port)
         self.datagrams.gone(session.port)
         if session.role == "client":

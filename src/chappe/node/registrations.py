@@ -204,6 +204,11 @@ class Registrations:
             if entry is not None and entry.owner < 0:
                 self._variables.abandoned(entry)
 
+    def leave(self, session: Session, now_ns: int) -> None:
+        """A client ends in good order: what it published ends here, its broker is told when its connection ends."""
+        for number in list(session.variables):
+            self._withdraw(session, number, now_ns)
+
     def closed(self, port: int) -> None:
         """Its connection is over: nothing is waited for any more."""
         for name, waiting in list(self._waiting.items()):

@@ -39,6 +39,7 @@ class Session:
     issuer: bytes = b""  # of a client: its session; of a node: its process
     manager: bool = False  # a broker that this node dialled
     internal: bool = False  # a worker of this node: needs no broker
+    leaves: bool = False  # a client that said goodbye: it is not expected back
     variables: set[int] = field(default_factory=set)  # ids it registered
     watched: set[int] = field(default_factory=set)  # ids
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
@@ -90,7 +91,7 @@ class Control:
             control.Unsubscribe: self._unsubscribe,
             control.List: self._list,
             control.OpenDatagram: self._open_datagram,
-            control.Goodbye: self._goodbye,
+            control.Goodbye: self._leave,
         }
         self._from_peers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Announce: self._announce,
@@ -327,6 +328,12 @@ class Control:
 
     def _datagram_opened(self, session: Session, answer: control.DatagramOpened, now_ns: int) -> list[Output]:
         return [DataOpened(session.port, answer)]
+
+    def _leave(self, session: Session, message: control.Goodbye, now_ns: int) -> list[Output]:
+        session.leaves = True
+        if self._registrations.edge is not None and not session.internal:
+            self._registrations.leave(session, now_ns)
+        return []
 
     def _goodbye(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
         log.info("told by the other side", link=session.name, message=str(message)[:500])

@@ -23,6 +23,7 @@ from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decod
 log = structlog.get_logger(__name__)
 
 BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding waits for no more than that
+FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
 
 
@@ -113,6 +114,14 @@ class Shell:
     def publishes(self, port: int) -> None:
         """A client port has something that counts against its rate."""
         self._publishers.add(port)
+
+    def hear_out(self, port: int) -> None:
+        """A client's connection has ended: that it said goodbye counts, even if nobody has looked at it yet."""
+        self._take(self._engine.take_control())
+        if self._backlog.get(port):
+            for of, payload in list(self._inbox):
+                if of == port and FAREWELL in payload:
+                    self._receive(port, payload)
 
     def forget(self, port: int) -> None:
         """A port is closed: what it still had to say is not heard, its number may be used again."""

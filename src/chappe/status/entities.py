@@ -46,8 +46,7 @@ class Entities:
             known.there, known.since_ns = True, now_ns
             return ""
         if known is not None:
-            elsewhere = known.there and self._cloud.routers.joined(known.edge)
-            if elsewhere and known.session != entity.session:
+            if self._present(known) and known.session != entity.session:
                 return f"{entity.name!r} is connected at {known.edge}; a name belongs to one client at a time"
             self._restarted(entity.name, "its client has restarted")
             self._leave(entity.name)
@@ -62,6 +61,14 @@ class Entities:
             if not known.durable:
                 self._leave(entity.name)
 
+    def gone(self, edge: str, entity: Entity) -> None:
+        """It said goodbye: what it has is over."""
+        known = self.by_name.get(entity.name)
+        if known is not None and (known.session, known.edge) == (entity.session, edge):
+            known.there, known.since_ns = False, self._cloud.now_ns
+            self._restarted(entity.name, "its client has ended")
+            self._leave(entity.name)
+
     def joined(self, edge: str, entities: tuple[Entity, ...]) -> None:
         """Everybody who is attached to an edge now; others that were are away."""
         there = {(entity.name, entity.session) for entity in entities}
@@ -70,7 +77,12 @@ class Entities:
             if (name, session) not in there:
                 self.left(edge, Entity(name, session))
         for entity in entities:
-            self.arrived(edge, entity)
+            known = self.by_name.get(entity.name)
+            if known is None or known.edge == edge or not self._present(known):
+                self.arrived(edge, entity)  # else it has moved on, and this edge has not noticed yet
+
+    def _present(self, known: Attached) -> bool:
+        return known.there and self._cloud.routers.joined(known.edge)
 
     def keep(self, name: str) -> None:
         """It has something: remember its session over restarts of the broker."""

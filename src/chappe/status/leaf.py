@@ -210,6 +210,8 @@ class LeafBroker:
                 self.admission.unpublish(address, message)
             case Arrived():
                 self.entities.arrived(router, message.entity)
+            case Left(gone=True):
+                self.entities.gone(router, message.entity)
             case Left():
                 self.entities.left(router, message.entity)
             case Join():

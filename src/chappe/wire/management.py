@@ -63,6 +63,7 @@ class Left(Message):
     """Its connection was lost; what it has stays until it comes back, restarts or is away for too long."""
 
     entity: Entity
+    gone: bool = False  # it said goodbye: what it has is over
 
 
 class Publish(Request):

@@ -367,6 +367,33 @@ def test_an_answer_to_a_client_that_has_left_waits_for_it(table: Table, leaf: Le
     assert (answer.id, answer.grants) == (9, (SLOW,))  # type: ignore[attr-defined]
 
 
+def test_what_a_client_that_left_had_asked_for_is_not_repeated(table: Table) -> None:
+    table.attach("reader", READER)
+    table.attach("meter", METER)
+    Leaf(table).lead()
+    for who in ("reader", "meter"):
+        table.tell(who, control.Watch(id=1, publisher="plant", variable=who))
+    table.lose("reader")
+    table.lose("leaf-1")
+    other = Leaf(table, "leaf-2", epoch=2)
+    assert [want.variable for want in other.lead()[1:]] == ["meter"]  # type: ignore[attr-defined]
+
+
+def test_a_client_that_says_goodbye_is_gone_for_good(table: Table, leaf: Leaf) -> None:
+    table.attach("meter", METER)
+    publish(leaf)
+    assert leaf.told(table.tell("meter", control.Goodbye())) == []
+    assert leaf.told(table.lose("meter")) == [Left(entity=Entity("meter", METER), gone=True)]
+    assert (table.known(), table.engine.status.entries()) == (set(), 0)
+    table.attach("meter", METER)
+    table.lose("leaf-1")
+    table.tell("meter", control.Goodbye())
+    table.lose("meter")
+    other = Leaf(table, "leaf-2", epoch=2)
+    join, farewell = other.lead()
+    assert (join.entities, farewell) == ((), Left(entity=Entity("meter", METER), gone=True))  # type: ignore[attr-defined]
+
+
 @pytest.mark.spec("GS-154")
 def test_a_restarted_edge_asks_its_broker_about_every_client_that_comes_back(table: Table, leaf: Leaf) -> None:
     table.attach("meter", METER)  # it was attached to the process before, its session says so
