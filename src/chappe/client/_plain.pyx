@@ -20,8 +20,8 @@ cdef Py_ssize_t plain_run(
 ) except -1:
     """Deliver records from the first on while each is plain; how many bytes that were.
 
-    Plain: without option blocks, of one watch that nobody attends and nothing filters, not the same stamp again, and
-    its stream has room. The rest takes the long way. Nothing here makes an object or counts a reference.
+    Plain: without option blocks, of one watch that nobody attends and nothing filters, whose stream has room. The rest
+    takes the long way. Nothing here makes an object or counts a reference.
     """
     cdef Py_ssize_t at = 0, place, mask = room - 1
     cdef uint64_t created, bits
@@ -56,8 +56,6 @@ cdef Py_ssize_t plain_run(
         memcpy(&bits, payload + at + 16, 8)
         created = swap(created)
         bits = swap(bits)
-        if <int64_t> created == (<Watch> found).newest_created and (<Watch> found).has_value:
-            break
         (<Watch> found).updates += 1
         if <int64_t> created > (<Watch> found).newest_created or not (<Watch> found).has_value:
             (<Watch> found).has_value = True

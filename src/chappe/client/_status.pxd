@@ -3,6 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from chappe.client._copies cimport Copies
 from chappe.client._waiting cimport Waitable
 
 cdef enum Type:
@@ -63,7 +64,7 @@ cdef class Watch:
     cdef uint32_t position
     cdef bint has_value
     cdef bint filtered                # another watch of this client wants the variable more often
-    cdef bint attended                # there is a callback or a tap: every value becomes an event
+    cdef int attended                 # CALLED: every value becomes an event; COPIES: it may come by several paths
     cdef int code
     cdef readonly uint32_t variable_id
     cdef readonly str publisher
@@ -76,6 +77,8 @@ cdef class Watch:
     cdef readonly int64_t every
     cdef public bint active
     cdef readonly int64_t duplicates  # values that came again, by another path
+    cdef Copies copies                # None where it comes by one path
+    cdef StatusEvent event(self, int64_t created, int64_t received, uint64_t bits, bytes options)
     cdef public object quality        # what was asked for and granted, see `chappe.client.watched`
     cdef readonly tuple patterns      # derived values in the last option blocks
     cdef public object decoder        # bytes -> value, of user types

@@ -18,6 +18,8 @@ from chappe.client.derived import DerivedHolder, decode_blocks
 
 cdef enum:
     UNREAD_LIMIT = 4096      # kept for a stream that nobody iterates yet
+    CALLED = 1
+    COPIES = 2
 
 
 cdef inline double as_double(uint64_t bits) noexcept:
@@ -290,7 +292,7 @@ cdef class Watch:
         self.variable = variable
         self.interval_ns = interval_ns
         self.callback = callback
-        self.attended = callback is not None
+        self.attended = CALLED if callback is not None else 0
         self.taps = []
         self.patterns = ()
         self.type = "float"
@@ -324,19 +326,25 @@ cdef class Watch:
     def tap(self, function):
         """Call `function(event)` with each value, before the callback."""
         self.taps = [*self.taps, function]
-        self.attended = True
+        self.attended |= CALLED
 
     def untap(self, function):
         """Call it no more."""
         self.taps = [each for each in self.taps if each != function]
-        self.attended = self.callback is not None or bool(self.taps)
+        if self.callback is None and not self.taps:
+            self.attended &= ~CALLED
+
+    def expect_copies(self):
+        """It comes by several paths: of values with the same creation time only the first counts (GS-054)."""
+        if self.copies is None:
+            self.copies = Copies()
+        self.attended |= COPIES
 
     cdef int accept(self, int64_t created, int64_t received, uint64_t bits, bytes options, list pushes) except -1:
-        cdef StatusEvent event
         if self.filtered and self.every > 1 and self.rate_num > 0:
             if round_of(created, self.rate_num, self.rate_den) % self.every != 0:
                 return 0
-        if self.has_value and created == self.newest_created:
+        if self.attended & COPIES and self.copies.repeated(created):
             self.duplicates += 1
             return 0
         self.updates += 1
@@ -347,17 +355,20 @@ cdef class Watch:
             self.newest_received = received
             self.newest_bits = bits
             self.newest_options = options
-        if self.attended:
-            event = StatusEvent.__new__(StatusEvent)
-            event.watch = self
-            event.created = created
-            event.received = received
-            event.bits = bits
-            event.options = options
-            pushes.append(event)
+        if self.attended & CALLED:
+            pushes.append(self.event(created, received, bits, options))
             if self.callback is not None and not self.stream.iterated:
                 return 0
         return self.stream.offer(self, created, received, bits, options)
+
+    cdef StatusEvent event(self, int64_t created, int64_t received, uint64_t bits, bytes options):
+        cdef StatusEvent event = StatusEvent.__new__(StatusEvent)
+        event.watch = self
+        event.created = created
+        event.received = received
+        event.bits = bits
+        event.options = options
+        return event
 
     cdef int pushed(self, StatusEvent event) except -1:
         for function in self.taps:
@@ -368,20 +379,19 @@ cdef class Watch:
 
     def estimate(self, value, int64_t created, int64_t received):
         """Take this as the newest value until a newer one comes; the event of it (GS-050)."""
-        cdef StatusEvent event = StatusEvent.__new__(StatusEvent)
+        cdef StatusEvent event
         cdef double number
         if self.code == FLOAT:
             number = value
-            memcpy(&event.bits, &number, 8)
+            memcpy(&self.estimate_bits, &number, 8)
         elif self.code == INT:
-            event.bits = <uint64_t> <int64_t> value
+            self.estimate_bits = <uint64_t> <int64_t> value
         else:
             raise TypeError(f"only int and float are estimated; {self.publisher}/{self.variable} is of type {self.type}")
-        event.watch = self
-        event.created = self.estimate_created = created
-        event.received = self.estimate_received = received
+        self.estimate_created = created
+        self.estimate_received = received
+        event = self.event(created, received, self.estimate_bits, None)
         event.extrapolated = self.extrapolated = True
-        self.estimate_bits = event.bits
         return event
 
     cdef object derived_of(self, bytes options):
@@ -431,16 +441,9 @@ cdef class Watch:
     @property
     def newest(self):
         """The newest value that came as one event, so that its parts belong together; None before the first."""
-        cdef StatusEvent event
         if not self.has_value:
             return None
-        event = StatusEvent.__new__(StatusEvent)
-        event.watch = self
-        event.created = self.newest_created
-        event.received = self.newest_received
-        event.bits = self.newest_bits
-        event.options = self.newest_options
-        return event
+        return self.event(self.newest_created, self.newest_received, self.newest_bits, self.newest_options)
 
     @property
     def derived(self):

@@ -128,6 +128,8 @@ class Watched:
             quality.settle(granted, answer, alone=len(watches) == 1)
             every = quality.every.get(self._owner.mode, answer.every)
             watch.admit(answer.variable_id, answer.type, answer.rate_num, answer.rate_den, every, answer.patterns)
+            if any(each.redundancy > 1 for each in quality.granted.values()):
+                watch.expect_copies()
             if watch.decoder is None:
                 watch.decoder = decoder_of(answer.type)
             self.dog.retime(watch, self._owner.mode)
