@@ -32,7 +32,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: demo
-demo: $(STAMPS)/build ## three nodes, 1,000 variables and a live table; SECONDS=20 ends by itself
+demo: $(STAMPS)/build ## two clouds with brokers, modes, a flood, a condensation; SECONDS=20 ends by itself
 	@$(BIN)/chappe demo $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 .PHONY: test

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chappe.demo.mesh import free_ports, node_file
+from chappe.demo.grid import free_ports
+from tests.support.chain import node_file
 from tests.support.commands import chappe, read_until, rows, started
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "demo"
@@ -107,7 +108,7 @@ def test_a_wrong_file_is_explained(tmp_path: Path, text: str, why: str) -> None:
     assert why in chappe("up", "--check", tmp_path / "mesh.toml", code=2).stderr
 
 
-def test_the_examples_are_the_nodes_of_the_demo() -> None:
+def test_the_examples_are_a_chain_of_nodes() -> None:
     assert "3 nodes" in chappe("up", "--check", EXAMPLES / "mesh.toml").stdout
     for place, name in enumerate("abc"):
         assert (EXAMPLES / f"{name}.toml").read_text() == node_file(place, [7401, 7402, 7403])

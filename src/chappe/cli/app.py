@@ -28,7 +28,9 @@ COMMANDS = {
     "node": Entry("chappe.cli.node:node", "Run a node until Ctrl-C or SIGTERM, then drain it.", MESH),
     "up": Entry("chappe.cli.up:up", "Run a whole deployment on this machine.", MESH),
     "deploy": Entry("chappe.cli.deploy:app", "Check a deployment file, or generate one from a grid.", MESH),
-    "demo": Entry("chappe.cli.demo:demo", "Three nodes, 1,000 variables and a live table.", MESH),
+    "demo": Entry(
+        "chappe.cli.demo:demo", "Two clouds with brokers, a change of mode, a flooded alert and a condensation.", MESH
+    ),
     "pub": Entry("chappe.cli.pub:pub", "Publish events to a topic, or values of a variable.", DATA),
     "sub": Entry("chappe.cli.sub:sub", "Print the events of topics.", DATA),
     "watch": Entry("chappe.cli.watch:watch", "Print the values of variables.", DATA),

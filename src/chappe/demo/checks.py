@@ -1,13 +1,15 @@
-"""What subscribers must get: every value and event that is due, nothing else, each once and in order."""
+"""What subscribers must get: every value that is due, nothing else, each once and in order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chappe.demo.phasors import VARIABLES, round_of, value
+from chappe.demo.phasors import round_of
+from chappe.demo.schedule import Schedule
 
 EXPLAINED = 5  # problems of one kind that are told in words; the rest is counted
+NEVER = 1 << 62  # no round
 
 
 @dataclass(slots=True)
@@ -28,95 +30,82 @@ class Findings:
 
 
 class ValueCheck:
-    """Holds each value of a subscription to one of `every` rounds against the rule `round mod every == 0`."""
+    """Holds the values of `places` variables (or of one at several places) against a schedule of rounds."""
 
-    def __init__(self, every: int, first: int) -> None:
-        self.every = every
-        self.first = _due(first, every)
+    def __init__(self, schedule: Schedule, places: int, worth: Callable[[int, int], float]) -> None:
+        self.schedule = schedule
         self.received = 0
+        self.extra = 0  # that could come and did: while a mode changes
         self.findings = Findings()
-        self._next = [self.first] * VARIABLES
+        self._worth = worth
+        self._next = [self._due(schedule.first)] * places
+        self._newest = [-1] * places
         self._gaps: set[tuple[int, int]] = set()
+
+    def _due(self, number: int) -> int:
+        found = self.schedule.next_due(number)
+        return NEVER if found is None else found
+
+    def change(self, start: int, one: int, other: int) -> None:
+        """From that round on either of two rules may be in force."""
+        self.schedule.change(start, one, other)
+        self._again(start)
+
+    def settle(self, start: int, every: int) -> None:
+        """From that round on this rule is in force."""
+        self.schedule.settle(start, every)
+        self._again(start)
+
+    def _again(self, start: int) -> None:
+        for place, number in enumerate(self._next):
+            if number >= start:
+                self._next[place] = self._due(max(start, self._newest[place] + 1))
 
     def take(self, places: Iterable[int], stamps: Iterable[int], amounts: Iterable[float]) -> None:
         """Values in order of arrival: place of the variable, time stamp, value."""
-        due, every, rounds = self._next, self.every, dict[int, int]()
+        due, newest, rounds = self._next, self._newest, dict[int, tuple[int, int]]()
         for place, created, amount in zip(places, stamps, amounts, strict=True):
-            number = rounds.get(created)
-            if number is None:
-                number = rounds[created] = round_of(created)
+            known = rounds.get(created)
+            if known is None:
+                number = round_of(created)
+                known = rounds[created] = number, self._due(number + 1)
+            number, following = known
             self.received += 1
-            if number == due[place]:
-                due[place] = number + every
+            if number == due[place] and number > newest[place]:
+                due[place], newest[place] = following, number
             else:
-                self._unexpected(place, number)
-            if amount != value(place, number):
+                self._unexpected(place, number, following)
+            if amount != self._worth(place, number):
                 self.findings.add("wrong value", f"variable {place}, round {number}: {amount}")
 
-    def _unexpected(self, place: int, number: int) -> None:
+    def _unexpected(self, place: int, number: int, following: int) -> None:
         where = f"variable {place}, round {number}"
-        if number % self.every:
-            self.findings.add("wrongly filtered", f"{where} is none of every {self.every}")
-        elif number > self._next[place]:
-            self._gaps.update((place, gap) for gap in range(self._next[place], number, self.every))
-            self._next[place] = number + self.every
+        if not self.schedule.may_come(number):
+            self.findings.add("wrongly filtered", f"{where} was not asked for")
         elif (place, number) in self._gaps:
             self._gaps.remove((place, number))
-            self.findings.add("out of order", f"{where} came after round {self._next[place] - self.every}")
-        else:
+            self.findings.add("out of order", f"{where} came after round {self._newest[place]}")
+        elif number <= self._newest[place]:
             self.findings.add("repeated", where)
+        else:
+            if number > self._next[place]:
+                self._gaps.update((place, gap) for gap in self.schedule.dues(self._next[place], number - 1))
+                self._next[place] = following
+            self._newest[place] = number
+            self.extra += not self.schedule.is_due(number)
 
     def expected(self, last: int) -> int:
-        """How many values there are up to that round."""
-        return VARIABLES * max(0, (last - self.first) // self.every + 1)
+        """How many values must come up to that round."""
+        return len(self._next) * self.schedule.count(self.schedule.first, last)
 
     def missing(self, last: int) -> int:
         """How many of them have not come."""
-        late = sum(max(0, (last - due) // self.every + 1) for due in self._next)
-        return late + len(self._gaps)
+        return sum(self.schedule.count(due, last) for due in self._next if due <= last) + len(self._gaps)
 
     def finish(self, last: int) -> None:
         """Nothing more will come: what is missing is lost."""
         for place, gap in sorted(self._gaps):
             self.findings.add("lost", f"variable {place}, round {gap}")
         for place, due in enumerate(self._next):
-            for number in range(due, last + 1, self.every):
+            for number in self.schedule.dues(due, last) if due <= last else ():
                 self.findings.add("lost", f"variable {place}, round {number}")
-
-
-class EventCheck:
-    """Holds numbered events against their order; several receivers share the numbers of a queue group."""
-
-    def __init__(self, receivers: int) -> None:
-        self.received = 0
-        self.findings = Findings()
-        self._newest = [0] * receivers
-        self._missing: set[int] = set()
-        self._highest = 0
-
-    def take(self, receiver: int, number: int) -> None:
-        """An event in order of arrival at one receiver."""
-        self.received += 1
-        if number <= self._newest[receiver]:
-            self.findings.add("out of order", f"event {number} after {self._newest[receiver]}")
-        self._newest[receiver] = max(number, self._newest[receiver])
-        if number > self._highest:
-            self._missing.update(range(self._highest + 1, number))
-            self._highest = number
-        elif number in self._missing:
-            self._missing.remove(number)
-        else:
-            self.findings.add("repeated", f"event {number}")
-
-    def missing(self, last: int) -> int:
-        """How many events up to that number have not come."""
-        return len(self._missing) + max(0, last - self._highest)
-
-    def finish(self, last: int) -> None:
-        """Nothing more will come: what is missing is lost."""
-        for number in [*sorted(self._missing), *range(self._highest + 1, last + 1)]:
-            self.findings.add("lost", f"event {number}")
-
-
-def _due(first: int, every: int) -> int:
-    return -(-first // every) * every

@@ -5,13 +5,33 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from dataclasses import dataclass
 from fractions import Fraction
 
 PUBLISHER = "pmu"
-VARIABLES = 1000
+VARIABLES = 200
 RATE = Fraction(30)  # a second and variable: a period that no number of nanoseconds is
-SPEEDS = {"full": 1, "third": 3, "tenth": 10}  # watchers: one of how many values each gets
-NAMES = [f"bus-{number:04}" for number in range(VARIABLES)]
+NAMES = [f"bus-{number:03}" for number in range(VARIABLES)]
+NORMAL, EMERGENCY = 0, 1  # modes
+ALERT = ("grid", "alert")  # an alert: its value is the round it was made in
+ALERT_EVERY = 10  # rounds
+TOTAL = ("grid", "total")  # condensed: the sum of the first SUMMED variables
+SUMMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One of how many values a watcher wants by mode (0: the subscription is not in that mode), over how many paths."""
+
+    normal: int
+    emergency: int
+    redundancy: int = 1
+
+    def every(self, mode: int) -> int:
+        return self.emergency if mode == EMERGENCY else self.normal
+
+
+SPEEDS = {"full": Speed(1, 1, redundancy=2), "third": Speed(3, 1), "tenth": Speed(10, 0)}
 
 _NOISE = random.Random(1792)
 _SINES = [math.sin(2 * math.pi * step / 4096) for step in range(4096)]
@@ -36,3 +56,13 @@ def value(place: int, number: int) -> float:
 def values(number: int) -> array[float]:
     """All variables in one round."""
     return array("d", [value(place, number) for place in range(VARIABLES)])
+
+
+def total(_: int, number: int) -> float:
+    """The condensed value of a round."""
+    return math.fsum(value(place, number) for place in range(SUMMED))
+
+
+def alert(_: int, number: int) -> float:
+    """The value of the alert of a round."""
+    return number

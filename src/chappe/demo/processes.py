@@ -68,6 +68,12 @@ class Child:
         words = self._log.read_text(errors="replace").strip().splitlines()[-5:]
         return DemoError(f"{self.name} ended with code {code}: {' | '.join(words) or 'it said nothing'}")
 
+    async def drained(self) -> None:
+        """Read and forget what it says from now on, so that it never waits for a reader."""
+        assert self.process.stdout is not None
+        while await self.process.stdout.readline():
+            pass
+
     async def died(self) -> DemoError:
         """Returns when the process ends before it was told to."""
         await self.process.wait()

@@ -1,4 +1,4 @@
-"""The demo: three nodes in a chain, a publisher at one end, subscribers at the other, every message checked."""
+"""The demo: two clouds below a root, a publisher in one, subscribers in the other, every value checked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from rich.console import Console
 
 import chappe
 from chappe.client.client import Client
-from chappe.demo.mesh import CHAIN, free_ports, write_files
-from chappe.demo.phasors import round_of
+from chappe.demo import grid
+from chappe.demo.phasors import VARIABLES, round_of
 from chappe.demo.processes import Child
 from chappe.demo.show import Screen
 from chappe.demo.state import State
+from chappe.demo.story import Story
 from chappe.demo.verdict import problems
 from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S
 
@@ -68,8 +69,7 @@ class Demo:
         self.state = State()
         self._folder = folder
         self._stack = stack
-        self._nodes: list[Child] = []
-        self._clients: list[Client] = []
+        self._clients: dict[str, Client] = {}
         self._first = 0
 
     async def _child(self, name: str, *arguments: str) -> Child:
@@ -77,39 +77,53 @@ class Demo:
         self._stack.push_async_callback(child.stop)
         return child
 
+    async def _client(self, name: str, url: str) -> Client:
+        client = chappe.connect(url, name=name, heartbeat_s=HEARTBEAT_S, timeout_s=TIMEOUT_S, wait_s=TIMEOUT_S)
+        return await self._stack.enter_async_context(client)
+
     async def start(self) -> None:
-        """Nodes serve, variables are registered, subscribers wait."""
-        self.screen.say("starting three nodes: a - b - c")
-        ports = free_ports(len(CHAIN))
-        urls = [f"tcp://127.0.0.1:{port}" for port in ports]
-        for path in write_files(self._folder, ports):
-            self._nodes.append(await self._child(f"node {path.stem}", "chappe.node", str(path), "--dev"))
-        for node in self._nodes:
-            await node.until(lambda line: line == "serving")
-        self.screen.say("starting publisher and subscribers: 1,000 variables, 30 a second each")
-        self._publisher = await self._child("publisher", "chappe.demo.publisher", urls[0])
-        self._watchers = await self._child("watchers", "chappe.demo.watchers", urls[-1])
-        self._listeners = await self._child("listeners", "chappe.demo.listeners", urls[-1])
-        for url in urls:
-            client = chappe.connect(url, name="demo", heartbeat_s=HEARTBEAT_S, timeout_s=TIMEOUT_S, wait_s=TIMEOUT_S)
-            self._clients.append(await self._stack.enter_async_context(client))
-        for worker in (self._publisher, self._watchers, self._listeners):
+        """Brokers and routers serve, variables are registered, subscriptions are granted."""
+        self.screen.say("starting two clouds of three routers, each with its leaf broker, and a root broker")
+        ports = grid.free_ports(grid.NEEDED)
+        urls, file = grid.urls(ports), grid.write(self._folder, ports)
+        self._deployment = await self._child("deployment", "chappe.cli", "up", str(file))
+        await self._deployment.until(lambda line: line.endswith(" serve"))
+        self.screen.say(
+            f"starting a publisher at {grid.PUBLISHING} of {VARIABLES} variables, 30 a second each, watchers at "
+            f"{grid.WATCHING} and a listener at every router"
+        )
+        at = {name: f"{name}={url}" for name, url in urls.items()}
+        self._publisher = await self._child("publisher", "chappe.demo.publisher", at[grid.PUBLISHING])
+        self._watchers = await self._child("watchers", "chappe.demo.watchers", at[grid.WATCHING])
+        self._listeners = await self._child(
+            "listeners", "chappe.demo.listeners", *(at[router] for router in grid.ROUTERS)
+        )
+        for router in grid.ROUTERS:
+            self._clients[router] = await self._client(f"demo-{router}", urls[router])
+        self._root = await self._client("demo", urls["root"])
+        self._creator = await self._client("creator", urls[grid.PUBLISHING])
+        for worker in self._workers:
             await worker.until(lambda line: '"ready"' in line)
+        self._story = Story(self._root, self._creator, self._watchers, self._listeners, self.state)
         self._first = round_of(time.time_ns() + round(LEAD_S * 1e9))
-        for worker in (self._watchers, self._listeners, self._publisher):
+        for worker in self._workers:
             worker.order(first=self._first)
+
+    @property
+    def _workers(self) -> tuple[Child, ...]:
+        return self._watchers, self._listeners, self._publisher
 
     async def run(self, over: asyncio.Event, seconds: float | None) -> None:
         """Show how it goes until the time or the user's patience is over; DemoError if a process ends."""
         self.state.begin()
         jobs: list[Coroutine[Any, Any, Any]] = [
-            self._listen(self._publisher), self._listen(self._watchers), self._listen(self._listeners),
-            self._sample(), *(self._guard(node) for node in self._nodes),
+            *(self._listen(worker) for worker in self._workers), self._sample(), self._story.run(),
+            self._guard(self._deployment),
         ]  # fmt: skip
         tasks = [asyncio.ensure_future(job) for job in jobs]
         waiting = asyncio.ensure_future(over.wait())
         try:
-            with self.screen.live(self.state, seconds):
+            with self.screen.live(seconds):
                 await asyncio.wait([*tasks, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
@@ -121,10 +135,11 @@ class Demo:
 
     async def _listen(self, worker: Child) -> None:
         while True:
-            self.state.heard(await worker.report())
+            self.state.heard_from(await worker.report())
 
-    async def _guard(self, node: Child) -> None:
-        raise await node.died()
+    async def _guard(self, child: Child) -> None:
+        await child.drained()
+        raise await child.died()
 
     async def _sample(self) -> None:
         while True:
@@ -133,7 +148,7 @@ class Demo:
             await asyncio.sleep(SAMPLE_S)
 
     async def _take_counters(self) -> None:
-        for name, client in zip(CHAIN, self._clients, strict=True):
+        for name, client in self._clients.items():
             counters = (await client.list("counters"))[0]
             links, clients = await client.list("links"), await client.list("clients")
             self.state.sampled(name, counters, links, clients)
@@ -142,31 +157,29 @@ class Demo:
         """Stop publishing, wait until all has come, and give what is wrong, in words."""
         self._publisher.order(stop=True)
         await self._reported(self._publisher, "last")
-        last = {"last": self.state.publisher["last"], "events": self.state.publisher["events"]}
         for worker in (self._watchers, self._listeners):
-            worker.order(**last)
-        for worker in (self._watchers, self._listeners):
-            await self._reported(worker, "results")
+            worker.order(last=self.state.publisher["last"])
+        await self._reported(self._watchers, "results")
+        await self._reported(self._listeners, "heard")
         await self._take_counters()
         found = problems(self.state)
-        for worker in (self._watchers, self._listeners, self._publisher):
+        for worker in self._workers:
             worker.order(leave=True)
-        for worker in (self._watchers, self._listeners, self._publisher):
+        for worker in self._workers:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(10):
                     await worker.process.wait()
             if await worker.stop() != 0:
                 found.append(str(await worker.failure()))
-        for client in self._clients:
+        for client in (*self._clients.values(), self._root, self._creator):
             await client.close()
-        for node, code in zip(self._nodes, await asyncio.gather(*(node.stop() for node in self._nodes)), strict=True):
-            if code != 0:
-                found.append(str(await node.failure()))
+        if await self._deployment.stop() != 0:
+            found.append(str(await self._deployment.failure()))
         return found
 
     async def _reported(self, worker: Child, key: str) -> None:
         while True:
             report = await worker.report()
-            self.state.heard(report)
+            self.state.heard_from(report)
             if key in report:
                 return

@@ -19,6 +19,7 @@ REPORT_S = 0.5
 QUIET_S = 15.0  # what has not come after so long without any progress is lost
 
 Orders = asyncio.Queue[dict[str, Any]]
+Job = Callable[[dict[str, str], Orders], Awaitable[None]]
 
 
 def tell(**report: Any) -> None:
@@ -27,17 +28,17 @@ def tell(**report: Any) -> None:
     sys.stdout.flush()
 
 
-def work(job: Callable[[str, Orders], Awaitable[None]]) -> None:
-    """Run the job with the address in argv until it ends, or until whoever started it is gone."""
+def work(job: Job) -> None:
+    """Run the job with the addresses in argv, NAME=URL, until it ends, or until whoever started it is gone."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(job, sys.argv[1]))
+        runner.run(_work(job, dict(word.split("=", 1) for word in sys.argv[1:])))
 
 
-async def _work(job: Callable[[str, Orders], Awaitable[None]], url: str) -> None:
+async def _work(job: Job, urls: dict[str, str]) -> None:
     orders: Orders = asyncio.Queue()
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -48,7 +49,7 @@ async def _work(job: Callable[[str, Orders], Awaitable[None]], url: str) -> None
             orders.put_nowait(json.loads(line))
 
     listening = loop.create_task(listen())
-    working = loop.create_task(_awaited(job(url, orders)))
+    working = loop.create_task(_awaited(job(urls, orders)))
     await asyncio.wait([listening, working], return_when=asyncio.FIRST_COMPLETED)
     for task in (listening, working):
         if not task.done():
@@ -71,3 +72,22 @@ async def until_complete(missing: Callable[[], int]) -> None:
         now = missing()
         if now != left:
             left, since = now, loop.time()
+
+
+async def report_until(
+    key: str, orders: Orders, obey: Callable[[dict[str, Any]], Awaitable[None]], report: Callable[[], None]
+) -> dict[str, Any]:
+    """Obey orders and report now and then, until the order with that key."""
+    loop = asyncio.get_running_loop()
+    following = loop.time() + REPORT_S
+    while True:
+        try:
+            async with asyncio.timeout_at(following):
+                order = await orders.get()
+        except TimeoutError:
+            following = loop.time() + REPORT_S
+            report()
+            continue
+        if key in order:
+            return order
+        await obey(order)

@@ -1,10 +1,6 @@
-"""The three nodes of the demo, in a chain: their files."""
+"""Three nodes in a chain, without brokers: their files, as in examples/demo."""
 
 from __future__ import annotations
-
-import socket
-from contextlib import ExitStack
-from pathlib import Path
 
 CHAIN = ("a", "b", "c")
 
@@ -56,18 +52,3 @@ def node_file(place: int, ports: list[int]) -> str:
         text += _PEER.format(name=onward, url=f'url = "tcp://127.0.0.1:{ports[place + 1]}"\n')
         text += _ONWARD.format(name=onward)
     return text
-
-
-def write_files(folder: Path, ports: list[int]) -> list[Path]:
-    """The files of all nodes."""
-    paths = [folder / f"{name}.toml" for name in CHAIN]
-    for place, path in enumerate(paths):
-        path.write_text(node_file(place, ports))
-    return paths
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on: nodes that dial each other name them before they start."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
