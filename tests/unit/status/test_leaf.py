@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from chappe.wire.base import Done, Failed, Qos
@@ -104,7 +106,7 @@ def test_a_subscriber_of_another_type_is_denied() -> None:
     [({"slowest_ns": 5 * MS}, "longest interval"), ({"rate_den": 0}, "negative"), ({"priority": 7}, "priority"),
      ({"options": 256}, "option blocks")],
 )  # fmt: skip
-def test_a_registration_that_makes_no_sense_is_refused(fields: dict[str, int], word: str) -> None:
+def test_a_registration_that_makes_no_sense_is_refused(fields: dict[str, Any], word: str) -> None:
     cloud = Cloud("a")
     refused = cloud.publish("a", "plant/power", **fields)
     assert isinstance(refused, Failed)
