@@ -43,7 +43,7 @@ class Granted:
     target: str
     routes: Sequence[RouteLike]
     grants: Sequence[Grant | None]
-    security: int = 0
+    security: Sequence[int] = (0,) * 16  # by mode
 
 
 @dataclass
@@ -117,8 +117,10 @@ def _shape(network: Network, key: str, one: Granted) -> Iterable[str]:
             yield f"{key}: {path} is no simple path from {one.source} to {one.target}"
         if not networkx.is_path(network.graph, path):
             yield f"{key}: {path} leaves the network"
-        elif any(network.graph.edges[hop]["security"] < one.security for hop in pairwise(path)):
-            yield f"{key}: {path} is not secure"
+            continue
+        needed = max((one.security[mode] for mode in MODES if route.modes >> mode & 1), default=0)
+        if any(network.graph.edges[hop]["security"] < needed for hop in pairwise(path)):
+            yield f"{key}: {path} is not of security {needed}"
     for mode in MODES:
         grant = one.grants[mode]
         paths = [tuple(route.routers) for route in one.routes if route.modes >> mode & 1]

@@ -51,7 +51,7 @@ class Allocator:
         self._planner = Planner(self._ledger, self._promises, self._fabric)
         self._reservations: dict[str, _Reservation] = {}
         self._published: dict[int, tuple[str, int]] = {}  # router and load
-        self._latest: tuple[int, Plan] | None = None  # and the version of the ledger it was made for
+        self._latest: tuple[int, Variable, Plan] | None = None  # with the version of the ledger it was made for
 
     # topology
 
@@ -158,7 +158,7 @@ class Allocator:
         held = self._reservations.get(key)
         if held is None:
             answer = self._plan(demand, avoid, [])
-            self._latest = (self._ledger.version, answer) if isinstance(answer, Plan) else None
+            self._latest = (self._ledger.version, demand.variable, answer) if isinstance(answer, Plan) else None
             return answer
         self.release(key)
         try:
@@ -244,7 +244,7 @@ class Allocator:
         usage = usage_of(routes, grants)
         growth = self._ledger.growth(variable, usage)
         promises = tuple(self._promised(key, routes, grants))
-        if not force and not self._planned(routes, grants):
+        if not force and not self._planned(variable, routes, grants):
             blocked = self._ledger.blocked(growth) or self._late(promises, growth) or self._promises.broken(growth)
             if blocked is not None:
                 if before is not None:
@@ -273,15 +273,17 @@ class Allocator:
         """One row a resource: its capacity, its load by mode, and the largest share of it that is taken."""
         return list(self._ledger.rows())
 
-    def _planned(self, routes: Sequence[Route], grants: Grants) -> bool:
+    def _planned(self, variable: Variable, routes: Sequence[Route], grants: Grants) -> bool:
         """True if this is the latest plan and nothing has changed since: it was checked then."""
         if self._latest is None:
             return False
-        version, plan = self._latest
-        return version == self._ledger.version and plan.routes == routes and plan.grants == grants
+        version, planned, plan = self._latest
+        same = planned == variable and plan.routes == routes and plan.grants == grants
+        return same and version == self._ledger.version
 
     def _hold(self, key: str, reservation: _Reservation) -> None:
         self._ledger.add(reservation.variable, reservation.usage)
+        self._ledger.version += 1  # its promises count even where it adds no load
         self._reservations[key] = reservation
         for promise in reservation.promises:
             self._promises.make(promise)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint, least_bound, within
+from chappe.netmap.paths import choose, disjoint, least_bound, within
 from chappe.status.fabric import Fabric
 from chappe.status.promises import Promises
 from chappe.status.rates import MODES
@@ -35,13 +35,23 @@ class Planner:
             return missing
         if wish.source == wish.target:
             return self.checked(wish, [(wish.source,)])
-        if len(known) >= wish.redundancy:
-            answer = self.checked(wish, known[: wish.redundancy])
+        if known:
+            serving = choose(self._fabric.latency(wish.security), self._serving(wish, known), wish.redundancy)
+            answer = self.checked(wish, serving) if serving is not None else None
             if isinstance(answer, Found):
                 return answer
         if wish.avoid:
             return self._thorough(wish, self._avoiding(wish), None)
         return self._usual(wish)
+
+    def _serving(self, wish: Wish, known: Sequence[Path]) -> list[Path]:
+        """Those of the known paths that this wish could take."""
+        arcs = self._fabric.latency(wish.security).arcs
+        return [
+            path for path in known
+            if (path[0], path[-1]) == (wish.source, wish.target) and all(hop in arcs for hop in pairwise(path))
+            and wish.avoid.isdisjoint(name for a, b in pairwise(path) for name in (f"router/{b}", f"channel/{a}/{b}"))
+        ]  # fmt: skip
 
     def _usual(self, wish: Wish) -> Found | Blocked:
         """The paths kept for this pair of edges, or those that share most with the stream where it flows."""
