@@ -212,7 +212,7 @@ async def test_a_path_is_changed_in_place_without_losing_an_event() -> None:
         assert values(reader) == [float(number) for number in range(1, stream.sent + 1)]
 
 
-@pytest.mark.spec("GS-151", "GS-156")
+@pytest.mark.spec("GS-151")
 async def test_streams_go_on_without_a_broker_and_the_next_one_finds_everything_as_it_was() -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
     broker = await ScriptedBroker.begin(url)
@@ -245,6 +245,28 @@ async def test_streams_go_on_without_a_broker_and_the_next_one_finds_everything_
             assert answer.code == "stale"
             stream.publish(100)
             await reader.until(lambda: len(reader.records) >= 200)
+
+
+@pytest.mark.spec("GS-150")
+async def test_a_failed_channel_is_reported_retried_and_carries_the_stream_again() -> None:
+    broker = await ScriptedBroker.begin()
+    a, b = await two_routers(broker)
+    meter = await WireClient.open(a.url, name="meter")
+    reader = await WireClient.open(b.url, name="reader")
+    async with ended(meter, reader, a, b, broker):
+        await publish(broker, "a", meter)
+        await broker.order("b", Setup, paths=(hop(1, "a", ""),))
+        await broker.order("a", Setup, paths=(hop(1, "", "b"),))
+        await watch(broker, "b", reader)
+        peer = a.peers.named("b")
+        assert peer is not None
+        assert peer.connection is not None
+        a.connections.abort(peer.connection, "cut by the test")
+        for up in (False, True):
+            await broker.heard("a", LinkState, peer="b", up=up)
+            await broker.heard("b", LinkState, peer="a", up=up)
+        Values(meter).publish(50)
+        await reader.until(lambda: len(reader.records) == 50)
 
 
 async def test_of_two_brokers_the_one_that_leads_is_asked_and_two_urls_of_one_process_are_one_link() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 LEADERLESS_NS = 10_000_000_000  # a request waits so long for a broker that leads
-UNDER_WAY = 64  # requests that the broker has not answered: more would only wait there, in front of other edges'
+UNDER_WAY = 128  # requests that the broker has not answered: more would only wait there, in front of other edges'
 SLOW_NS = 2_000_000_000  # one that takes longer (it waits for its publisher, say) does not keep others back
 
 Then = Callable[[Request], list[Output]]

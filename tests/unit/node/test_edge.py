@@ -158,7 +158,6 @@ def test_a_broker_of_another_role_is_not_followed(table: Table) -> None:
     assert table.tell("leaf-1", Lead(role="another", epoch=1)) == []
 
 
-@pytest.mark.spec("GS-150")
 def test_the_broker_is_told_about_links_and_clients(table: Table, leaf: Leaf) -> None:
     entity = Entity("meter", METER)
     assert leaf.told(table.attach("meter", METER)) == [Arrived(entity=entity)]
@@ -253,7 +252,7 @@ def test_functions_are_relayed_with_their_creator(table: Table, leaf: Leaf) -> N
 # --- a broker that is away
 
 
-@pytest.mark.spec("GS-151", "GS-156")
+@pytest.mark.spec("GS-151")
 def test_requests_wait_for_a_leader_and_are_repeated_to_the_next(table: Table) -> None:
     table.attach("meter", METER)
     one = Leaf(table, "leaf-1", epoch=1)
@@ -284,16 +283,16 @@ def test_without_a_leader_for_ten_seconds_a_request_fails_and_nothing_has_change
 def test_a_broker_is_not_flooded_and_slow_answers_hold_nobody_up(table: Table, leaf: Leaf) -> None:
     table.attach("reader", READER)
     sent = []
-    for at in range(100):
+    for at in range(200):
         sent += leaf.told(table.tell("reader", control.Watch(id=at, publisher="plant", variable=f"v{at}", wait_ns=9)))
-    assert len(sent) == 64
+    assert len(sent) == 128
     more = leaf.told(table.tell("leaf-1", Failed(id=sent[0].id, code="unknown", reason="")))  # type: ignore[attr-defined]
-    assert [want.variable for want in more] == ["v64"]  # type: ignore[attr-defined]
+    assert [want.variable for want in more] == ["v128"]  # type: ignore[attr-defined]
     assert table.pass_time(1.9) == []
-    assert len(leaf.told(table.pass_time(0.2))) == 35
+    assert len(leaf.told(table.pass_time(0.2))) == 71
     table.lose("leaf-1")
     other = Leaf(table, "leaf-2", epoch=2)
-    assert [want.variable for want in other.lead()[1:]] == [f"v{at}" for at in range(1, 65)]  # type: ignore[attr-defined]
+    assert [want.variable for want in other.lead()[1:]] == [f"v{at}" for at in range(1, 129)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.spec("GS-151")
