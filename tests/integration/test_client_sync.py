@@ -122,3 +122,34 @@ def test_errors_arrive_and_leave_no_thread() -> None:
     with pytest.raises(LinkError, match="refused"):
         chappe.sync.connect(f"tcp://127.0.0.1:{free_port()}")
     assert threading.active_count() == before
+
+
+@pytest.mark.spec("GS-047", "GS-046")
+def test_quality_derived_values_and_groups_without_asyncio(url: str) -> None:
+    with chappe.sync.connect(url) as one, chappe.sync.connect(url) as two:
+        left = one.register("pmu", "left", rate=50, derived=[chappe.Mean(2)])
+        right = one.register("pmu", "right", rate=50)
+        watch = two.watch("pmu", "left", qos=chappe.Qos(interval=0.04), type=float)
+        assert watch.granted[0].every == 2
+        assert (two.mode, two.next_mode, two.mode_changing) == (0, 0, False)
+        group = two.group("frame", interval=0.04)
+        group.add("pmu", "left")
+        group.add("pmu", "right")
+        for number in range(1, 9):
+            left.publish(float(number), created=number * 20_000_000)
+            right.publish(-float(number), created=number * 20_000_000)
+        assert [watch.next(5).value for _ in range(4)] == [2.0, 4.0, 6.0, 8.0]
+        assert watch.hold("mean(2)").value == watch.derived["mean(2)"] == 7.5
+        assert (watch.extrapolated, watch.withdrawn, watch.violations["missed"]) == (False, None, 0)
+        sets = iter(group)
+        left.publish(10.0, created=200_000_000)
+        right.publish(-10.0, created=200_000_000)
+        while (newest := group.latest()) is None or newest.nominal < 200_000_000:
+            pass
+        assert dict(newest) == {("pmu", "left"): 10.0, ("pmu", "right"): -10.0}
+        assert [each.nominal // 20_000_000 for each in group.latest(3)] == [6, 8, 10]
+        reader = threading.Timer(0.2, group.close)
+        reader.start()
+        assert list(sets) == []
+        reader.join()
+        assert group.members == ()

@@ -387,7 +387,7 @@ cdef class Watch:
         elif self.code == INT:
             self.estimate_bits = <uint64_t> <int64_t> value
         else:
-            raise TypeError(f"only int and float are estimated; {self.publisher}/{self.variable} is of type {self.type}")
+            raise TypeError(f"only int and float are estimated, not {self.publisher}/{self.variable} ({self.type})")
         self.estimate_created = created
         self.estimate_received = received
         event = self.event(created, received, self.estimate_bits, None)

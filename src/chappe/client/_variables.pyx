@@ -190,7 +190,7 @@ cdef class VariableGroup:
             if variable.code != (<Variable> variables[0]).code or variable.code in (BOOL, BYTES):
                 raise TypeError("the variables of a group are all float or all int")
             if variable.special:
-                raise TypeError(f"{variable.publisher}/{variable.name} has derived values or a least interval: not in a group")
+                raise TypeError(f"{variable.publisher}/{variable.name} has derived values or a minimum: not in a group")
 
     def publish_array(self, values, created=None):
         """Send `values[i]` for the i-th variable, all stamped `created` or now; how many were accepted."""
