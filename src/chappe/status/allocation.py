@@ -118,15 +118,15 @@ class Allocator:
 
     # publications
 
-    def publish(self, router: str, variable: Variable) -> Refusal | None:
-        """Count a variable at its full rate where it is published; replaces what the variable had."""
+    def publish(self, router: str, variable: Variable, force: bool = False) -> Refusal | None:
+        """Count a variable at its full rate where it is published, instead of what it had. `force` as in `reserve`."""
         before = self._published.get(variable.variable_id)
         self.unpublish(variable.variable_id)
         rate = publishing_rate(variable)
         load = NANO * rate.numerator // rate.denominator
         at = self._ledger.router(router)
         growth = Growth(0, (), {at: (load,) * MODES}, published=load)
-        blocked = self._ledger.blocked(growth) or self._promises.broken(growth)
+        blocked = None if force else self._ledger.blocked(growth) or self._promises.broken(growth)
         if blocked is None:
             self._promises.grew(growth)
             self._count(variable.variable_id, router, load)

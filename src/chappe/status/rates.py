@@ -6,11 +6,13 @@ have no whole period in nanoseconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations
 from math import lcm
+from operator import or_
 
 import numpy as np
 
@@ -126,11 +128,5 @@ def burst(streams: Iterable[Iterable[tuple[int, int]]]) -> tuple[int, ...]:
     `streams` are the (every, modes) pairs of each variable. Filters count from one epoch, so at that instant, and then
     at each common multiple of their intervals, all of a mode meet; alerts may come at any time.
     """
-    counts = [0] * MODES
-    for terms in streams:
-        together = 0
-        for _, modes in terms:
-            together |= modes
-        for mode in range(MODES):
-            counts[mode] += together >> mode & 1
-    return tuple(counts)
+    together = Counter(reduce(or_, (modes for _, modes in terms), 0) for terms in streams)
+    return tuple(sum(count for modes, count in together.items() if modes >> mode & 1) for mode in range(MODES))
