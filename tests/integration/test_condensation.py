@@ -207,7 +207,8 @@ async def test_a_function_that_is_placed_again_replaces_itself_and_one_that_is_r
         reading.publish(4.0)
         return bool(watch.value == 8.0)
 
-    await eventually(doubled)
+    await eventually(doubled)  # its subscribers have noticed nothing
+    assert watch.withdrawn is None
     await router.displace(output)
     await router.displace(output)  # one that is not there is no error
     assert await router.client.list("functions") == []

@@ -102,10 +102,12 @@ class Functions:
             return
         number = message.variable_id if isinstance(message, Stop) else message.output.variable_id
         before = self._runners.pop(number, None)
-        if before is not None:
-            await before.close()
-        if isinstance(message, Run):
-            self._runners[number] = Runner(message, self._client, self._alarm, self._budget, self._loading, self._share)
+        run = message if isinstance(message, Run) else None
+        output = await before.replaced(run) if before is not None else None
+        if run is not None:
+            self._runners[number] = Runner(
+                run, self._client, self._alarm, self._budget, self._loading, self._share, output
+            )
 
     def _share(self, variable_id: int, result: Result) -> None:
         for runner in self._runners.values():
@@ -121,8 +123,7 @@ class Functions:
 
     async def close(self) -> None:
         for runner in self._runners.values():
-            with contextlib.suppress(ChappeError):
-                await runner.close()
+            await runner.end()
 
 
 def _write(descriptor: int, data: bytes) -> None:

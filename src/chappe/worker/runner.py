@@ -37,12 +37,13 @@ class Runner:
     """Ingest and trigger are apart (GS-138): values are taken as they come, the alarm keeps the times of firing.
 
     An error of the function stops it or is counted, and touches no other. `shared(variable_id, result)` hands a result
-    to the functions of this worker: a router sends nothing back to where it came from.
+    to the functions of this worker: a router sends nothing back to where it came from. `output`: is registered already.
     """
 
     def __init__(
-        self, run: Run, client: Client, alarm: Alarm, budget: Budget, loading: asyncio.Lock, shared: Shared
-    ) -> None:
+        self, run: Run, client: Client, alarm: Alarm, budget: Budget, loading: asyncio.Lock, shared: Shared,
+        output: Published | None,
+    ) -> None:  # fmt: skip
         self.run = run
         self.state = "waiting"
         self.reason = ""
@@ -55,7 +56,7 @@ class Runner:
         self._foreign = "entry:" in (run.function.calculator[:6], run.function.trigger[:6])
         self._condensation: Condensation | None = None
         self._encode = encoder_of(run.output.type)
-        self._output: Published | None = None
+        self._output = output
         self._positions = {variable.variable_id: at for at, variable in enumerate(run.inputs)}
         self._watches: list[Watch] = []
         self._unheard: list[tuple[int, Watch]] = []  # by position
@@ -72,17 +73,23 @@ class Runner:
             counters.update(missed=self._condensation.trigger.missed, errors=self.errors)
         return FunctionState(self.run.output.variable_id, self.state, self.reason, counters)
 
-    async def close(self) -> None:
-        """It runs no more: inputs and output are given back."""
+    async def end(self) -> None:
+        """It does nothing any more; what it has at the router goes with the connection."""
         self.state = "stopped"
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    async def replaced(self, run: Run | None) -> Published | None:
+        """End it and give back what it has; its output stays, and is handed on, where another form of it follows."""
+        await self.end()
+        output, self._output = self._output, None
         with contextlib.suppress(ChappeError):
             for watch in self._watches:
                 await self._client.unwatch(watch)
-            if self._output is not None:
-                await self._client.withdraw(self._output)
-        self._watches, self._unheard, self._output = [], [], None
+            if output is not None and (run is None or run.output != self.run.output):
+                await self._client.withdraw(output)
+                output = None
+        return output
 
     # --- setting up
 
@@ -116,6 +123,8 @@ class Runner:
                         await asyncio.to_thread(load, group, name)
 
     async def _register(self) -> None:
+        if self._output is not None:
+            return
         output = self.run.output
         rate = Fraction(output.rate_num * 1_000_000_000, output.rate_den) or None
         self._output = await self._client.register(
