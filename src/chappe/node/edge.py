@@ -129,8 +129,10 @@ class Edge:
             self._lost(session.port, now_ns)
         return []
 
-    def answered(self, message: Request, now_ns: int) -> list[Output]:
-        """An answer of the broker; a second one to the same request changes nothing."""
+    def answered(self, session: Session, message: Request, now_ns: int) -> list[Output]:
+        """An answer of the broker that leads; a second one to the same request changes nothing."""
+        if session.port != self.leader:
+            return []
         asked = self._asked.pop(message.id, None)
         self._under_way.pop(message.id, None)
         return [*asked.then(message), *self._more(now_ns)] if asked is not None else []

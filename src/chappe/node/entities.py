@@ -20,10 +20,28 @@ class Memory:
     away_since_ns: int = 0
     published: dict[Name, Variable] = field(default_factory=dict)  # with the ids issued
     wanted: dict[Name, tuple[Want, Granted]] = field(default_factory=dict)
+    numbers: dict[int, Name] = field(default_factory=dict)  # of what is wanted
 
     @property
     def attached(self) -> bool:
         return self.port >= 0
+
+    def grant(self, name: Name, want: Want, granted: Granted) -> None:
+        """It has this subscription now."""
+        before = self.wanted.get(name)
+        if before is not None:
+            self.numbers.pop(before[1].variable.variable_id, None)
+        self.wanted[name] = (want, granted)
+        self.numbers[granted.variable.variable_id] = name
+
+    def release(self, variable_id: int) -> bool:
+        """A subscription is over; False if it had none."""
+        name = self.numbers.pop(variable_id, None)
+        return name is not None and self.wanted.pop(name, None) is not None
+
+    def withdraw(self, variable: Variable) -> None:
+        """It publishes this no more."""
+        self.published.pop((variable.publisher, variable.variable), None)
 
 
 class Entities:
@@ -32,6 +50,8 @@ class Entities:
     def __init__(self, away_ns: int) -> None:
         self._away_ns = away_ns
         self._by_session: dict[bytes, Memory] = {}
+        self._by_name: dict[str, dict[bytes, Memory]] = {}
+        self._away: dict[bytes, Memory] = {}  # longest first
 
     def __iter__(self) -> Iterator[Memory]:
         return iter(list(self._by_session.values()))
@@ -40,25 +60,32 @@ class Entities:
         """Those that are here now, as `Join` tells them."""
         return tuple(memory.entity for memory in self if memory.attached)
 
+    def attached_as(self, entity: Entity) -> bool:
+        """Whether it is here now."""
+        memory = self._by_session.get(entity.session)
+        return memory is not None and memory.attached and memory.entity == entity
+
     def of(self, session: bytes) -> Memory | None:
         return self._by_session.get(session)
 
     def restarted(self, entity: Entity) -> bool:
         """Whether the client was here with another session, and is not here now."""
-        others = [memory for memory in self if memory.entity.name == entity.name]
-        return bool(others) and not any(memory.attached or memory.entity == entity for memory in others)
+        others = self._by_name.get(entity.name, {})
+        return bool(others) and not any(memory.attached or memory.entity == entity for memory in others.values())
 
     def arrived(self, entity: Entity, port: int) -> list[Memory]:
         """A client is here; what it left behind under other sessions and is over now."""
-        over = [memory for memory in self
-                if memory.entity.name == entity.name and memory.entity.session != entity.session
-                and not memory.attached]  # fmt: skip
-        for memory in over:
-            del self._by_session[memory.entity.session]
+        over = [memory for session, memory in self._by_name.get(entity.name, {}).items()
+                if session != entity.session and not memory.attached]  # fmt: skip
         known = self._by_session.get(entity.session)
-        if known is None or known.entity.name != entity.name:
-            known = self._by_session[entity.session] = Memory(entity)
-        known.port, known.away_since_ns = port, 0
+        if known is not None and known.entity.name != entity.name:
+            over.append(known)
+        for memory in over:
+            self.forget(memory)
+        memory = self._by_session.setdefault(entity.session, Memory(entity))
+        self._by_name.setdefault(entity.name, {})[entity.session] = memory
+        self._away.pop(entity.session, None)
+        memory.port, memory.away_since_ns = port, 0
         return over
 
     def left(self, session: bytes, port: int, now_ns: int) -> Memory | None:
@@ -67,34 +94,29 @@ class Entities:
         if memory is None or memory.port != port:
             return None
         memory.port, memory.away_since_ns = -1, now_ns
+        self._away[session] = memory
         return memory
-
-    def attached_as(self, entity: Entity) -> bool:
-        """Whether it is here now."""
-        memory = self._by_session.get(entity.session)
-        return memory is not None and memory.attached and memory.entity == entity
 
     def forget(self, memory: Memory) -> None:
         """It does not come back."""
-        self._by_session.pop(memory.entity.session, None)
+        session, name = memory.entity.session, memory.entity.name
+        self._by_session.pop(session, None)
+        self._away.pop(session, None)
+        sessions = self._by_name.get(name, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._by_name.pop(name, None)
 
     def withdrawn(self, variable_id: int, names: Iterable[str]) -> list[Memory]:
         """Those that had a subscription which is over; without names everybody."""
-        wanted = set(names)
-        found = []
-        for memory in self:
-            if wanted and memory.entity.name not in wanted:
-                continue
-            over = [name for name, (_, granted) in memory.wanted.items()
-                    if granted.variable.variable_id == variable_id]  # fmt: skip
-            for name in over:
-                del memory.wanted[name]
-            if over:
-                found.append(memory)
-        return found
+        told = list(names)
+        asked = (memory for name in told for memory in self._by_name.get(name, {}).values()) if told else self
+        return [memory for memory in asked if memory.release(variable_id)]
 
     def tick(self, now_ns: int) -> None:
         """Forget those that are away for too long: a broker knows them if they come back."""
-        for memory in self:
-            if not memory.attached and now_ns - memory.away_since_ns >= self._away_ns:
-                del self._by_session[memory.entity.session]
+        while self._away:
+            memory = next(iter(self._away.values()))
+            if now_ns - memory.away_since_ns < self._away_ns:
+                return
+            self.forget(memory)

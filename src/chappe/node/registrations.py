@@ -91,9 +91,9 @@ class Registrations:
         def then(answer: Request) -> list[Output]:
             if isinstance(answer, Failed) and answer.code != "unknown":
                 return self._pass_on(session, answer, request.id)
-            published = self._memory(edge, session).published
-            for name in [name for name, variable in published.items() if variable.variable_id == number]:
-                del published[name]
+            entry = self._variables.directory.numbered(number)
+            if entry is not None:
+                self._memory(edge, session).withdraw(entry.variable)
             self._withdraw(session, number, now_ns)
             return self._pass_on(session, control.Done(id=0), request.id)
 
@@ -129,9 +129,7 @@ class Registrations:
         def then(answer: Request) -> list[Output]:
             if isinstance(answer, Failed) and answer.code != "unknown":
                 return self._pass_on(session, answer, request.id)
-            wanted = self._memory(edge, session).wanted
-            for name in [name for name, (_, grant) in wanted.items() if grant.variable.variable_id == number]:
-                del wanted[name]
+            self._memory(edge, session).release(number)
             self._unwatch(session, number)
             return self._pass_on(session, control.Done(id=0), request.id)
 
@@ -280,7 +278,7 @@ class Registrations:
             session.waiting -= 1
             if not isinstance(answer, management.Granted):
                 return self._pass_on(session, answer, request.id)
-            self._memory(edge, session).wanted[name] = (want, answer)
+            self._memory(edge, session).grant(name, want, answer)
             return self._granted(session, request, answer) if self._here(session) else []
 
         return edge.ask(
@@ -317,8 +315,9 @@ class Registrations:
     def _start(
         self, session: Session, request: control.Watch, entry: Entry, grants: tuple[Grant | None, ...], modes: int
     ) -> list[Output]:
-        variable, terms = entry.variable, grants_of(grants, modes)
+        variable = entry.variable
         try:
+            terms = grants_of(grants, modes)
             every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]

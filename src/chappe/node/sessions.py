@@ -267,7 +267,8 @@ class Control:
     # --- the broker
 
     def _answered(self, session: Session, message: control.Request, now_ns: int) -> list[Output]:
-        return self._registrations.edge.answered(message, now_ns) if self._registrations.edge is not None else []
+        edge = self._registrations.edge
+        return edge.answered(session, message, now_ns) if edge is not None else []
 
     def _lead(self, session: Session, message: management.Lead, now_ns: int) -> list[Output]:
         edge = self._registrations.edge
@@ -278,7 +279,8 @@ class Control:
         return edge.standby(session, message, now_ns) if edge is not None else []
 
     def _withdrawn(self, session: Session, message: management.Withdrawn, now_ns: int) -> list[Output]:
-        return self._registrations.withdrawn(message) if self._registrations.edge is not None else []
+        edge = self._registrations.edge
+        return self._registrations.withdrawn(message) if edge is not None and edge.leader == session.port else []
 
     # --- topics
 

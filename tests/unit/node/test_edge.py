@@ -153,6 +153,19 @@ def test_a_broker_of_an_older_epoch_is_not_believed(table: Table) -> None:
     assert isinstance(request, Publish)
 
 
+def test_a_broker_that_was_paused_answers_nobody_and_ends_nothing(table: Table) -> None:
+    table.attach("meter", METER)
+    old, new = Leaf(table, "leaf-1", epoch=1), Leaf(table, "leaf-2", epoch=2)
+    old.lead()
+    request = asked(old, "meter", control.Watch, publisher="plant", variable="speed")
+    new.lead()
+    assert old.answer(request, Failed, code="unknown", reason="I know nothing") == []
+    (answer,) = new.answer(request, Granted, variable=SPEED, grants=(SLOW,), modes=0xFFFF)
+    assert isinstance(answer, Watching)
+    assert table.tell("leaf-1", Withdrawn(variable_id=SPEED.variable_id, reason="over")) == []
+    assert table.known() == {"plant/speed"}
+
+
 def test_a_broker_of_another_role_is_not_followed(table: Table) -> None:
     Leaf(table)
     assert table.tell("leaf-1", Lead(role="another", epoch=1)) == []
