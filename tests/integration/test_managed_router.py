@@ -173,6 +173,10 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
         await broker.order("a", Setup, paths=(hop(1, "", "b", 2_000_000),))
         granted = await watch(broker, "b", reader)
         assert (granted.every, granted.grants) == (1, (GRANT,))
+        listed = (await meter.ask(control.List, what="paths")).rows
+        assert [(row["variable"], row["source"], row["target"], row["intervals_ns"]) for row in listed] == [
+            ("speed", "", "b", [2_000_000])
+        ]
         stream = Values(meter)
         stream.publish(100)
         await reader.until(lambda: len(reader.records) >= 50)
