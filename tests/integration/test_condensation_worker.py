@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 import chappe
 from chappe.errors import RefusedError
 from chappe.node.functions import SUSPECT
+from chappe.security.authority import Authority
 from chappe.wire.base import Variable
 from tests.support.functions import Plant, alive, children, installed, plant
-from tests.support.nodes import NodeProcess, eventually
+from tests.support.nodes import NodeProcess, eventually, running
 
 CALCULATORS = """
     import os, signal, time
@@ -272,6 +274,32 @@ async def test_the_worker_may_touch_its_inputs_and_outputs_only() -> None:
         for action, publisher, variable in (("watch", "grid", "secret"), ("register", "grid", "reading"),
                                             ("watch", "out", "result"), ("register", "out", "other")):  # fmt: skip
             assert not functions.may(action, publisher, variable)
+
+
+async def test_a_secured_router_lets_its_worker_in_and_no_further(tmp_path: Path) -> None:
+    """No rule names the worker: it may do what was placed, whatever the rules are."""
+    authority = Authority.create(tmp_path, datetime.now(UTC))
+    authority.issue("r1", "node", datetime.now(UTC), hosts=["127.0.0.1"])
+    authority.issue("plant", "client", datetime.now(UTC), hosts=[])
+    tls = "\n".join(f'{key} = "{tmp_path}/{name}"' for key, name in (("ca", "ca.pem"), ("cert", "r1.pem"),
+                                                                    ("key", "r1.key"), ("crl", "ca.crl")))  # fmt: skip
+    toml = (
+        f'[node]\nname = "r1"\n[[listen]]\nurl = "tls://127.0.0.1:0"\n[tls]\n{tls}\n[[rule]]\nnames = ["plant"]\n'
+        'action = ["register", "watch", "control", "admin"]\npattern = "#"\n'
+    )
+    files = (f"{tmp_path}/ca.pem", f"{tmp_path}/plant.pem", f"{tmp_path}/plant.key")
+    async with running(toml, dev=False) as (node,), chappe.connect(node.url, name="plant", tls=files) as client:
+        router = Plant(node, client)
+        reading = await client.register("grid", "reading", rate=100)
+        output = await router.place([reading], "builtin:sum")
+        watch = await client.watch("out", "result", wait_s=10)
+        await publish_until(reading, 4.0, lambda: watch.value == 4.0)
+        await node.reload(node.config)  # rights are looked at again, and the worker keeps its own
+        await publish_until(reading, 5.0, lambda: watch.value == 5.0)
+        assert (await router.row(output))["restarts"] == 0
+        worker = next(each for each in node.control.sessions.values() if each.internal)
+        assert not node.control.book.allows(worker.identity, "watch", "grid/reading")
+        assert not node.control.authorize(worker.port, "s", b"some/topic")
 
 
 async def test_a_worker_does_not_outlive_a_router_that_was_killed() -> None:
