@@ -24,18 +24,25 @@ class Admission:
         self._leaf = leaf
         self._cloud = leaf.cloud
 
-    def _refuses(self, address: Address, request: int, entity: Entity) -> bool:
+    def refuses(self, address: Address, request: int, entity: Entity) -> bool:
         """Whether the one who asks is not who it should be; it has been told so."""
         reason = self._leaf.entities.arrived(address[7:], entity)
         if reason:
             self._cloud.fail(address, request, "exists", reason)
         return bool(reason)
 
+    def _is_over(self, address: Address, request: int, entity: Entity) -> bool:
+        """Whether the one who asked some time ago has gone meanwhile; it is told so."""
+        over = not self._leaf.entities.knows(address[7:], entity)
+        if over:
+            self._cloud.fail(address, request, "stale", f"{entity.name!r} has restarted or moved since it asked")
+        return over
+
     # publications
 
     def publish(self, address: Address, request: Publish) -> None:
         variable = request.variable
-        if self._refuses(address, request.id, request.entity):
+        if self.refuses(address, request.id, request.entity):
             return
         problem = problem_of_variable(variable)
         if problem:
@@ -67,10 +74,7 @@ class Admission:
         if taken:
             self._cloud.fail(address, request.id, "exists", f"publisher {variable.publisher}: {taken}")
             return
-        attached = self._leaf.entities.by_name.get(request.entity.name)
-        if attached is None or attached.session != request.entity.session:
-            return  # it has gone while its name was claimed
-        if self._known(address, request):
+        if self._is_over(address, request.id, request.entity) or self._known(address, request):
             return
         publication = self._leaf.registry.add(variable, address[7:], request.entity.name)
         if not isinstance(publication, Publication):
@@ -88,7 +92,7 @@ class Admission:
         self._leaf.functions.published(publication)
 
     def unpublish(self, address: Address, request: Unpublish) -> None:
-        if self._refuses(address, request.id, request.entity):
+        if self.refuses(address, request.id, request.entity):
             return
         publication = self._leaf.registry.by_id.get(request.variable_id)
         if publication is not None and publication.entity != request.entity.name:
@@ -110,8 +114,9 @@ class Admission:
 
     # subscriptions
 
-    def want(self, address: Address, want: Want, tries: int = 0) -> None:
-        if self._refuses(address, want.id, want.entity):
+    def decide(self, address: Address, want: Want, tries: int = 0) -> None:
+        """Grant, refuse or pass on a request, now or when it has waited."""
+        if self._is_over(address, want.id, want.entity):
             return
         problem = problem_of_want(want)
         if problem:
@@ -171,7 +176,7 @@ class Admission:
             self._cloud.fail(address, want.id, "unknown", f"nobody publishes {name}")
 
     def unwant(self, address: Address, request: Unwant) -> None:
-        if self._refuses(address, request.id, request.entity):
+        if self.refuses(address, request.id, request.entity):
             return
         subscription = self._leaf.subscriptions.by_owner_id.get((request.entity.name, request.variable_id))
         if subscription is not None:
@@ -208,7 +213,7 @@ class Admission:
     # condensation
 
     def condense(self, address: Address, request: Condense) -> None:
-        if request.entity is None or self._refuses(address, request.id, request.entity):
+        if request.entity is None or self._is_over(address, request.id, request.entity):
             return
         creator = request.entity.name
         publisher = request.function.publisher
@@ -223,7 +228,7 @@ class Admission:
             self._leaf.functions.condense(address, request, creator)
 
     def uncondense(self, address: Address, request: Uncondense) -> None:
-        if request.entity is not None and not self._refuses(address, request.id, request.entity):
+        if request.entity is not None and not self.refuses(address, request.id, request.entity):
             self._leaf.functions.uncondense(address, request, request.entity.name)
 
     # restarts

@@ -53,6 +53,11 @@ class Entities:
         self._enter(entity.name, Attached(entity.session, edge, True, now_ns))
         return ""
 
+    def knows(self, edge: str, entity: Entity) -> bool:
+        """Whether this session is at that edge, or was last."""
+        known = self.by_name.get(entity.name)
+        return known is not None and (known.session, known.edge) == (entity.session, edge)
+
     def left(self, edge: str, entity: Entity) -> None:
         """Its link is lost; what it has stays, it may come back."""
         known = self.by_name.get(entity.name)

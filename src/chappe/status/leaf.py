@@ -198,10 +198,8 @@ class LeafBroker:
         match message:
             case Done() | Failed():
                 self._answered(router, message)
-            case Want() | Condense() if self._settling_until_ns:
-                self._held.append((address, message))
-            case Want():
-                self.admission.want(address, message)
+            case Want() | Condense():
+                self._admit(address, message)
             case Unwant():
                 self.admission.unwant(address, message)
             case Publish():
@@ -220,12 +218,28 @@ class LeafBroker:
                 if self.cloud.ground.link(router, message.peer, message.up):
                     self.upward.changed()
                     self._settle()
-            case Condense():
-                self.admission.condense(address, message)
             case Uncondense():
                 self.admission.uncondense(address, message)
             case Request():
                 self.cloud.fail(address, message.id, "unsupported", f"{type(message).__name__} is not for a router")
+
+    def _admit(self, address: Address, message: Want | Condense) -> None:
+        entity = message.entity
+        if entity is None or self.admission.refuses(address, message.id, entity):
+            return
+        if self._settling_until_ns:
+            self._held.append((address, message))
+        else:
+            self._decide(address, message)
+
+    def _decide(self, address: Address, message: Message) -> None:
+        match message:
+            case Want():
+                self.admission.decide(address, message)
+            case Condense():
+                self.admission.condense(address, message)
+            case _:
+                self._from_parent(message)
 
     def _join(self, address: Address, join: Join) -> None:
         """A router is there: kept its table, or begins anew (GS-151, GS-152)."""
@@ -258,10 +272,7 @@ class LeafBroker:
             self._settling_until_ns = 0
             held, self._held = self._held, []
             for address, message in held:
-                if address == PARENT:
-                    self._from_parent(message)
-                else:
-                    self._from_router(address, address[7:], message)
+                self._decide(address, message)
 
     def _broken(self, key: Key, reason: str) -> None:
         """A router refuses for good a path that it had: its subscription is over."""
@@ -338,7 +349,7 @@ class LeafBroker:
     # end-entities
 
     def _again(self, address: Address, want: Want, tries: int) -> None:
-        self.admission.want(address, want, tries)
+        self.admission.decide(address, want, tries)
 
     def _restarted(self, name: str, reason: str) -> None:
         self.admission.withdraw_all(name, reason)
