@@ -232,8 +232,7 @@ class Runner:
         try:
             if not self._foreign:
                 return call(*arguments)
-            with self._budget.of(self.run.output.variable_id, times):
-                return call(*arguments)
+            return self._budget.run(self.run.output.variable_id, times, call, *arguments)
         except BudgetExceeded as error:
             self._stop(str(error))
         except MemoryError:
