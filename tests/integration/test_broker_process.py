@@ -24,7 +24,7 @@ from tests.support.nodes import NodeProcess, eventually, fetch, free_port
 from tests.support.postgres import Postgres, postgres_server
 from tests.support.wireclient import WireClient
 
-LEASE_S = 1.0
+LEASE_S = 1.5
 VARIABLE = management.Variable(0, "p", "v", "float", 0, 1, 3, 0)
 WANT = management.Want(id=1, entity=management.Entity("e", b""), publisher="p", variable="v")
 
@@ -236,7 +236,7 @@ async def test_its_gauges_are_in_the_metrics(tmp_path: Path, brokers: list[Count
     [
         (('role = "west"', 'role = "east"'), "manages.role: there is no broker 'east' in manages.topology"),
         (("[manages]", '[broker]\nname="x"\nurls=["tcp://127.0.0.1:1"]\n[manages]'), "is a broker itself"),
-        (("lease_s = 1.0", "lease_s = 0"), "manages.lease_s: Expected `float` > 0"),
+        (("lease_s = 1.5", "lease_s = 0"), "manages.lease_s: Expected `float` > 0"),
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, change: tuple[str, str], reason: str) -> None:

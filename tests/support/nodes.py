@@ -76,7 +76,7 @@ class NodeProcess:
 
     async def _until_listening(self) -> None:
         assert self.process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while True:
                 line = (await self.process.stdout.readline()).decode().strip()
                 if line.startswith("listening "):
