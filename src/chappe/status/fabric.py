@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint
+from chappe.netmap.paths import disjoint, least_bound, within
 from chappe.status.resources import Channel, Ledger
 
 HOP_COST = 1_000_000
@@ -18,6 +18,8 @@ class Fabric:
         self._latency: dict[int, Graph] = {}
         self._width: dict[int, Graph] = {}
         self._paths: dict[tuple[bool, int, str, str, int], tuple[Path, ...]] = {}
+        self._within: dict[tuple[int, str, str, int, int], list[Path] | None] = {}
+        self._least: dict[tuple[int, str, str, int], int | None] = {}
         self._most = 0
 
     def changed(self) -> None:
@@ -25,6 +27,8 @@ class Fabric:
         self._latency.clear()
         self._width.clear()
         self._paths.clear()
+        self._within.clear()
+        self._least.clear()
         self._most = 0
         self._ledger.version += 1
 
@@ -59,6 +63,20 @@ class Fabric:
     def fastest(self, security: int, source: str, target: str, count: int) -> tuple[Path, ...]:
         """`count` disjoint paths of least total latency; fewer if there are not so many."""
         return self._disjoint(False, security, source, target, count)
+
+    def within(self, security: int, source: str, target: str, count: int, room: int) -> list[Path] | None:
+        """`count` disjoint paths whose idle hops take `room` or less each, or None."""
+        key = security, source, target, count, room
+        if key not in self._within:
+            self._within[key] = within(self.latency(security), source, target, count, room)
+        return self._within[key]
+
+    def least(self, security: int, source: str, target: str, count: int) -> int | None:
+        """The least that the slowest of `count` disjoint paths takes over idle hops."""
+        key = security, source, target, count
+        if key not in self._least:
+            self._least[key] = least_bound(self.latency(security), source, target, count)
+        return self._least[key]
 
     def _disjoint(self, wide: bool, security: int, source: str, target: str, count: int) -> tuple[Path, ...]:
         key = wide, security, source, target, count

@@ -60,14 +60,18 @@ class Planner:
         chosen: Sequence[Path] = self._fabric.widest(*ask) if not shared else self._sharing(wish, shared)
         if len(chosen) < wish.redundancy:
             return too_few(wish, len(chosen))
-        fallback = None
+        fallback, slow = None, False
         for _ in range(2):
             answer = self.checked(wish, chosen)
             if isinstance(answer, Found):
                 if not self._crowded(answer):
                     return answer
                 fallback = fallback or answer
+            else:
+                slow = slow or answer.excess_ns > 0
             chosen = self._fabric.fastest(*ask)
+        if slow and fallback is None and self._fabric.within(*ask, self._room(wish)) is None:
+            return self._too_slow(wish)
         return self._thorough(wish, self._fabric.latency(wish.security), fallback)
 
     def _thorough(self, wish: Wish, graph: Graph, fallback: Found | None) -> Found | Blocked:
@@ -97,12 +101,13 @@ class Planner:
         have = disjoint(graph, wish.source, wish.target, wish.redundancy)
         if len(have) < wish.redundancy:
             return too_few(wish, len(have))
-        ends = self._ledger.model.reference_ns + self._ledger.model.router_ns
-        room = (wish.bound_ns or UNBOUNDED) - ends
-        idle = within(graph, wish.source, wish.target, wish.redundancy, room)
+        ask = wish.source, wish.target, wish.redundancy
+        if wish.avoid:
+            idle = within(graph, *ask, self._room(wish))
+        else:
+            idle = self._fabric.within(wish.security, *ask, self._room(wish))
         if idle is None:
-            reach = least_bound(graph, wish.source, wish.target, wish.redundancy)
-            return too_slow(wish, ends + (reach or 0))
+            return self._too_slow(wish, graph)
         for path in idle:
             for hop in pairwise(path):
                 blocked = self.alone(wish, hop)
@@ -110,6 +115,17 @@ class Planner:
                     return blocked
         answer = self.checked(wish, idle)
         return answer if isinstance(answer, Found) or last is None or answer.obstacle else last
+
+    def _room(self, wish: Wish) -> int:
+        """What the bound leaves for the hops of a path where nothing is loaded."""
+        return (wish.bound_ns or UNBOUNDED) - self._ledger.model.reference_ns - self._ledger.model.router_ns
+
+    def _too_slow(self, wish: Wish, graph: Graph | None = None) -> Blocked:
+        ask = wish.source, wish.target, wish.redundancy
+        least = (
+            least_bound(graph, *ask) if graph is not None and wish.avoid else self._fabric.least(wish.security, *ask)
+        )
+        return too_slow(wish, self._ledger.model.reference_ns + self._ledger.model.router_ns + (least or 0))
 
     def alone(self, wish: Wish, hop: tuple[str, str]) -> Blocked | None:
         """What stands against one hop by itself."""
