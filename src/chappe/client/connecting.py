@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import ssl
@@ -20,6 +21,7 @@ from chappe.security.tls import client_context
 
 Secure = ssl.SSLContext | Tls | str | Path | tuple[str, str, str]
 ENVIRONMENT = "CHAPPE_URL"
+_unnamed = itertools.count(1)  # brokers know a client by its name: two of one process must not have the same
 
 
 class Connecting:
@@ -60,7 +62,8 @@ def connect(
 ) -> Connecting:
     """A client of the node at `url` (tcp://, tls://, unix://; several: tried in turn; none: $CHAPPE_URL).
 
-    name: for people and access rules. token: signed token, or a function that gives a fresh one at each connection.
+    name: for people, access rules and brokers, which take one client of a name at a time.
+    token: signed token, or a function that gives a fresh one at each connection.
     tls: an ssl.SSLContext, the path of the authority's certificate, or (ca, cert, key).
     queue_bytes: bound of events that the node has not confirmed. status_bytes: bound of values not yet written.
     conflate: when this client is slow, the newest value of a variable wins. flooded: also get every flooded variable.
@@ -88,7 +91,7 @@ def connect(
         heartbeat_s=heartbeat_s,
         wait_s=wait_s,
     )
-    named = name or f"{socket.gethostname()}-{os.getpid()}"
+    named = name or f"{socket.gethostname()}-{os.getpid()}-{next(_unnamed)}"
     return Connecting(
         Client(
             route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
