@@ -112,6 +112,8 @@ async def test_an_unmanaged_node_grants_intervals(one: chappe.Client, two: chapp
     watch = await two.watch("pmu", "frequency", qos=chappe.Qos(interval=0.11))
     granted = watch.granted[0]
     assert (granted.every, granted.redundancy) == (5, 1)
+    assert watch.quality is not None
+    assert watch.quality.slowest_ns == 100 * MS, "what the publisher promised reaches the subscriber"
     assert granted.interval == pytest.approx(0.1)
     with pytest.raises(RefusedError, match="disjoint"):
         await two.watch("pmu", "frequency", qos=chappe.Qos(redundancy=2))

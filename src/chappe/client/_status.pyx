@@ -461,7 +461,7 @@ cdef class Watch:
 
     @property
     def violations(self):
-        """How often the quality was violated: counts of late and missed values, and of those suppressed."""
+        """How often the quality was violated: counts of late and missed values."""
         return {} if self.quality is None else self.quality.violations
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusStream, Watch
+from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError
 
 LISTED = 5000  # rows that a node lists at most
@@ -61,6 +62,7 @@ class Floods:
                         row = known.get(watch.variable_id)
                         if row is not None:
                             watch.named(row["publisher"], row["variable"], row["type"])
+                            watch.decoder = decoder_of(row["type"])
                 except (ChappeError, ValueError):
                     pass  # the values are worth more than the names
                 finally:

@@ -174,7 +174,7 @@ class Quality:
     every: dict[int, int] = field(default_factory=dict)  # by mode: one of so many published values is for this watch
     granted: dict[int, Granted] = field(default_factory=dict)
     slowest_ns: int = 0
-    violations: dict[str, int] = field(default_factory=lambda: {"late": 0, "missed": 0, "suppressed": 0})
+    violations: dict[str, int] = field(default_factory=lambda: {"late": 0, "missed": 0})
     withdrawn: WithdrawnError | None = None
     on_withdrawn: Callable[[Any, WithdrawnError], None] | None = None
     on_admitted: Callable[[Any], None] | None = None
