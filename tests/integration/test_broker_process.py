@@ -17,7 +17,7 @@ from chappe.node.node import Node
 from chappe.node.sections import Config
 from chappe.store import open_store
 from chappe.wire import management
-from chappe.wire.base import Done, Failed, Message
+from chappe.wire.base import Done, Failed, Message, Variable
 from chappe.wire.control import List, Listing, Register
 from tests.support.counterbroker import CounterBroker
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port
@@ -25,7 +25,7 @@ from tests.support.postgres import Postgres, postgres_server
 from tests.support.wireclient import WireClient
 
 LEASE_S = 1.5
-VARIABLE = management.Variable(0, "p", "v", "float", 0, 1, 3, 0)
+VARIABLE = Variable(0, "p", "v", "float", 0, 1, 3, 0)
 WANT = management.Want(id=1, entity=management.Entity("e", b""), publisher="p", variable="v")
 
 
@@ -444,7 +444,7 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path, server: Post
         assert isinstance(await one.ask(management.AddRouter, name="a"), Done)
         server.stop()
         server.start()
-        counts = set()
+        counts: set[int] = set()
         async with asyncio.timeout(20):
             while not counts:
                 for client in (one, two):

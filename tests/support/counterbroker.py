@@ -91,7 +91,7 @@ def main() -> int:
         assert config.manages is not None
         return BrokerRole(at, config.manages, make=CounterBroker)
 
-    node.role_of = role_of  # type: ignore[assignment]
+    node.role_of = role_of  # type: ignore[attr-defined]
     return run()
 
 
