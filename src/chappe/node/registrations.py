@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chappe.node.directory import Entry
 from chappe.node.edge import Edge, entity_of, passed_on
 from chappe.node.entities import Memory
-from chappe.node.grants import grants_of, local_grants, terms_of
+from chappe.node.grants import Terms, grants_of, local_grants, terms_of
 from chappe.node.outputs import Output, Send
 from chappe.node.variables import Variables
 from chappe.wire import control, management
@@ -290,42 +290,39 @@ class Registrations:
         try:
             entry = self._variables.directory.numbered(granted.variable.variable_id)
             entry = entry or self._variables.enter(granted.variable)
+            terms = grants_of(granted.grants, granted.modes)
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
-        return self._start(session, request, entry, granted.grants, granted.modes)
+        return self._start(session, request, entry, terms, granted.grants)
 
     def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
         variable = entry.variable
         if request.type and request.type != variable.type:
             reason = f"{'/'.join(entry.name)} is of type {variable.type}, not {request.type}"
             return [failed(session.port, request, "type", reason)]
-        grants = local_grants(variable, terms_of(request))
-        if isinstance(grants, str):
-            best = local_grants(variable, terms_of(request), any_redundancy=True)
-            assert not isinstance(best, str)
-            refusal = Failed(id=request.id, code="capacity", reason=grants, best=best)
-            return [Send(session.port, refusal)]
-        answer = self._start(session, request, entry, grants, request.modes)
         if not request.qos:
-            for output in answer:
-                if isinstance(output, Send) and isinstance(output.message, control.Watching):
-                    output.message.grants = ()
-        return answer
+            terms = Terms([request.interval_ns], [request.priority], request.modes)
+            return self._start(session, request, entry, terms, ())
+        grants = local_grants(variable, request.qos)
+        if isinstance(grants, str):
+            best = local_grants(variable, request.qos, any_redundancy=True)
+            assert not isinstance(best, str)
+            return [Send(session.port, Failed(id=request.id, code="capacity", reason=grants, best=best))]
+        return self._start(session, request, entry, grants_of(grants, request.modes), grants)
 
     def _start(
-        self, session: Session, request: control.Watch, entry: Entry, grants: tuple[Grant | None, ...], modes: int
+        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]
     ) -> list[Output]:
         variable = entry.variable
         try:
-            terms = grants_of(grants, modes)
             every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
         session.watched.add(variable.variable_id)
-        present = grants[self._mode()] if len(grants) > 1 else grants[0]
+        present = grants[self._mode()] if len(grants) > 1 else None
         answer = control.Watching(
             id=request.id, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
-            rate_den=variable.rate_den, every=present.every if present and len(grants) > 1 else every,
+            rate_den=variable.rate_den, every=present.every if present is not None else every,
             options=variable.options, slowest_ns=variable.slowest_ns, patterns=variable.patterns, grants=grants,
         )  # fmt: skip
         return [Send(session.port, answer)]
