@@ -55,7 +55,7 @@ class World:
     def unwant(self, edge: str, of: str) -> None:
         router = self.plane.routers[edge]
         number = self.believed(edge, of)
-        if number:
+        if number and all(request in router.answers for request in self.wants[edge, of]):
             del self.wants[edge, of]
             router.unwant(router.entities[f"r.{edge}"], number)
 

@@ -321,6 +321,26 @@ def test_capacity_of_the_own_channels_is_kept_and_the_other_one_is_used_then() -
     assert all(row["share"] <= 1 for row in root.broker.rows("loads"))
 
 
+def test_many_subscriptions_are_under_way_at_once_and_never_overbook_a_channel() -> None:
+    root = Played("root", TWO_CLOUDS, {})
+    room = 24 * 100 * 40.5  # forty streams of 100 events a second on each of two channels
+    for span in root.broker.view.spans.values():
+        span.item.bytes_per_s = room
+        root.broker.allocator.add_channel(span.item.a, span.item.b, room, span.item.latency_ns)
+    root.join("north", "south")
+    root.claim("plant", "north")
+    root.variables = {f"plant/v{number}": (variable(f"plant/v{number}", number + 1), "n1") for number in range(100)}
+    asked = []
+    for number in range(100):
+        asked += root.say("child/south", seek(f"south/{number}", f"plant/v{number}", "south", "s1", number=number))
+    assert len(messages(asked, Describe)) == 100  # nobody has answered yet
+    sends = root.settle(asked)
+    granted, failed = messages(sends, Granted), messages(sends, Failed)
+    assert (len(granted), len(failed)) == (80, 20)
+    assert {message.id for _, message in granted + failed} == set(range(100))
+    assert {row["share"] <= 1 for row in root.broker.rows("loads")} == {True}
+
+
 @pytest.mark.spec("GS-089")
 def test_a_channel_between_clouds_belongs_to_the_root_and_stays_while_a_subscription_uses_it() -> None:
     root = played()
