@@ -8,6 +8,7 @@ from typing import Any
 
 from chappe.status.laying import hops
 from chappe.status.leaf import LeafBroker
+from chappe.status.machine import Broker
 from chappe.status.state import GRANTED, read
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Message, Qos
@@ -39,10 +40,13 @@ class Cloud:
 
     def __init__(self, lines: str, inner: str = "", choose: Callable[[int], int] | int = 0, **channel: Any) -> None:
         topology = topology_of(lines, inner, **channel)
-        self.plane = Plane(topology, lambda role: LeafBroker(role, topology, NUMBER), choose)
+        self.start(topology, lambda role: LeafBroker(role, topology, NUMBER), choose)
         self.plane.start(LEAF)
         self.plane.start_routers()
         self.plane.settle()
+
+    def start(self, topology: Topology, make: Callable[[str], Broker], choose: Callable[[int], int] | int = 0) -> None:
+        self.plane = Plane(topology, make, choose)
 
     @property
     def leaf(self) -> LeafBroker:

@@ -136,8 +136,10 @@ class Seeking:
 
     def _refused(self, sought: Sought, answer: Message) -> None:
         self._subscriptions.drop(sought.subscription)
+        took_ns = self._cloud.now_ns - (sought.deadline_ns - PATIENCE_NS)
         for (address, _), want in sought.askers.items():
-            self._pass_on(address, want, answer, sought.refusal)
+            left = msgspec.structs.replace(want, wait_ns=max(0, want.wait_ns - took_ns))
+            self._pass_on(address, left, answer, sought.refusal)
 
     def _pass_on(self, address: Address, want: Want, answer: Message, refusal: Refusal | None) -> None:
         code = answer.code if isinstance(answer, Failed) else "failed"
