@@ -8,7 +8,8 @@ from fractions import Fraction
 from operator import sub
 from typing import Any
 
-import pyarrow  # loaded before the first value comes, not by it
+import numpy  # noqa: F401  as pyarrow: loaded before the first value comes, not by it
+import pyarrow
 
 import chappe
 from chappe.client._status import StatusStream
