@@ -21,6 +21,8 @@ from chappe.wire.control import Welcome
 
 log = structlog.get_logger(__name__)
 
+HEARTBEAT_S = 2.0  # a broker that plans is silent for a while, and forwarding does not wait for it
+
 Objection = Callable[[Identity], str | None]
 
 
@@ -62,7 +64,7 @@ class ManagementLinks:
         self._tasks.clear()
 
     async def _keep(self, url: str) -> None:
-        config = Peer(name="broker", url=url)
+        config = Peer(name="broker", url=url, heartbeat_s=HEARTBEAT_S)
         backoff = Backoff(random.random, base_s=config.reconnect_min_s, cap_s=config.reconnect_max_s)
         while True:
             known = self._peers.named(self._names.get(url, ""))
