@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations, pairwise
 from math import lcm
 from typing import Protocol
@@ -62,18 +63,29 @@ class Network:
         for tail, head in ((a, b), (b, a)):
             self.graph.add_edge(tail, head, bytes=Fraction(bytes_per_s), latency=latency_ns, security=security)
 
-    def disjoint_paths(self, source: str, target: str, security: int = 0) -> int:
-        """How many paths the graph has that share only their ends."""
-        usable = networkx.DiGraph((a, b) for a, b, level in self.graph.edges(data="security") if level >= security)
+    def delay_ns(self, name: str, load: Fraction) -> float:
+        """What a router adds to a latency at this load."""
+        return (self.router_us + self.loaded_us * float(load / self.graph.nodes[name]["events"])) * 1000
+
+    def disjoint_paths(self, source: str, target: str, security: int = 0, most: int = 16) -> int:
+        """How many paths the graph has that share only their ends; counting stops at `most`."""
+        usable = self.graph
+        if security:
+            usable = networkx.DiGraph((a, b) for a, b, level in self.graph.edges(data="security") if level >= security)
         if source not in usable or target not in usable:
             return 0
-        return int(networkx.node_connectivity(usable, source, target))
+        return int(networkx.connectivity.local_node_connectivity(usable, source, target, cutoff=most))
 
 
 def union_rate(intervals: Iterable[int]) -> Fraction:
     """Share of the whole numbers that are a multiple of one of these: one interval after the other."""
+    return _union_rate(frozenset(intervals))
+
+
+@lru_cache(maxsize=1 << 16)
+def _union_rate(intervals: frozenset[int]) -> Fraction:
     kept: list[int] = []
-    for interval in sorted(set(intervals)):
+    for interval in sorted(intervals):
         if not any(interval % other == 0 for other in kept):
             kept.append(interval)
     if not kept:
@@ -104,8 +116,10 @@ def problems(network: Network, granted: Mapping[str, Granted], published: Iterab
         routers[head] = [load + more for load, more in zip(routers[head], events, strict=True)]
     found += _channel_problems(network, channels["bytes"])
     found += _router_problems(network, channels["events"], routers, local)
+    delays = {name: [network.delay_ns(name, load) for load in routers.get(name, [Fraction(0)] * 16)]
+              for name in network.graph}  # fmt: skip
     for key, one in granted.items():
-        found += _latency_problems(network, key, one, routers)
+        found += _latency_problems(network, key, one, delays)
     return found
 
 
@@ -154,10 +168,12 @@ def _channel_events(granted: Iterable[Granted]) -> dict[str, dict[tuple[str, str
     for hop, streams in terms.items():
         for number, sets in streams.items():
             variable = variables[number]
+            bytes_per_event = 24 * (1 + variable.options)
+            loads = {frozenset(one): union_rate(one) * rate_of(variable) for one in sets}
             for mode in MODES:
-                load = union_rate(sets[mode]) * rate_of(variable)
+                load = loads[frozenset(sets[mode])]
                 events[hop][mode] += load
-                size[hop][mode] += load * 24 * (1 + variable.options)
+                size[hop][mode] += load * bytes_per_event
     return {"events": events, "bytes": size}
 
 
@@ -182,18 +198,13 @@ def _router_problems(network: Network, channels: Mapping[tuple[str, str], ByMode
                 yield f"router {name} receives {float(total)} of {float(capacity)} events/s from mode {old} to {new}"
 
 
-def _latency_problems(
-    network: Network, key: str, one: Granted, routers: Mapping[str, Sequence[Fraction]]
-) -> Iterable[str]:
+def _latency_problems(network: Network, key: str, one: Granted, delays: Mapping[str, Sequence[float]]) -> Iterable[str]:
     for route in one.routes:
         channels = sum(network.graph.edges[hop]["latency"] for hop in pairwise(route.routers))
         for mode in MODES:
             grant = one.grants[mode]
             if not route.modes >> mode & 1 or grant is None or grant.bound_ns == 0:
                 continue
-            took = network.reference_us * 1000 + channels
-            for name in route.routers:
-                load = routers[name][mode] / network.graph.nodes[name]["events"] if name in routers else 0
-                took += (network.router_us + network.loaded_us * float(load)) * 1000
+            took = network.reference_us * 1000 + channels + sum(delays[name][mode] for name in route.routers)
             if took > grant.bound_ns + len(route.routers):  # each router's share is rounded to nanoseconds
                 yield f"{key}: {tuple(route.routers)} takes {took / 1e6} of {grant.bound_ns / 1e6} ms in mode {mode}"
