@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import re
+import subprocess
+import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +19,7 @@ import pytest
 
 from chappe import connect
 from chappe.demo import grid
-from tests.support.commands import chappe, read_until, rows, started
+from tests.support.commands import ENVIRONMENT, chappe, read_until, rows, started
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.may_leak("the deployment runs for all tests of this module")]
 WAIT_S = 30.0
@@ -193,6 +198,44 @@ def test_a_function_is_created_from_the_command_line(plane: Plane, tmp_path: Pat
         assert "builtin:sum" in wrong
     file.write_text("colour = 1\n")
     assert "colour: this key does not exist" in plane("condense", "create", "a/b", "--file", file, "-e", "n2", code=2)
+
+
+def test_the_programs_of_the_tutorial_do_what_it_says(plane: Plane) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tutorial" / "managed.md").read_text()
+    tables = [tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+    example = tomllib.loads((Path(__file__).parents[2] / "examples" / "two-clouds.toml").read_text())
+    assert tables[0]["broker"] == example["broker"]
+    assert tables[1]["router"][0].items() <= example["router"][0].items()
+    assert tables[1]["channel"][0] == example["channel"][0]
+    first, second = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with plane.published("meter/frequency", rate=30):
+        with program(first, plane.urls["s3"]) as lines:
+            assert "redundancy=2" in lines.readline()
+            values = [float(lines.readline().split()[0]) for _ in range(4)]
+            assert {after - before for before, after in itertools.pairwise(values)} == {3.0}
+            assert len(rows(plane("paths", "meter/frequency", "--json"))) == 2
+        with program(second, plane.urls["s3"]) as lines:
+            values = [float(lines.readline().split()[0]) for _ in range(2)]
+            assert values[1] - values[0] == 30
+            plane("mode", "set", 1)
+            while "mode 1" not in lines.readline():
+                pass
+            values = [float(lines.readline().split()[0]) for _ in range(4)]
+            assert {after - before for before, after in itertools.pairwise(values)} == {1.0}
+            plane("mode", "set", 0)
+
+
+@contextmanager
+def program(text: str, url: str) -> Iterator[Any]:
+    """The lines that a program of the tutorial prints, told to use another address."""
+    text = text.replace("tcp://127.0.0.1:7606", url)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", text], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        try:
+            yield process.stdout
+        finally:
+            process.terminate()
 
 
 @pytest.mark.spec("GS-014", "GS-172")
