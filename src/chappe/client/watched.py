@@ -18,6 +18,7 @@ from chappe.client.watchdog import Care, Watchdog
 from chappe.errors import RefusedError, UnknownError, WithdrawnError
 from chappe.wire import control
 
+NEVER = 1 << 62  # one of so many values: of a watch that does not live in the mode, beside others that do
 AGAIN_WAIT_S = 60.0  # how long the node keeps a watch for a variable whose publisher has not come back yet
 
 
@@ -126,7 +127,7 @@ class Watched:
         for watch in watches:
             quality = _quality(watch)
             quality.settle(granted, answer, alone=len(watches) == 1)
-            every = quality.every.get(self._owner.mode, answer.every)
+            every = quality.every.get(self._owner.mode, NEVER)
             watch.admit(answer.variable_id, answer.type, answer.rate_num, answer.rate_den, every, answer.patterns)
             if any(each.redundancy > 1 for each in quality.granted.values()):
                 watch.expect_copies()
@@ -197,8 +198,8 @@ class Watched:
     def settle(self, mode: int) -> None:
         """Another mode is in force: each watch gets the values of its interval there (GS-041)."""
         for watch in self.watches:
-            every = _quality(watch).every.get(mode)
-            if every is not None and every != watch.every and watch.active:
+            every = _quality(watch).every.get(mode, NEVER)
+            if every != watch.every and watch.active:
                 self._core.watches.remove([watch])
                 watch.retime(every)
                 self._core.watches.add([watch])
