@@ -75,7 +75,7 @@ class LeafBroker:
         self.seeking = Seeking(self.subscriptions, self.upward)
         self.segments = Segments(cloud, self.registry, self.subscriptions, self.upward)
         self.publishers = Publishers(cloud, self.upward)
-        self.spreading = Spreading(cloud, self.registry)
+        self.spreading = Spreading(cloud, self.registry, self.upward)
         self.notices = Notices(cloud)
         self.admission = Admission(self)
         self.functions = Functions(
@@ -130,7 +130,7 @@ class LeafBroker:
         """A connection is there."""
         self.cloud.now_ns = now_ns
         if address == PARENT and self.epoch:
-            self.upward.hello(self.epoch, self.modes.mode)
+            self.upward.hello(self.epoch, self.modes.mode, self.registry.publishers)
         return self._out()
 
     def lost(self, address: Address, now_ns: int) -> list[Output]:
@@ -288,6 +288,7 @@ class LeafBroker:
             case Lead():
                 self.upward.led()
                 self.publishers.led(self.registry.publishers)
+                self.spreading.led()
                 self._settle()
             case Describe():
                 self.segments.describe(PARENT, message)

@@ -23,6 +23,7 @@ class Publishers:
         self._upward = upward
         self._waiting: dict[str, list[Callable[[str], None]]] = {}
         self._due_ns: dict[str, int] = {}
+        self._released: set[str] = set()  # while no parent was there to be told
 
     def claim(self, publisher: str, known: bool, then: Callable[[str], None]) -> None:
         """Call `then` with the reason why the name cannot be used, or with nothing; perhaps at once."""
@@ -37,7 +38,11 @@ class Publishers:
 
     def led(self, publishers: Iterable[str]) -> None:
         """There is a parent, perhaps a new one: claim every name of this cloud."""
-        for publisher in publishers:
+        own = set(publishers)
+        for publisher in self._released - own:
+            self.released(publisher)
+        self._released.clear()
+        for publisher in own:
             if publisher not in self._waiting:
                 self._ask(publisher)
 
@@ -48,7 +53,10 @@ class Publishers:
 
     def released(self, publisher: str) -> None:
         """Nothing of that publisher is left here."""
-        self._upward.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
+        if self._upward.up:
+            self._upward.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
+        else:
+            self._released.add(publisher)
 
     def tick(self, now_ns: int) -> None:
         for publisher in [name for name, due in self._due_ns.items() if due <= now_ns]:

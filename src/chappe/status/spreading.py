@@ -9,6 +9,7 @@ from chappe.status.registry import Registry
 from chappe.status.residues import Residues
 from chappe.status.routers import FLOOD, Flooding
 from chappe.status.state import FLOOD as KIND
+from chappe.status.upward import Upward
 from chappe.wire.base import Variable
 from chappe.wire.management import ClearFlood, SetFlood
 
@@ -18,9 +19,10 @@ HEIGHT = 1  # of a leaf: the level and the rank of what is decided here
 class Spreading:
     """The flooded variables of this cloud; a name stays flooded when it is published anew."""
 
-    def __init__(self, cloud: Cloud, registry: Registry) -> None:
+    def __init__(self, cloud: Cloud, registry: Registry, upward: Upward) -> None:
         self._cloud = cloud
         self._registry = registry
+        self._upward = upward
         self.floods = Floods()
         self.residues = Residues(cloud, "unflood", FLOOD)
 
@@ -79,6 +81,19 @@ class Spreading:
             self.floods.set(variable, level, modes, rank)
         self._changed(variable, False)
         self._keep(variable.variable_id)
+        self._renew(variable)
+
+    def led(self) -> None:
+        """There is a parent, perhaps a new one: it may not know which variable has a flooded name now."""
+        for variable in self.floods.variables():
+            if (variable.publisher, variable.variable) in self._registry.by_name:
+                self._renew(variable)
+
+    def _renew(self, variable: Variable) -> None:
+        """Brokers above that flood this name do so with this variable; they know themselves whether they do."""
+        if max(self.floods.ranks(variable.variable_id)) > HEIGHT:
+            self._upward.ask(SetFlood, lambda answer: None, publisher=variable.publisher, variable=variable.variable,
+                             described=variable)  # fmt: skip
 
     def joins(self, router: str) -> None:
         """A router that is new in the cloud gets all of them."""

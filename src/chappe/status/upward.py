@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from chappe.status.cloud import Cloud
@@ -26,11 +26,13 @@ class Upward:
         self._loads: dict[str, tuple[float, ...]] = {}
         self._changed = False
 
-    def hello(self, epoch: int, mode: int) -> None:
-        """The connection is there: say who we are; `Lead` is the answer."""
+    def hello(self, epoch: int, mode: int, publishers: Iterable[str]) -> None:
+        """The connection is there: say who we are and which names are ours; `Lead` is the answer."""
         self._number += 1
-        self._cloud.outbox.send(PARENT, Child(id=self._number, role=self._cloud.role, epoch=epoch, mode=mode,
-                                              issuer=f"{self._cloud.role}.{epoch}".encode()))  # fmt: skip
+        role = self._cloud.role
+        self._cloud.outbox.send(PARENT, Child(id=self._number, role=role, epoch=epoch, mode=mode,
+                                              issuer=f"{role}.{epoch}".encode(),
+                                              claims=tuple((publisher, role) for publisher in publishers)))  # fmt: skip
 
     def led(self) -> None:
         """The parent leads, perhaps a new one: it gets the map and everything that has no answer."""

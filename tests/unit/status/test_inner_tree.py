@@ -231,6 +231,34 @@ def test_a_cloud_that_was_cut_off_gets_floods_and_removals_when_it_is_back() -> 
     assert set(forest.router("d1").floods) == {two}
 
 
+def test_a_flooded_name_that_is_published_anew_elsewhere_is_flooded_everywhere_under_its_new_id() -> None:
+    forest = Forest(THREE_LEVELS)
+    old = forest.publish("a1", "plant/trip")
+    operator = forest.plane.operator("root")
+    operator.ask(SetFlood, publisher="plant", variable="trip")
+    forest.plane.settle()
+    forest.router("a1").unpublish(forest.router("a1").entities["plant"], old)
+    forest.plane.settle()
+    new = forest.publish("d1", "plant/trip")
+    assert {tuple(router.floods) for router in forest.plane.routers.values()} == {(new,)}
+    operator.ask(ClearFlood, publisher="plant", variable="trip")
+    forest.plane.settle()
+    assert not any(router.floods for router in forest.plane.routers.values())
+
+
+@pytest.mark.spec("GS-155")
+def test_a_name_given_up_while_its_cloud_was_cut_off_is_free_when_it_is_back() -> None:
+    forest = Forest(THREE_LEVELS)
+    number = forest.publish("a1", "plant/load")
+    forest.plane.cut("w1", "west")
+    forest.router("a1").unpublish(forest.router("a1").entities["plant"], number)
+    forest.plane.settle()
+    assert len(forest.inner("root").rows("publishers")) == 1
+    forest.plane.heal("w1", "west")
+    forest.plane.settle()
+    assert forest.inner("root").rows("publishers") == []
+
+
 @pytest.mark.spec("GS-089")
 def test_a_channel_added_between_clouds_is_used_and_cannot_be_removed_while_it_is() -> None:
     forest = Forest(TWO_CLOUDS)
