@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chappe.status.state import read
-from chappe.wire.base import Qos
-from chappe.wire.management import Entity, Granted, Issued, Unpublish, Unwant, Withdrawn
+from chappe.wire.base import Qos, Request
+from chappe.wire.management import (
+    ChangeMode,
+    ClearFlood,
+    Entity,
+    Function,
+    Granted,
+    Input,
+    Issued,
+    SetFlood,
+    Unpublish,
+    Unwant,
+    Withdrawn,
+)
 from tests.support.clouds import LEAF, Cloud, check
 
 ROUTERS = "abcd"
 WAIT_NS = 3_000_000_000
+FUNCTIONS = tuple(
+    Function(
+        publisher=f"f{n}", variable="sum", inputs=(Input("p0", "v"), Input(f"p{n + 1}", "v")), calculator="builtin:sum"
+    )
+    for n in range(2)
+)
 QUALITIES = (Qos(), Qos(interval_ns=40_000_000), Qos(redundancy=2, worst_redundancy=1), Qos(redundancy=2))
 
 
@@ -107,6 +126,16 @@ class World:
                 client.unwant(variable)
             case "restart":
                 client.restart()
+            case "condense" if client.name in client.router.entities:
+                client.router.condense(client.entity, FUNCTIONS[two % len(FUNCTIONS)])
+            case "uncondense" if client.name in client.router.entities:
+                client.router.uncondense(client.entity, f"f{two % len(FUNCTIONS)}/sum")
+            case "flood":
+                self.order(SetFlood, publisher=f"p{two % 3}", variable="v", modes=1 << one)
+            case "unflood":
+                self.order(ClearFlood, publisher=f"p{two % 3}", variable="v", modes=0xFFFF)
+            case "mode":
+                self.order(ChangeMode, mode=one)
             case "cut":
                 self.plane.cut(edge, self.active)
             case "heal":
@@ -125,6 +154,9 @@ class World:
                 self.plane.start(self.active)
                 if two % 2:
                     self.plane.resume(old)
+
+    def order(self, kind: type[Request], **fields: Any) -> None:
+        self.plane.operator(self.active).ask(kind, **fields)
 
     def return_router(self, edge: str) -> None:
         self.plane.start_router(edge, LEAF)
@@ -149,6 +181,7 @@ class World:
 
 ACTIONS = (
     *("steps", "steps", "publish", "publish", "want", "want", "want", "unwant", "unpublish", "restart"),
+    *("condense", "condense", "uncondense", "flood", "unflood", "mode"),
     *("cut", "heal", "kill router", "kill broker", "fail over", "advance"),
 )
 HISTORY = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 15), st.integers(0, 15)), max_size=40)
@@ -167,6 +200,13 @@ def live(history: list[tuple[str, int, int]], seed: int) -> None:
         for variable in client.wanted:
             number = client.granted(variable)
             assert not number or (client.name, variable, number) in subscribed
+    leaf = world.cloud.plane.broker(world.active)
+    mode = leaf.rows("modes")[0]["mode"]
+    for name, router in world.plane.routers.items():
+        assert router.mode == mode
+        assert len(router.floods) == len(leaf.rows("floods"))
+        running = {place.function.publisher for place in router.functions.values()}
+        assert running == {row["publisher"] for row in leaf.rows("functions") if row["router"] == name}
     every_table_can_be_emptied(world)
 
 
@@ -178,6 +218,12 @@ def test_no_path_is_lost_doubled_or_half_allocated(history: list[tuple[str, int,
 
 
 def every_table_can_be_emptied(world: World) -> None:
+    for name in range(3):
+        world.order(ClearFlood, publisher=f"p{name}", variable="v", modes=0xFFFF)
+    for function in world.cloud.plane.broker(world.active).rows("functions"):
+        client = next(client for client in world.clients if client.name == function["creator"])
+        client.router.uncondense(client.entity, f"{function['publisher']}/{function['variable']}")
+    world.plane.advance(1)
     for entity, *_ in {(s.entity,) for s in read(world.plane.stores[LEAF].dump())["subscription"].values()}:
         client = next(client for client in world.clients if client.name == entity)
         own = [s for s in read(world.plane.stores[LEAF].dump())["subscription"].values() if s.entity == entity]
@@ -188,8 +234,10 @@ def every_table_can_be_emptied(world: World) -> None:
         client.router.ask(Unpublish, entity=client.entity, variable_id=publication.variable.variable_id)
     world.plane.advance(1)
     kinds = {kind for kind, _ in world.plane.stores[LEAF].items}
-    assert kinds <= {"counter", "router"}
+    assert kinds <= {"counter", "router", "mode"}
     for router in world.plane.routers.values():
         assert not router.paths
+        assert not router.floods
+        assert not router.functions
     leaf = world.cloud.plane.broker(world.active)
     assert all(not any(row["load"]) for row in leaf.rows("loads"))

@@ -117,5 +117,5 @@ def check(plane: Plane, role: str, process: str = "") -> None:
     fresh.restore(plane.stores[role].dump())
     ours = {row["resource"]: row["load"] for row in leaf.cloud.allocator.loads()}
     assert ours == {row["resource"]: row["load"] for row in fresh.cloud.allocator.loads()}
-    names = {(s.entity, s.publisher, s.name) for s in items["subscription"].values()}
+    names = {(s.entity, s.function, s.publisher, s.name) for s in items["subscription"].values()}
     assert len(names) == len(items["subscription"])

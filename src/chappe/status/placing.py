@@ -257,6 +257,8 @@ class Functions:
         work = self._works.pop(variable_id, None)
         if work is not None:
             work.over = True
+            for address, request in work.askers:
+                self._cloud.fail(address, request, "stale", reason)
         publication = self._registry.by_id.get(variable_id)
         if publication is not None:
             self._withdraw(publication, reason)
