@@ -162,6 +162,8 @@ class Plane:
 
     def resume(self, name: str) -> None:
         process = self.processes[name]
+        if process.fenced:
+            return  # it knows that its term is over
         process.paused = False
         while process.unnoticed:
             notice, peer = process.unnoticed.popleft()
