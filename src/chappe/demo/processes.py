@@ -65,7 +65,8 @@ class Child:
     async def failure(self) -> DemoError:
         """Why it ended when it should not have."""
         code = await self.process.wait()
-        words = self._log.read_text(errors="replace").strip().splitlines()[-5:]
+        said = self._log.read_text(errors="replace").strip().splitlines()
+        words = [line for line in said if line.startswith("error: ")][-5:] or said[-5:]
         return DemoError(f"{self.name} ended with code {code}: {' | '.join(words) or 'it said nothing'}")
 
     async def drained(self) -> None:

@@ -18,12 +18,13 @@ import chappe
 from chappe.client.client import Client
 from chappe.demo import grid
 from chappe.demo.phasors import VARIABLES, round_of
-from chappe.demo.processes import Child
+from chappe.demo.processes import STOP_S, Child
 from chappe.demo.show import Screen
 from chappe.demo.state import State
 from chappe.demo.story import Story
 from chappe.demo.verdict import problems
 from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S
+from chappe.errors import LinkError, TimeoutExpired
 
 LEAD_S = 0.5  # from the order to begin to the first round
 SAMPLE_S = 1.0
@@ -59,6 +60,12 @@ async def _unless(over: asyncio.Event, job: Coroutine[Any, Any, None]) -> bool:
         for task in (working, waiting):
             task.cancel()
         await asyncio.gather(working, waiting, return_exceptions=True)
+
+
+def _is_cut_off(task: asyncio.Future[Any]) -> bool:
+    """It failed because somebody was not there."""
+    error = task.exception() if task.done() else None
+    return isinstance(error, LinkError | TimeoutExpired) or getattr(error, "code", "") == "unavailable"
 
 
 class Demo:
@@ -125,7 +132,10 @@ class Demo:
         try:
             with self.screen.live(seconds):
                 await asyncio.wait([*tasks, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
+            guard = tasks[-1]
+            if any(_is_cut_off(task) for task in tasks):  # most likely because a process has died: that is the reason
+                await asyncio.wait([guard], timeout=STOP_S)
+            for task in (guard, *tasks):
                 if task.done():
                     task.result()
         finally:
