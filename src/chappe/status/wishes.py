@@ -44,7 +44,7 @@ def too_few(wish: Wish, have: int) -> Blocked:
         where += f" without {', '.join(sorted(wish.avoid))}"
     if have == 0:
         return Blocked("", f"redundancy: no path leads {where}")
-    paths = "is only one path" if have == 1 else f"are only {have} disjoint paths"
+    paths = "are no two disjoint paths" if have == 1 else f"are only {have} disjoint paths"
     return Blocked("", f"redundancy: there {paths} {where}, {wish.redundancy} are wanted")
 
 

@@ -201,7 +201,7 @@ def test_only_what_is_up_present_and_secure_is_used() -> None:
     allocator.set_router_up("B", True)
     allocator.set_channel_up("D", "C", False)
     assert admit(allocator, "2", demand(variable(2), "A", "D")).routes[0].routers == ("A", "B", "D")
-    assert "only one path" in refused(allocator, demand(variable(), "A", "D", Qos(redundancy=2))).reason
+    assert "no two disjoint paths" in refused(allocator, demand(variable(), "A", "D", Qos(redundancy=2))).reason
     allocator.set_channel_up("D", "C", True)
     assert "security 2" in refused(allocator, demand(variable(), "A", "D", Qos(security=2))).reason
     for a, b in (("A", "C"), ("C", "D")):

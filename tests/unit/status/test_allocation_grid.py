@@ -47,7 +47,7 @@ def test_granted_paths_hold_and_refusals_say_why(bytes_per_s: float, bound_ms: i
         possible = source == target or network.disjoint_paths(source, target, most=2) == 2
         if isinstance(answer, Refusal):
             reasons.add(answer.reason.partition(":")[0].partition(" of the ")[0])
-            assert possible != answer.reason.startswith("redundancy: there is only one path")
+            assert possible != answer.reason.startswith("redundancy: there are no two disjoint paths")
         else:
             assert possible
             assert allocator.reserve(str(turn), variable, answer.routes, answer.grants) is None
