@@ -97,7 +97,8 @@ class Decisions:
         if decision.ended:
             return
         item = decision.item
-        item.ended, item.gone = reason, by != item.seek.cloud
+        # A leaf with both ends may have ended it for either of them; if it was the subscriber's, it ignores the word.
+        item.ended, item.gone = reason, by != item.seek.cloud or item.seek.claimed == by
         self._out.put("decision", decision.key, item)
         decision.open = set(item.clouds)
         for cloud in item.clouds:

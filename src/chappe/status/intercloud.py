@@ -148,7 +148,7 @@ class Seeking:
             reason = f"the broker {cloud} of the publisher {want.publisher} is not connected"
             self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
             return
-        sought.state = DESCRIBE
+        sought.state, sought.seek.claimed = DESCRIBE, cloud
 
         def answer(message: Message, now_ns: int) -> None:
             if self._sought.get(sought.key) is sought:

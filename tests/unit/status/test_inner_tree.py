@@ -333,3 +333,21 @@ def test_everything_is_there_after_a_broker_restarts(role: str) -> None:
     forest.router("s1").unwant(forest.router("s1").entities["reader.s1"], number)
     forest.plane.advance(1)
     assert forest.tables() == {}
+
+
+def test_a_variable_sought_before_its_own_cloud_had_it_ends_for_its_subscriber_when_it_is_withdrawn() -> None:
+    forest = Forest(TWO_CLOUDS)
+    router = forest.router("n1")
+    reader = router.attach("reader")
+    forest.plane.settle()
+    request = router.want(reader, "plant/load")
+    publication = router.publish(router.attach("plant"), "plant/load")
+    forest.plane.settle()
+    assert isinstance(router.answers[request], Granted | Failed)
+    forest.granted("n1", "plant/load", reader="reader")
+    number = router.answers[publication].variable_id  # type: ignore[attr-defined]
+    router.unpublish(router.entities["plant"], number)
+    forest.plane.advance(1)
+    assert [notice.variable_id for notice in router.notices if isinstance(notice, Withdrawn)] == [number]
+    assert forest.tables() == {}
+    forest.check()
