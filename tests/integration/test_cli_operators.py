@@ -179,6 +179,8 @@ def test_a_function_is_created_from_the_command_line(plane: Plane, tmp_path: Pat
     file.write_text('inputs = ["meter/c"]\ncalculator = "builtin:max"\ninterval_ms = 50\n')
     with plane.published("meter/c"):
         options = ("--calculator", "builtin:sum", "--interval-ms", 50, "--edge", "n2", "--creator", "ada")
+        elsewhere = ("--calculator", "builtin:sum", "--edge", "s1")
+        assert "cloud south" in plane("condense", "create", "area/sum", "--input", "meter/c", *elsewhere, code=1)
         plane("condense", "create", "area/sum", "--input", "meter/c", *options)
         plane("condense", "create", "area/max", "--file", file, "--edge", "n2", "--creator", "ada")
         with plane.watched("area/sum", "s2") as lines:

@@ -75,14 +75,23 @@ class Admission:
             self._cloud.fail(address, request.id, "exists", f"publisher {variable.publisher}: {taken}")
             return
         if self._is_over(address, request.id, request.entity) or self._known(address, request):
+            self._give_back(variable.publisher)
             return
         publication = self._leaf.registry.add(variable, address[7:], request.entity.name)
         if not isinstance(publication, Publication):
             self._cloud.fail(address, request.id, publication.code, publication.reason)
+            self._give_back(variable.publisher)
             return
         self._leaf.entities.keep(request.entity.name)
         self._cloud.answer(address, Issued(id=request.id, variable_id=publication.variable.variable_id))
         self.announce(publication)
+
+    def _give_back(self, publisher: str) -> None:
+        """The name of a publisher was claimed for something that did not come about: others may have it."""
+        if publisher not in self._leaf.registry.publishers and all(
+            publisher != owner for owner, _ in self._leaf.functions.by_name
+        ):
+            self._leaf.publishers.released(publisher)
 
     def announce(self, publication: Publication) -> None:
         """A variable is there: flooding, waiting subscribers and functions get it."""
@@ -226,6 +235,7 @@ class Admission:
             self._cloud.fail(address, request.id, "exists", reason)
         else:
             self._leaf.functions.condense(address, request, creator)
+            self._give_back(request.function.publisher)
 
     def uncondense(self, address: Address, request: Uncondense) -> None:
         if request.entity is not None and not self.refuses(address, request.id, request.entity):
