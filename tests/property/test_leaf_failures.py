@@ -211,7 +211,7 @@ def live(history: list[tuple[str, int, int]], seed: int) -> None:
 
 
 @pytest.mark.spec("GS-091", "GS-151", "GS-152", "GS-155")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=HISTORY, seed=st.integers(0, 2**32))
 def test_no_path_is_lost_doubled_or_half_allocated(history: list[tuple[str, int, int]], seed: int) -> None:
     live(history, seed)

@@ -155,7 +155,6 @@ def test_a_request_that_comes_twice_gets_the_same_answer() -> None:
     cloud.check()
 
 
-@pytest.mark.spec("GS-042")
 def test_other_quality_changes_the_paths_in_place_the_new_ones_first() -> None:
     cloud = Cloud("a-b-c a-d-c")
     cloud.publish("a", "plant/power")

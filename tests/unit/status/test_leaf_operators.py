@@ -103,7 +103,6 @@ def test_an_order_that_makes_no_sense_changes_nothing(
     assert cloud.plane.stores[LEAF].items == before
 
 
-@pytest.mark.spec("GS-111")
 def test_a_mode_change_runs_through_its_phases_and_survives_a_restart(cloud: Cloud) -> None:
     assert isinstance(order(cloud, ChangeMode, mode=3), Done)
     edge = [("InformMode", 3), ("PrepareMode", 3), ("SetMode", 3), ("CommitMode", 3)]

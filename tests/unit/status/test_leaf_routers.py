@@ -193,7 +193,6 @@ def test_requests_do_not_wait_for_a_router_that_does_not_come_back() -> None:
     assert isinstance(cloud.router("c").answers[request], Granted)
 
 
-@pytest.mark.spec("GS-155")
 def test_a_broker_that_was_paused_and_wakes_up_changes_nothing(cloud: Cloud) -> None:
     request = cloud.router("c").want(cloud.client("c", "late"), "plant/power")
     for _ in range(3):
