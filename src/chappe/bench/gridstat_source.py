@@ -29,7 +29,7 @@ class Table:
 
 def chart(folder: Path, table: Table) -> Path:
     """One chart a table."""
-    name = "gridstat-" + "-".join(table.title.replace(",", "").split()) + ".png"
+    name = "gridstat-" + "-".join(table.title.replace(",", "").replace("/", " a ").split()) + ".png"
     return charts.curves(
         folder / name, table.title, table.across, table.up, {"chappe": table.ours, "source": table.theirs}
     )

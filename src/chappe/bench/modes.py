@@ -66,10 +66,14 @@ def run(options: Options) -> Report:
         source = mesh.port("e5")
         near = mesh.port("e0")
         both = stack.enter_context(
-            Stream(source, [Sink(near), Sink(mesh.port("e3"))], topics=TOPICS, period_ns=PERIOD_NS)
+            Stream(source, [Sink(near), Sink(mesh.port("e3"))], topics=TOPICS, period_ns=PERIOD_NS, nominal=True)
         )
-        stack.enter_context(Stream(source, [Sink(near, modes=1)], topics=TOPICS, period_ns=PERIOD_NS)).start()
-        stack.enter_context(Stream(source, [Sink(near, modes=2)], topics=TOPICS, period_ns=PERIOD_NS)).start()
+        stack.enter_context(
+            Stream(source, [Sink(near, modes=1)], topics=TOPICS, period_ns=PERIOD_NS, nominal=True)
+        ).start()
+        stack.enter_context(
+            Stream(source, [Sink(near, modes=2)], topics=TOPICS, period_ns=PERIOD_NS, nominal=True)
+        ).start()
         both.start()
         links = stack.enter_context(_subscribed(mesh, count - 4 * TOPICS))
         report.show("subscriptions", count, "")
