@@ -27,12 +27,14 @@ class _Call(NamedTuple):
 class Calls:
     """Every call is answered once: by its answer, or as failed when its connection or its time is over.
 
-    A kept call is not failed: it waits for the connection and is sent again when it is back.
+    A kept call is not failed: it waits for the connection and is sent (again) when it is there. Whoever gives up
+    meanwhile has to say so by another one: the first may have been carried out.
     """
 
     def __init__(self, out: Outbox) -> None:
         self._out = out
         self._last = 0
+        self.parent_up = False  # it has said that it leads
         self._open: dict[int, _Call] = {}
         self._deadlines: list[tuple[int, int]] = []
 
@@ -48,7 +50,8 @@ class Calls:
         self._open[self._last] = _Call(to, request, answer, kept)
         if timeout_ns:
             heapq.heappush(self._deadlines, (now_ns + timeout_ns, self._last))
-        self._out.send(to, request)
+        if to != PARENT or self.parent_up:
+            self._out.send(to, request)
 
     def again(self, to: Address) -> None:
         """The connection is back: what was kept for it goes out again."""

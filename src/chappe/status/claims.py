@@ -28,7 +28,6 @@ class Claims:
         self._out = out
         self._calls = calls
         self._has_parent = has_parent
-        self.parent_up = False
         self.items: dict[str, ClaimItem] = {}
 
     def cloud(self, publisher: str) -> str:
@@ -64,7 +63,7 @@ class Claims:
             if source:
                 self._out.send(source, Done(id=number))
 
-        if self._has_parent and self.parent_up:
+        if self._has_parent and self._calls.parent_up:
             self._calls.call(PARENT, Claim(id=0, publisher=publisher, cloud=cloud), answer, now_ns, TIMEOUT_NS)
         else:
             answer(Failed(id=0, reason="", code=AWAY) if self._has_parent else Done(id=0), now_ns)
@@ -84,7 +83,7 @@ class Claims:
     def _drop(self, publisher: str) -> None:
         item = self.items.pop(publisher)
         self._out.drop("claim", publisher)
-        if self.parent_up and not item.kept:
+        if self._calls.parent_up and not item.kept:
             self._out.send(PARENT, Unclaim(publisher=publisher, cloud=item.cloud))
 
     def merge(self, clouds: Iterable[str], claims: Iterable[tuple[str, str]], now_ns: int) -> None:
@@ -100,7 +99,6 @@ class Claims:
 
     def led(self, now_ns: int) -> None:
         """The parent is back: names given meanwhile are claimed there; one that another cloud has stays inside."""
-        self.parent_up = True
         for publisher, item in list(self.items.items()):
             if item.kept:
                 self._upward(publisher, item.cloud, now_ns)

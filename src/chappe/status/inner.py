@@ -121,7 +121,7 @@ class InnerBroker:
         child = address.removeprefix("child/")
         if address == PARENT:
             self._parent_epoch = 0
-            self.claims.parent_up = False
+            self._calls.parent_up = False
         elif child in self.view.children:
             self._lost_child(child, now_ns)
         self._calls.lost(address, now_ns)
@@ -278,7 +278,7 @@ class InnerBroker:
         """The answer to `Child`: the parent gets the map and every request that it has not answered."""
         if message.epoch == self._parent_epoch:
             return
-        self._parent_epoch = message.epoch
+        self._parent_epoch, self._calls.parent_up = message.epoch, True
         self._tell_map(anyway=True)
         self._calls.again(PARENT)
         self.claims.led(now_ns)

@@ -128,7 +128,7 @@ class Seeking:
         known = request.subscription in self.decisions.all or (sought is not None and sought.state != ABOVE)
         if known or not self._has_parent:
             self.decisions.tell(request.subscription, request.cloud, now_ns)
-        elif self._claims.parent_up:
+        elif self._calls.parent_up:
             self._out.send(PARENT, request)
 
     # --- finding out ----------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Seeking:
             if self._has_parent:
                 self._above(sought, now_ns)
             else:
-                reason = f"nobody publishes under the name {want.publisher}"
+                reason = f"nobody publishes under the name {want.publisher}; correct the name or wait for it"
                 self._refuse(sought, Failed(id=0, reason=reason, code="unknown"))
             return
         child = self._view.reached(cloud)
@@ -158,12 +158,7 @@ class Seeking:
         self._calls.call(f"child/{child}", request, answer, now_ns, ANSWER_NS)
 
     def _above(self, sought: Sought, now_ns: int) -> None:
-        """Not below here: the parent seeks it."""
-        if not self._claims.parent_up:
-            reason = f"nobody below {self._view.role} publishes under the name {sought.seek.want.publisher}, " \
-                     "and its parent is not connected"  # fmt: skip
-            self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
-            return
+        """Not below here: the parent seeks it, as soon as there is one; it may have begun to before."""
         sought.state = ABOVE
 
         def answer(message: Message, now_ns: int) -> None:

@@ -212,11 +212,13 @@ def test_what_is_not_below_is_sought_above_and_asked_again_when_the_parent_chang
     assert [(to, message.cloud) for to, message in outcome] == [("parent", "w1")]
 
 
-def test_without_a_parent_what_is_not_below_is_unavailable() -> None:
+def test_without_a_parent_what_is_not_below_waits_for_it_because_it_may_be_allocated_above_already() -> None:
     broker = west()
     broker.take(broker.broker.lost("parent", broker.now_ns))
-    sends = broker.say("child/w1", seek("w1/1", "dam/level", "w1", "a1", number=6))
-    assert answer(sends, "child/w1", 6).code == "unavailable"
+    assert broker.say("child/w1", seek("w1/1", "dam/level", "w1", "a1", number=6)) == []
+    broker.take(broker.broker.connected("parent", broker.now_ns))
+    again = messages(broker.say("parent", Lead(role="root", epoch=5)), Seek)
+    assert [message.subscription for _, message in again] == ["w1/1"]
 
 
 @pytest.mark.spec("GS-087", "GS-090")
