@@ -61,7 +61,8 @@ class Admission:
                 return False
             self._cloud.fail(address, request.id, "exists", f"{name} is the result of a condensation function")
         elif known.entity != request.entity.name:
-            self._cloud.fail(address, request.id, "exists", f"{name} is published by {known.entity or 'a function'!r}")
+            owner = known.entity or "a function"
+            self._cloud.fail(address, request.id, "exists", f"{name} is published by {owner!r}; take another name")
         elif same(known.variable, variable):
             self._cloud.answer(address, Issued(id=request.id, variable_id=known.variable.variable_id))
         else:
@@ -182,7 +183,7 @@ class Admission:
             reason = f"nobody publishes {name} in cloud {self._cloud.role}, and no broker above it can be reached"
             self._cloud.fail(address, want.id, "unavailable", reason)
         else:
-            self._cloud.fail(address, want.id, "unknown", f"nobody publishes {name}")
+            self._cloud.fail(address, want.id, "unknown", f"nobody publishes {name}; correct the name or wait for it")
 
     def unwant(self, address: Address, request: Unwant) -> None:
         if self.refuses(address, request.id, request.entity):

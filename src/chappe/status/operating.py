@@ -71,7 +71,7 @@ class Operating:
             self._cloud.fail(address, request.id, "unknown", f"channel {a} - {b}: no router {missing} in cloud "
                              f"{ground.role}; a channel between clouds is added at the broker above both")  # fmt: skip
         elif pair(a, b) in ground.lines and address != "parent":
-            self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}")
+            self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
         elif request.bytes_per_s < 0 or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
                              "negative, security is 0, 1 or 2")  # fmt: skip

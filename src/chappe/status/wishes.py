@@ -43,7 +43,7 @@ def too_few(wish: Wish, have: int) -> Blocked:
     if wish.avoid:
         where += f" without {', '.join(sorted(wish.avoid))}"
     if have == 0:
-        return Blocked("", f"redundancy: no path leads {where}")
+        return Blocked("", f"{'security' if wish.security else 'redundancy'}: no path leads {where}")
     paths = "are no two disjoint paths" if have == 1 else f"are only {have} disjoint paths"
     return Blocked("", f"redundancy: there {paths} {where}, {wish.redundancy} are wanted")
 
