@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from chappe.demo.grid import free_ports
 from chappe.errors import ConfigError
 from chappe.node.deployment import Deployment, read
-from tests.support.commands import chappe
+from tests.support.commands import chappe, read_until, started
 
 TWO_CLOUDS = """
 dev = true
@@ -132,3 +133,67 @@ def test_the_command_says_the_same(tmp_path: Path) -> None:
 def _with(file: Path, text: str) -> Path:
     file.write_text(text)
     return file
+
+
+SECURE = """
+[tls]
+ca = "pki/ca.pem"
+cert = "pki/{{name}}.pem"
+key = "pki/{{name}}.key"
+
+[[rule]]
+action = ["register", "watch"]
+pattern = "#"
+roles = ["client"]
+
+[[broker]]
+name = "root"
+listen = ["tls://127.0.0.1:{}"]
+
+[[broker]]
+name = "north"
+parent = "root"
+listen = ["tls://127.0.0.1:{}"]
+
+[[router]]
+name = "n1"
+cloud = "north"
+listen = "tls://127.0.0.1:{}"
+
+[[router]]
+name = "n2"
+cloud = "north"
+listen = "tls://127.0.0.1:{}"
+
+[[channel]]
+between = ["n1", "n2"]
+security = 2
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_deployment_with_certificates(tmp_path: Path) -> None:
+    """Routers obey their leaf broker, and that the root, by what the file says; operators need a rule or a role."""
+    pki, ports = tmp_path / "pki", free_ports(4)
+    chappe("cert", "init", pki)
+    for name in ("root", "north", "n1", "n2"):
+        chappe("cert", "node", pki, name, "--san", "127.0.0.1")
+    chappe("cert", "client", pki, "ada", "--role", "admin")
+    chappe("cert", "client", pki, "bob")
+
+    def identity(name: str) -> tuple[object, ...]:
+        return "--ca", pki / "ca.pem", "--cert", pki / f"{name}.pem", "--key", pki / f"{name}.key"
+
+    file = _with(tmp_path / "grid.toml", SECURE.format(*ports))
+    with started("up", file, "--in-process") as up:
+        assert up.stdout is not None
+        read_until(up.stdout, "2 brokers, 2 routers, 1 channel serve")
+        edges = [f"tls://127.0.0.1:{port}" for port in ports[2:]]
+        with started("pub", "--variable", "m/f", *range(1, 500), "--rate", 10, "--url", edges[0], *identity("bob")):
+            done = chappe("watch", "m/f", "--count", 2, "--wait", 20, "--url", edges[1], *identity("bob"))
+            assert len(done.stdout.splitlines()) == 2
+        assert "may not control" in chappe("mode", "set", 3, "-d", file, *identity("bob"), code=4).stderr
+        chappe("mode", "set", 3, "-d", file, *identity("ada"))
+        assert '"mode": 3' in chappe("mode", "show", "-d", file, "--json", "-b", "north", *identity("ada")).stdout
+        up.terminate()
+        assert up.wait(40) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,9 +64,14 @@ def up(
 def contents(deployment: Deployment) -> str:
     """What there is in it, in words."""
     if deployment.topology is None:
-        return f"{len(deployment.processes)} nodes"
+        return _counted(deployment.processes, "node")
     topology = deployment.topology
-    return f"{len(topology.broker)} brokers, {len(topology.router)} routers, {len(topology.channel)} channels"
+    kinds = {"broker": topology.broker, "router": topology.router, "channel": topology.channel}
+    return ", ".join(_counted(rows, kind) for kind, rows in kinds.items())
+
+
+def _counted(rows: Sized, kind: str) -> str:
+    return f"{len(rows)} {kind}{'s' * (len(rows) != 1)}"
 
 
 def _run_here(deployment: Deployment, only: str | None) -> int:

@@ -143,9 +143,10 @@ def _brokers(file: TopologyFile, topology: Topology, base: Path) -> Iterator[Pro
     for broker in topology.broker:
         store = broker.store if broker.shares_store else str(base / (broker.store or f"{broker.name}.db"))
         manages = Manages(role=broker.name, topology=topology, store=store)
+        above = topology.brokers[broker.parent] if broker.parent else None
         for place, url in enumerate(broker.listen):
             name = broker.process(place)
-            yield Process(name, (_config(file, base, name, (url,), manages=manages),))
+            yield Process(name, (_config(file, base, name, (url,), above, manages=manages),))
 
 
 def _routers(file: TopologyFile, topology: Topology, base: Path) -> Iterator[Process]:
@@ -156,7 +157,7 @@ def _routers(file: TopologyFile, topology: Topology, base: Path) -> Iterator[Pro
         urls = (router.listen, *([_datagrams(router.listen)] if router.name in datagrams else []))
         link = BrokerLink(name=leaf.name, urls=leaf.listen)
         grouped.setdefault(router.process or router.name, []).append(
-            _config(file, base, router.name, urls, broker=link)
+            _config(file, base, router.name, urls, leaf, broker=link)
         )
     yield from (Process(name, tuple(members)) for name, members in grouped.items())
 
@@ -167,7 +168,17 @@ def _datagrams(url: str) -> str:
     return f"udp://{str(address).partition('://')[2]}"
 
 
-def _config(file: TopologyFile, base: Path, name: str, urls: tuple[str, ...], **role: Any) -> Config:
+def _obeys(name: str, above: BrokerSpec | None) -> tuple[Rule, ...]:
+    """Certificates of brokers are those of nodes; that this one is told by that broker is said by the file."""
+    if above is None:
+        return ()
+    processes = tuple(above.process(place) for place in range(len(above.listen)))
+    return (Rule("control", f"{name}/#", names=processes, roles=("node", "broker")),)
+
+
+def _config(
+    file: TopologyFile, base: Path, name: str, urls: tuple[str, ...], above: BrokerSpec | None, **role: Any
+) -> Config:
     def own(path: str) -> str:
         return path.replace("{name}", name)
 
@@ -178,7 +189,7 @@ def _config(file: TopologyFile, base: Path, name: str, urls: tuple[str, ...], **
         limits=file.limits,
         tls=tls and msgspec.structs.replace(tls, cert=own(tls.cert), key=own(tls.key)),
         tokens=file.tokens and file.tokens.resolved(base),
-        rule=file.rule,
+        rule=(*file.rule, *_obeys(name, above)),
         audit=audit and msgspec.structs.replace(audit, path=own(audit.path)),
         log=file.log,
         **role,
