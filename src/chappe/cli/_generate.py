@@ -62,7 +62,10 @@ def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
         }
         for a, b, latency_ms in grid.branches
     )
-    parts = (f"# {remark}\ndev = true\n", *map(_table, ("broker", "router", "channel"), (brokers, routers, channels)))
+    parts = (
+        f'# {remark}\ndev = true\nlog = {{ level = "warning" }}\n',
+        *map(_table, ("broker", "router", "channel"), (brokers, routers, channels)),
+    )
     return "\n".join(parts)
 
 
