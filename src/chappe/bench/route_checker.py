@@ -87,7 +87,7 @@ def _overloaded(topology: Topology, routes: Sequence[Route]) -> list[str]:
     found = [
         f"channel {a} -> {b}: {load:,.0f} of {capacity[frozenset((a, b))]:,.0f} bytes/s in mode {mode}"
         for (mode, (a, b)), load in loads.items()
-        if load > capacity[frozenset((a, b))]
+        if load > capacity.get(frozenset((a, b)), math.inf)  # that there is none is said by others
     ]
     found += [
         f"router {name}: {load:,.0f} of {topology.routers[name].events_per_s:,.0f} events/s in mode {mode}"
