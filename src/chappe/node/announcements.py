@@ -52,7 +52,9 @@ class Announcements:
 
     def take(self) -> list[Send]:
         """The next messages. What was retracted goes first: an id may be announced again under another name."""
-        outputs = []
+        outputs: list[Send] = []
+        if not self.waiting:
+            return outputs
         for port, pending in self._pending.items():
             for _ in range(MESSAGES_AT_ONCE):
                 message = _next(pending)

@@ -35,7 +35,7 @@ from chappe.node.reception import Admit, Reception
 from chappe.node.roles import Role, role_of
 from chappe.node.sections import Config, Listen, Peer
 from chappe.node.sessions import Control, Session
-from chappe.node.shell import Shell
+from chappe.node.shell import BROKER_BUDGET_NS, BUDGET_NS, Shell
 from chappe.node.snapshot import take
 from chappe.node.variables import Variables, static_routes
 from chappe.security.audit import AuditLog
@@ -47,7 +47,7 @@ from chappe.wire.management import Channel, Entity
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.02
+TICK_S = 0.05
 
 
 class Node:
@@ -89,7 +89,10 @@ class Node:
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
         )
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
-        self.shell = Shell(self.engine, self.control, self.connections, self._audit, self.datagrams)
+        self.shell = Shell(
+            self.engine, self.control, self.connections, self._audit, self.datagrams,
+            BROKER_BUDGET_NS if config.manages else BUDGET_NS,
+        )  # fmt: skip
         self.reception = Reception(
             node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self._credentials,

@@ -361,7 +361,9 @@ class Control:
         return []
 
     def _command(self, session: Session, command: control.Command, now_ns: int) -> list[Output]:
-        refusal = self._refusal(session, command, "control", f"{self._node}/{type(command).__name__}")
+        free = "control" in self._free(session)
+        target = f"{self._node}/{type(command).__name__}"
+        refusal = None if free else self._refusal(session, command, "control", target)
         if refusal:
             return [self._recorded(session, command, refusal.message)]
         answer = self._commands.receive(command, now_ns)
@@ -415,13 +417,17 @@ class Control:
                 return None
             reason = f"no function of this node has {request.publisher}/{request.variable}"
             return failed(session.port, request, "denied", reason)
-        if session.book is not self.book:
-            actions: tuple[Action, ...] = ("register", "watch")
-            free = frozenset(each for each in actions if self.book.allows_everywhere(session.identity, each))
-            session.book, session.everywhere = self.book, free
-        if action in session.everywhere:
+        if action in self._free(session):
             return None
         return self._refusal(session, request, action, variable_address(request.publisher, request.variable))
+
+    def _free(self, session: Session) -> frozenset[Action]:
+        """What it may do everywhere, so that nothing has to be looked up: asked once for each book of rules."""
+        if session.book is not self.book:
+            actions: tuple[Action, ...] = ("register", "watch", "control")
+            free = frozenset(each for each in actions if self.book.allows_everywhere(session.identity, each))
+            session.book, session.everywhere = self.book, free
+        return session.everywhere
 
     def _refusal(self, session: Session, request: control.Request, action: Action, address: str) -> Send | None:
         decision = self.book.allows(session.identity, action, address)

@@ -23,6 +23,7 @@ from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decod
 log = structlog.get_logger(__name__)
 
 BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding waits for no more than that
+BROKER_BUDGET_NS = 10_000_000  # a broker forwards nothing: what it decides in one tick is one commit and fewer writes
 FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
 
@@ -32,7 +33,7 @@ class Shell:
 
     def __init__(
         self, engine: Engine, control: Control, connections: Connections, audit: AuditLog | None,
-        datagrams: Datagrams,
+        datagrams: Datagrams, budget_ns: int = BUDGET_NS,
     ) -> None:  # fmt: skip
         self.tick: FlushTick | None = None  # set once both exist
         self.throttles = False  # whether clients have a rate limit
@@ -41,6 +42,7 @@ class Shell:
         self._connections = connections
         self._audit = audit
         self._datagrams = datagrams
+        self._budget_ns = budget_ns
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._backlog: dict[int, int] = {}  # messages in the inbox by port
         self._publishers: set[int] = set()
@@ -68,7 +70,7 @@ class Shell:
         self._engine.take_echoes()
 
     def _work(self) -> None:
-        until_ns = perf_counter_ns() + BUDGET_NS
+        until_ns = perf_counter_ns() + self._budget_ns
         while self._inbox and perf_counter_ns() < until_ns:
             port, payload = self._inbox.popleft()
             self._handled(port)

@@ -9,7 +9,7 @@ from chappe.status.cloud import Cloud
 from chappe.wire.base import Message, Request
 from chappe.wire.management import Child, Map
 
-LOADS_NS = 1_000_000_000  # loads are told at most so often
+LOADS_NS = 10_000_000_000  # loads are told at most so often
 PARENT = "parent"
 
 
