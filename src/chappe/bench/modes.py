@@ -27,7 +27,7 @@ SUBSCRIPTIONS, QUICK_SUBSCRIPTIONS = 10_000, 300
 TOPICS, PERIOD_NS = 100, 10_000_000  # 10,000 events a second
 SLOW_NS = 1_000_000_000
 NARROW = ("r0", "e0")  # the channel that cannot carry both modes at once
-NARROW_BYTES_PER_S = 34 * TOPICS * 100 * 24 / 10  # 3.4 streams: two that stay and one of the other two
+NARROW_BYTES_PER_S = 2.5 * TOPICS * 1e9 / PERIOD_NS * 24  # a stream of both modes and one of either, not of both
 WINDOW_S = 0.25
 
 

@@ -177,9 +177,12 @@ cdef class Engine(Input):
     def unacknowledged(self, int port):
         cdef Port* p = self.port_at(port)
         cdef int cls
-        cdef uint64_t total = 0
+        cdef uint64_t total = 0, end
         for cls in range(4):
-            total += p.queues[cls].enqueued - p.queues[cls].released
+            # What is neither event nor parcel dies with its connection.
+            end = p.queues[cls].keep if p.state == PARKED else p.queues[cls].enqueued
+            if end > p.queues[cls].released:
+                total += end - p.queues[cls].released
         return total
 
     # --- control and probes
