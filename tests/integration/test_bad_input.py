@@ -279,3 +279,17 @@ async def test_a_neighbour_that_forges_a_stamp_silences_nobody_behind_the_next_r
         plant.publish()
         await plant.arrived()
         assert plant.made.counted("drop_future") == {"b": 1}
+
+
+async def test_a_forged_stamp_on_another_variable_stops_no_stream(tmp_path: Path) -> None:
+    """One that is not flooded has no newest stamp on its way: those who are pushed values get all that follow."""
+    async with Plant.running(tmp_path) as plant:
+        plant.publish()
+        await plant.arrived()
+        before = await plant.state()
+        plant.speed.publish(-1.0, created=time.time_ns() + 10**15)
+        await eventually(lambda: plant.got[-1] == -1.0)
+        plant.got.pop()
+        plant.publish()
+        await plant.arrived()
+        assert await plant.state() == before

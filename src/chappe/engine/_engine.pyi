@@ -80,7 +80,7 @@ class Engine(Stack):
     def pending(self, port: int) -> int:
         """Bytes queued and not yet written, all classes."""
     def unacknowledged(self, port: int) -> int:
-        """Bytes that the other side has not confirmed, queued ones too; of a parked port only what it will get again."""
+        """Bytes that the other side has not confirmed, queued ones too; of a parked port only what is sent again."""
 
     # --- control and probes
     def send(self, port: int, frame: bytes, priority: int = 0) -> bool:
