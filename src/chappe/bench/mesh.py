@@ -263,6 +263,10 @@ def ask(link: Link, request: control.Request) -> control.Request:
 
 def rows(link: Link, what: str, limit: int = 1_000_000) -> list[dict[str, Any]]:
     """What a node or broker lists."""
-    answer = ask(link, control.List(id=0, what=what, limit=limit))
-    assert isinstance(answer, control.Listing)
-    return list(answer.rows)
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = ask(link, control.List(id=0, what=what, limit=limit, start=len(found)))
+        assert isinstance(answer, control.Listing)
+        found += answer.rows
+        if not answer.rows or len(found) >= answer.total:
+            return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chappe.client.connecting import Connecting
     from chappe.status.topology import Topology
 
-ROWS = 5000  # that one answer holds
+ROWS = 1_000_000  # of one listing
 ANSWER_S = 30.0  # a change of mode waits for every router of every cloud
 Answer = TypeVar("Answer")
 

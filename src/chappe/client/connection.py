@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Self
 
+import msgspec
 import structlog
 
 from chappe.client._core import ClientCore
@@ -368,9 +369,15 @@ class Connection:
 
         A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE.
         """
-        answer = await self._ask(
-            lambda request: control.List(id=request, what=what, limit=limit, variable=variable),
-            control.Listing,
-            f"list {what}",
-        )
-        return [*answer.rows]
+        rows: list[dict[str, Any]] = []
+        while True:
+            wanted = control.List(id=0, what=what, limit=limit - len(rows), start=len(rows), variable=variable)
+            answer = await self._ask(_numbered(wanted), control.Listing, f"list {what}")
+            rows += answer.rows
+            if not answer.rows or len(rows) >= min(limit, answer.total):
+                return rows
+
+
+def _numbered(request: control.List) -> Callable[[int], control.List]:
+    """The same request under the number that it gets."""
+    return lambda number: msgspec.structs.replace(request, id=number)

@@ -54,16 +54,17 @@ class Facts:
 
     def rows(self, request: List, session: Session) -> tuple[list[Row], int]:
         """The rows and how many there are in all; DeniedError, or KeyError for a word that is none of them."""
-        limit = max(0, min(request.limit, MAX_ROWS))
+        start = max(0, request.start)
+        limit = start + max(0, min(request.limit, MAX_ROWS))
         match request.what:
             case "variables":
-                return list(islice(self._variable_rows(session), limit)), len(self._variables.directory)
+                return list(islice(self._variable_rows(session), start, limit)), len(self._variables.directory)
             case "publishers":
-                return self._counted(self._publishers(session), "publisher", limit)
+                return self._counted(self._publishers(session), "publisher", start, limit)
             case "types":
-                return self._counted(self._variables.directory.types.items(), "type", limit)
+                return self._counted(self._variables.directory.types.items(), "type", start, limit)
             case "topics":
-                return list(islice(self._topic_rows(session), limit)), self._engine.topics.subscriptions()
+                return list(islice(self._topic_rows(session), start, limit)), self._engine.topics.subscriptions()
         assert self.control is not None
         if request.what not in LISTS and self.control.role is None:
             raise _unknown(request.what)
@@ -73,32 +74,32 @@ class Facts:
             if rows is not None:
                 if request.variable:
                     rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
-                return rows[:limit], len(rows)
+                return rows[start:limit], len(rows)
         if request.what not in LISTS:
             raise _unknown(request.what)
         match request.what:
             case "links":
                 rows = list(self._link_rows())
-                return rows[:limit], len(rows)
+                return rows[start:limit], len(rows)
             case "clients":
                 clients = sum(connection.session.role == "client" for connection in self._connections)
-                return list(islice(self._client_rows(), limit)), clients
+                return list(islice(self._client_rows(), start, limit)), clients
             case "paths":
-                return list(islice(self._paths.rows(), limit)), len(self._paths)
+                return list(islice(self._paths.rows(), start, limit)), len(self._paths)
             case "broker":
                 rows = self._edge.rows() if self._edge is not None else []
-                return rows[:limit], len(rows)
+                return rows[start:limit], len(rows)
             case "functions":
                 rows = self.functions()
-                return rows[:limit], len(rows)
+                return rows[start:limit], len(rows)
             case "drops":
                 rows = list(self._drop_rows())
-                return rows[:limit], len(rows)
+                return rows[start:limit], len(rows)
         return [{"node": self._node, **self._engine.counters()}], 1
 
-    def _counted(self, counts: Iterable[tuple[str, int]], key: str, limit: int) -> tuple[list[Row], int]:
+    def _counted(self, counts: Iterable[tuple[str, int]], key: str, start: int, limit: int) -> tuple[list[Row], int]:
         found = sorted(counts)
-        return [{key: value, "variables": count} for value, count in found[:limit]], len(found)
+        return [{key: value, "variables": count} for value, count in found[start:limit]], len(found)
 
     def _publishers(self, session: Session) -> Iterator[tuple[str, int]]:
         assert self.control is not None

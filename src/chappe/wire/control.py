@@ -145,6 +145,7 @@ class List(Request):
 
     what: str
     limit: int = 1000
+    start: int = 0  # rows to pass over: an answer holds at most 5,000
     variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
 
 
