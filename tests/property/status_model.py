@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 WINDOW = 64
 TOLERANCE_NS = 2_000_000_000
+UNFLOODED_NS = 60_000_000_000
 
 Ports = list[tuple[int, int]]
 
@@ -102,6 +103,9 @@ class Model:
             return "UNKNOWN", [], []
         wants, level = self._slot(known)
         permitted = port in known.inputs or (level > 0 and self.levels.get(port, 0) > 0)
+        tolerance_ns = TOLERANCE_NS if level else UNFLOODED_NS
+        if permitted and (level or wall_ns > 0) and created - wall_ns > tolerance_ns:
+            return "FUTURE", [], []
         if not wants and not level:
             wanted_elsewhere = bool(known.paths) or any(known.levels)
             if permitted:
@@ -110,8 +114,6 @@ class Model:
             return ("NOT_IN_MODE" if wanted_elsewhere else "NOT_PERMITTED"), [], []
         if not permitted:
             return "NOT_PERMITTED", [], []
-        if level and created - wall_ns > TOLERANCE_NS:
-            return "FUTURE", [], []
         if known.window is not None:
             if created in known.window:
                 return "DUPLICATE", [], []

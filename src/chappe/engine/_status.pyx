@@ -22,6 +22,10 @@ from chappe.errors import ChappeError
 
 VERDICTS = ("FORWARD", "UNKNOWN", "NOT_IN_MODE", "NOT_PERMITTED", "DUPLICATE", "STALE", "FUTURE", "FLOODED")
 
+# What is not flooded is not silenced by a stamp ahead of all others, but holders of the newest value wait for it: more
+# than any clock is wrong by, so that a publisher whose clock is fast is still heard.
+cdef uint64_t UNFLOODED_NS = 58_000_000_000
+
 cdef int64_t INT64_MAX = 0x7fffffffffffffff
 
 
@@ -90,6 +94,7 @@ cdef class StatusTable(EntryTable):
         cdef Vector* vector
         cdef PortList* found = NULL
         cdef int64_t created
+        cdef uint64_t ahead
         cdef uint32_t chosen = 0
         cdef int level = 0
         if entry == NULL:
@@ -103,6 +108,11 @@ cdef class StatusTable(EntryTable):
         if not _permits(self, entry, port) and not (level and <uint32_t> port < self.n_levels and self.levels[port]):
             verdict[0] = NOT_PERMITTED if chosen or level or vector == NULL else NOT_IN_MODE
             return NULL
+        if created > wall_ns and (level or wall_ns > 0):  # an engine that was told no time cannot judge
+            ahead = <uint64_t> created - <uint64_t> wall_ns
+            if ahead > <uint64_t> self.future_tolerance_ns + (0 if level else UNFLOODED_NS):
+                verdict[0] = FUTURE
+                return NULL
         if chosen == 0 and level == 0:
             if self.edge:       # nobody wants it yet, but the first watcher will want to see the present value
                 self.keep(entry, record, size)
@@ -110,10 +120,6 @@ cdef class StatusTable(EntryTable):
                 verdict[0] = FORWARD
                 return &self.nobody
             verdict[0] = NOT_IN_MODE
-            return NULL
-        if (level and created > wall_ns
-                and <uint64_t> created - <uint64_t> wall_ns > <uint64_t> self.future_tolerance_ns):
-            verdict[0] = FUTURE
             return NULL
         if entry.window:
             verdict[0] = _admit(<Window*> pool_at(self.windows, entry.window), created)
