@@ -136,7 +136,7 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
         await eventually(lambda: sum(each.startswith("-") for each in brokers[0].connections) == 2)
         assert "+router/r1" in brokers[0].connections
         assert "-router/r1" in brokers[0].connections
-        assert brokers[0].ticks > 0
+        await eventually(lambda: brokers[0].ticks > 0)
 
 
 async def test_a_restarted_process_has_what_it_had_and_a_higher_epoch(
@@ -302,6 +302,21 @@ async def test_a_child_follows_the_parent_that_leads(tmp_path: Path, brokers: li
             heard = [(address, type(message)) for address, message in brokers[-1 - (brokers[-1].role == "west")].heard]
             assert heard[-2:] == [("child/west", management.Child), ("child/west", management.Claim)]
             assert not any(isinstance(message, Failed) for _, message in broker.heard)
+
+
+async def test_a_router_or_a_child_is_no_operator(tmp_path: Path, brokers: list[CounterBroker]) -> None:
+    async with node_of(toml(0, [free_port()], str(tmp_path / "top.db"), role="top")) as node:
+        await eventually(lambda: leads(node))
+        async with connected(node.url, role="node", name="r1") as router:
+            greetings = (join("r1"), management.Child(id=1, role="r1", epoch=1, mode=0, issuer=b""))
+            for at, greeting in enumerate(greetings, 1):
+                router.send(greeting)
+                await router.until(lambda: len(told(router, management.Lead)) == at)  # noqa: B023
+                answer = await router.ask(management.AddRouter, name="n")
+                assert (answer.code, "client that may admin" in answer.reason) == ("denied", True)
+                answer = await router.ask(management.ChangeMode, mode=3)
+                assert answer.code == "denied"
+        assert not [message for _, message in brokers[0].heard if isinstance(message, management.AddRouter)]
 
 
 async def test_a_new_process_of_a_child_replaces_the_old_one(tmp_path: Path, brokers: list[CounterBroker]) -> None:

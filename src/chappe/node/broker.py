@@ -20,7 +20,7 @@ from chappe.status.inner import InnerBroker
 from chappe.status.leaf import LeafBroker
 from chappe.status.topology import Topology
 from chappe.wire.base import Command, Done, Failed, Message, Request
-from chappe.wire.management import MANAGEMENT, Child, Join, Lead, Standby
+from chappe.wire.management import MANAGEMENT, Child, Join, Lead, SetFlood, Standby
 
 if TYPE_CHECKING:
     from chappe.node.node import Node
@@ -141,6 +141,15 @@ class BrokerRole:
                 reason = self._standing_by() if term is None else "say Join or Child first"
                 return [Send(session.port, Failed(id=message.id, code="unavailable", reason=reason))]
             return []
+        if (
+            isinstance(message, Request)
+            and type(message) in ACTIONS
+            and not (address.startswith("child/") and isinstance(message, SetFlood))
+        ):
+            # Neither routers nor brokers below have the rights of an operator.
+            kind, right = type(message).__name__, ACTIONS[type(message)]
+            reason = f"{kind} is for operators and the broker above; connect as a client that may {right}"
+            return [Send(session.port, Failed(id=message.id, code="denied", reason=reason))]
         return self._sent(term.receive(address, message, now_ns))
 
     def _join(self, term: Term | None, session: Session, join: Join, now_ns: int) -> list[Output]:

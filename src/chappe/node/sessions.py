@@ -268,6 +268,10 @@ class Control:
 
     def _answered(self, session: Session, message: control.Request, now_ns: int) -> list[Output]:
         edge = self._registrations.edge
+        if isinstance(message, control.Failed) and not message.id:  # no request, but its Join
+            log.error("the broker does not take this router", node=self._node, broker=session.name,
+                      reason=message.reason)  # fmt: skip
+            return []
         return edge.answered(session, message, now_ns) if edge is not None else []
 
     def _lead(self, session: Session, message: management.Lead, now_ns: int) -> list[Output]:

@@ -38,6 +38,11 @@ class Entities:
         for name, item in items.items():
             self._enter(name, Attached(item.session, item.edge, False, 0, durable=True))
 
+    def lead(self, now_ns: int) -> None:
+        """How long somebody was away before is not known: it counts from now."""
+        for known in self.by_name.values():
+            known.since_ns = now_ns
+
     def arrived(self, edge: str, entity: Entity) -> str:
         """An end-entity is at this edge. Why it is not accepted; empty if it is."""
         known = self.by_name.get(entity.name)

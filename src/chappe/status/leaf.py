@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from chappe.status.abroad import Abroad
 from chappe.status.admission import Admission
 from chappe.status.cloud import Cloud
 from chappe.status.contest import Reply
@@ -42,6 +43,7 @@ from chappe.wire.management import (
     Describe,
     Gone,
     Granted,
+    Issued,
     Join,
     Lead,
     Left,
@@ -79,8 +81,10 @@ class LeafBroker:
         self.notices = Notices(cloud)
         self.admission = Admission(self)
         self.functions = Functions(
-            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw
-        )
+            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw,
+            self.admission.give_back,
+        )  # fmt: skip
+        self.abroad = Abroad(cloud, self.upward)
         self.operating = Operating(cloud, topology, self.registry, self.spreading, self.upward.changed)
         self.modes = LeafModes()
         self._settling_until_ns = 0  # 0: settled
@@ -119,6 +123,8 @@ class LeafBroker:
         self.epoch = self.cloud.routers.epoch = epoch
         self.cloud.now_ns = now_ns
         self._settling_until_ns = now_ns + SETTLE_NS
+        self.upward.lead(epoch)
+        self.entities.lead(now_ns)
         self.cloud.resume()
         self.functions.resume()
         self.subscriptions.resume()
@@ -141,10 +147,12 @@ class LeafBroker:
         if address == PARENT:
             self.upward.lost()
             self.publishers.lost()
+            self.abroad.parent_lost()
         elif kind == "router" and self.cloud.routers.joined(name):
             self.cloud.ground.router_up(name, False)
             self.upward.changed()
             self.seeking.lost(address)
+            self.abroad.lost(address)
             self.cloud.routers.lose(name)
             self._steps(self.modes.lost(name, now_ns))
         return self._out()
@@ -158,8 +166,10 @@ class LeafBroker:
             self._from_parent(message)
         elif address.startswith("router/"):
             self._from_router(address, address[7:], message)
-        else:
+        elif address.startswith("operator/"):
             self._from_operator(address, message)
+        elif isinstance(message, Request):
+            self.cloud.fail(address, message.id, "denied", f"{self.role} is a leaf broker: it has no brokers below it")
         return self._out()
 
     def tick(self, now_ns: int) -> list[Output]:
@@ -173,6 +183,7 @@ class LeafBroker:
         self.seeking.tick(now_ns)
         self.segments.tick(now_ns)
         self.functions.tick(now_ns)
+        self.abroad.tick(now_ns)
         self.entities.tick(now_ns)
         self.upward.tick(now_ns)
         return self._out()
@@ -245,6 +256,8 @@ class LeafBroker:
         """A router is there: kept its table, or begins anew (GS-151, GS-152)."""
         name = join.router
         if address != f"router/{name}" or name not in self.cloud.ground.sites:
+            remedy = f"add it with `chappe topology add router {name}`, or correct the broker of its configuration"
+            self.cloud.fail(address, 0, "unknown", f"there is no router {name} in cloud {self.role}; {remedy}")
             return
         ground = self.cloud.ground
         self.cloud.answer(address, Lead(role=self.role, epoch=self.epoch, mode=self.modes.mode))
@@ -292,7 +305,7 @@ class LeafBroker:
                 self._settle()
             case Describe():
                 self.segments.describe(PARENT, message)
-            case Ask() if self._settling_until_ns:
+            case Ask() | Condense() if self._settling_until_ns:
                 self._held.append((PARENT, message))
             case Ask():
                 self.segments.ask(PARENT, message)
@@ -302,7 +315,11 @@ class LeafBroker:
                 self.segments.release(PARENT, message)
             case Gone():
                 self.admission.gone(message)
-            case Done() | Failed() | Granted():
+            case Condense():
+                self.admission.condense(PARENT, message)
+            case Uncondense():
+                self.admission.uncondense(PARENT, message)
+            case Done() | Failed() | Granted() | Issued():
                 self.upward.answered(message)
             case _:
                 self._from_operator(PARENT, message)

@@ -26,6 +26,10 @@ class Upward:
         self._loads: dict[str, tuple[float, ...]] = {}
         self._changed = False
 
+    def lead(self, epoch: int) -> None:
+        """Numbers of another epoch never meet the answers to this one's."""
+        self._number = epoch << 32
+
     def hello(self, epoch: int, mode: int, publishers: Iterable[str]) -> None:
         """The connection is there: say who we are and which names are ours; `Lead` is the answer."""
         self._number += 1

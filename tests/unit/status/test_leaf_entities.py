@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chappe.status.machine import Send
 from chappe.wire.base import Failed
-from chappe.wire.management import Granted, Issued, Withdrawn
+from chappe.wire.management import ChangeMode, Granted, Issued, Join, Withdrawn
 from tests.support.clouds import LEAF, Cloud
 
 
@@ -132,3 +133,28 @@ def test_an_entity_that_is_away_for_a_day_is_given_up(cloud: Cloud) -> None:
     cloud.plane.advance(2 * 3600, 60_000_000_000)
     assert published(cloud) == set()
     assert "plant" not in names(cloud)
+
+
+def test_a_broker_that_restarts_long_after_the_machine_was_started_gives_nobody_up(cloud: Cloud) -> None:
+    cloud.plane.kill(LEAF)
+    cloud.plane.now_ns += 48 * 3600 * 1_000_000_000
+    cloud.plane.start(LEAF, lead=False)
+    cloud.plane.cut("a", LEAF)
+    cloud.plane.elect(LEAF)
+    cloud.plane.tick()
+    cloud.plane.heal("a", LEAF)
+    cloud.plane.advance(5)
+    assert names(cloud) == {"plant": ("a", True, 1, 0), "viewer": ("b", True, 0, 1)}
+    cloud.check()
+
+
+def test_a_broker_below_a_leaf_and_a_stranger_are_refused(cloud: Cloud) -> None:
+    leaf = cloud.leaf
+    (refused,) = leaf.receive("child/x", ChangeMode(id=7, mode=2), cloud.plane.now_ns)
+    assert refused == Send(
+        "child/x", Failed(id=7, code="denied", reason="leaf is a leaf broker: it has no brokers below it")
+    )
+    (refused,) = leaf.receive("router/x", Join(router="x", issuer=b"x"), cloud.plane.now_ns)
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Failed)
+    assert "there is no router x in cloud leaf; add it with `chappe topology add router x`" in refused.message.reason
