@@ -122,6 +122,11 @@ class Commits:
                     return
                 sends, self._flight = self._flight.sends, None
                 self._leave(sends)
+        except Exception as error:  # nothing of this term may wait for ever: the next one starts from the store
+            log.exception("commits ended")
+            if not self._ended:
+                self._ended = True
+                self._over(f"{type(error).__name__}: {error}")
         finally:
             self._task = None
 

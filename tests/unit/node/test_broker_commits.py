@@ -152,3 +152,14 @@ async def test_what_waits_for_a_lost_connection_is_not_sent_to_the_next() -> Non
     disk.commits.forget("router/a")
     await disk.let(None, None)
     assert disk.left == [2, 4]
+
+
+async def test_a_failure_that_nobody_expected_ends_the_term() -> None:
+    disk = Disk()
+    disk.put(keep("a"), send(1))
+    await turns()
+    await disk.let(RuntimeError("broken"))
+    assert (disk.left, disk.reasons) == ([], ["RuntimeError: broken"])
+    assert disk.put(keep("b"), send(2)) == []
+    await asyncio.wait_for(disk.commits.settled(), 10)
+    assert len(disk.asked) == 1
