@@ -80,7 +80,7 @@ class Edge:
         self._asked: dict[int, _Asked] = {}
         self._queue: deque[int] = deque()  # of these, not sent to the present leader yet
         self._under_way: dict[int, None] = {}  # sent, oldest first, and not slow
-        self._gone: list[Entity] = []  # said goodbye while nobody led
+        self._gone: dict[str, Entity] = {}  # said goodbye while nobody led, the last of each name
         # An answer that was meant for an earlier process of this router must not fit to a request of this one.
         self._number = int.from_bytes(issuer[:5], "big") << 16
         self._leaderless_ns = 0
@@ -101,14 +101,17 @@ class Edge:
     def lead(self, session: Session, message: Lead, now_ns: int) -> list[Output]:
         """A broker leads: join it and repeat what has no answer; one of an older epoch is not believed."""
         broker = self._brokers.get(session.port)
-        if broker is None or not self._fence(message.epoch) or message.epoch < self.epoch:
+        if broker is None:
+            return []
+        if message.role != self.role:
+            log.error("the broker has another role; correct [broker]", broker=session.name, role=message.role,
+                      expected=self.role)  # fmt: skip
+            return []
+        if not self._fence(message.epoch) or message.epoch < self.epoch:
             return []
         known = self.leader == session.port and self.epoch == message.epoch
         broker.state, broker.epoch = "leading", message.epoch
         if known:
-            return []
-        if message.role != self.role:
-            log.error("the broker has another role", broker=session.name, role=message.role, expected=self.role)
             return []
         for port, other in self._brokers.items():
             if port != session.port and other.state == "leading":
@@ -117,8 +120,8 @@ class Edge:
         log.info("broker leads", router=self._router, broker=session.name, epoch=message.epoch)
         self._queue = deque(self._asked)
         self._under_way.clear()
-        gone, self._gone = self._gone, []
-        farewells = [Send(session.port, Left(entity=entity, gone=True)) for entity in gone]
+        gone, self._gone = self._gone, {}
+        farewells = [Send(session.port, Left(entity=entity, gone=True)) for entity in gone.values()]
         return [Send(session.port, self._join()), *farewells, *self._more(now_ns)]
 
     def standby(self, session: Session, message: Standby, now_ns: int) -> list[Output]:
@@ -151,14 +154,14 @@ class Edge:
 
     def left(self, session: Session, now_ns: int) -> list[Output]:
         """Its connection is lost. What it asked for is not repeated: it asks again itself, if it comes back."""
-        memory = self.entities.left(session.issuer, session.port, now_ns)
+        memory = self.entities.left(entity_of(session), session.port, now_ns)
         if memory is None:
             return []
         if not session.leaves:
             return self._tell(Left(entity=memory.entity))
         self.entities.forget(memory)
         if self.leader is None:
-            self._gone.append(memory.entity)
+            self._gone[memory.entity.name] = memory.entity
         return self._tell(Left(entity=memory.entity, gone=True))
 
     def ask(self, kind: Callable[..., Request], then: Then, now_ns: int, **fields: Any) -> list[Output]:
@@ -166,7 +169,8 @@ class Edge:
         self._number += 1
         message = kind(id=self._number, **fields)
         self._asked[message.id] = _Asked(message, then, now_ns)
-        self._queue.append(message.id)
+        if self.leader is not None:  # else whoever leads next gets everything that has no answer
+            self._queue.append(message.id)
         return self._more(now_ns)
 
     def tick(self, now_ns: int) -> list[Output]:
@@ -204,6 +208,7 @@ class Edge:
     def _lost(self, port: int, now_ns: int) -> None:
         if self.leader == port:
             self.leader, self._leaderless_ns = None, now_ns
+            self._queue.clear()
 
     def _more(self, now_ns: int) -> list[Output]:
         outputs: list[Output] = []

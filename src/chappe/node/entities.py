@@ -45,16 +45,18 @@ class Memory:
 
 
 class Entities:
-    """Clients by session; one that is away is forgotten after `away_ns`, or when its name comes back with another."""
+    """Clients by name and session; one that is away is forgotten after `away_ns`, or when its name has another session.
+
+    A session is chosen by its client: another name with the same one is another client.
+    """
 
     def __init__(self, away_ns: int) -> None:
         self._away_ns = away_ns
-        self._by_session: dict[bytes, Memory] = {}
         self._by_name: dict[str, dict[bytes, Memory]] = {}
-        self._away: dict[bytes, Memory] = {}  # longest first
+        self._away: dict[Entity, Memory] = {}  # longest first
 
     def __iter__(self) -> Iterator[Memory]:
-        return iter(list(self._by_session.values()))
+        return iter([memory for sessions in self._by_name.values() for memory in sessions.values()])
 
     def attached(self) -> tuple[Entity, ...]:
         """Those that are here now, as `Join` tells them."""
@@ -62,11 +64,11 @@ class Entities:
 
     def attached_as(self, entity: Entity) -> bool:
         """Whether it is here now."""
-        memory = self._by_session.get(entity.session)
-        return memory is not None and memory.attached and memory.entity == entity
+        memory = self.of(entity)
+        return memory is not None and memory.attached
 
-    def of(self, session: bytes) -> Memory | None:
-        return self._by_session.get(session)
+    def of(self, entity: Entity) -> Memory | None:
+        return self._by_name.get(entity.name, {}).get(entity.session)
 
     def restarted(self, entity: Entity) -> bool:
         """Whether the client was here with another session, and is not here now."""
@@ -77,35 +79,30 @@ class Entities:
         """A client is here; what it left behind under other sessions and is over now."""
         over = [memory for session, memory in self._by_name.get(entity.name, {}).items()
                 if session != entity.session and not memory.attached]  # fmt: skip
-        known = self._by_session.get(entity.session)
-        if known is not None and known.entity.name != entity.name:
-            over.append(known)
         for memory in over:
             self.forget(memory)
-        memory = self._by_session.setdefault(entity.session, Memory(entity))
-        self._by_name.setdefault(entity.name, {})[entity.session] = memory
-        self._away.pop(entity.session, None)
+        memory = self._by_name.setdefault(entity.name, {}).setdefault(entity.session, Memory(entity))
+        self._away.pop(entity, None)
         memory.port, memory.away_since_ns = port, 0
         return over
 
-    def left(self, session: bytes, port: int, now_ns: int) -> Memory | None:
+    def left(self, entity: Entity, port: int, now_ns: int) -> Memory | None:
         """Its connection is lost; None if it has another one already."""
-        memory = self._by_session.get(session)
+        memory = self.of(entity)
         if memory is None or memory.port != port:
             return None
         memory.port, memory.away_since_ns = -1, now_ns
-        self._away[session] = memory
+        self._away[entity] = memory
         return memory
 
     def forget(self, memory: Memory) -> None:
         """It does not come back."""
-        session, name = memory.entity.session, memory.entity.name
-        self._by_session.pop(session, None)
-        self._away.pop(session, None)
-        sessions = self._by_name.get(name, {})
-        sessions.pop(session, None)
+        entity = memory.entity
+        self._away.pop(entity, None)
+        sessions = self._by_name.get(entity.name, {})
+        sessions.pop(entity.session, None)
         if not sessions:
-            self._by_name.pop(name, None)
+            self._by_name.pop(entity.name, None)
 
     def withdrawn(self, variable_id: int, names: Iterable[str]) -> list[Memory]:
         """Those that had a subscription which is over; without names everybody."""

@@ -236,7 +236,8 @@ class Registrations:
 
     def _memory(self, edge: Edge, session: Session) -> Memory:
         """What is known of a client; of one that is forgotten already, nothing that stays."""
-        return edge.entities.of(session.issuer) or Memory(entity_of(session))
+        entity = entity_of(session)
+        return edge.entities.of(entity) or Memory(entity)
 
     def _here(self, session: Session) -> bool:
         return self._find(session.port) is session
