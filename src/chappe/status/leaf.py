@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chappe.status.abroad import Abroad
 from chappe.status.admission import Admission
 from chappe.status.cloud import Cloud
 from chappe.status.contest import Reply
@@ -43,7 +42,6 @@ from chappe.wire.management import (
     Describe,
     Gone,
     Granted,
-    Issued,
     Join,
     Lead,
     Left,
@@ -81,10 +79,8 @@ class LeafBroker:
         self.notices = Notices(cloud)
         self.admission = Admission(self)
         self.functions = Functions(
-            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw,
-            self.admission.give_back,
-        )  # fmt: skip
-        self.abroad = Abroad(cloud, self.upward)
+            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw
+        )
         self.operating = Operating(cloud, topology, self.registry, self.spreading, self.upward.changed)
         self.modes = LeafModes()
         self._settling_until_ns = 0  # 0: settled
@@ -147,12 +143,10 @@ class LeafBroker:
         if address == PARENT:
             self.upward.lost()
             self.publishers.lost()
-            self.abroad.parent_lost()
         elif kind == "router" and self.cloud.routers.joined(name):
             self.cloud.ground.router_up(name, False)
             self.upward.changed()
             self.seeking.lost(address)
-            self.abroad.lost(address)
             self.cloud.routers.lose(name)
             self._steps(self.modes.lost(name, now_ns))
         return self._out()
@@ -183,7 +177,6 @@ class LeafBroker:
         self.seeking.tick(now_ns)
         self.segments.tick(now_ns)
         self.functions.tick(now_ns)
-        self.abroad.tick(now_ns)
         self.entities.tick(now_ns)
         self.upward.tick(now_ns)
         return self._out()
@@ -305,7 +298,7 @@ class LeafBroker:
                 self._settle()
             case Describe():
                 self.segments.describe(PARENT, message)
-            case Ask() | Condense() if self._settling_until_ns:
+            case Ask() if self._settling_until_ns:
                 self._held.append((PARENT, message))
             case Ask():
                 self.segments.ask(PARENT, message)
@@ -315,11 +308,7 @@ class LeafBroker:
                 self.segments.release(PARENT, message)
             case Gone():
                 self.admission.gone(message)
-            case Condense():
-                self.admission.condense(PARENT, message)
-            case Uncondense():
-                self.admission.uncondense(PARENT, message)
-            case Done() | Failed() | Granted() | Issued():
+            case Done() | Failed() | Granted():
                 self.upward.answered(message)
             case _:
                 self._from_operator(PARENT, message)
