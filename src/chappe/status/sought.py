@@ -156,9 +156,7 @@ class Seeking:
 
     def end(self, subscription: Subscription, reason: str) -> None:
         """Give up a sought subscription: the ancestor that allocated it releases every segment."""
-        sought = self._take(subscription.key)
-        for address, request in sought.askers if sought is not None else ():
-            self._cloud.fail(address, request, "unknown", reason)
+        self._turn_away(self._take(subscription.key), "unknown", reason)
         self._subscriptions.unlist(subscription)
         subscription.state = ENDING
         self._cloud.outbox.put("subscription", subscription.key, subscription)
@@ -175,8 +173,16 @@ class Seeking:
         """An ancestor has ended it."""
         sought = self._take(subscription.key)
         self._subscriptions.drop(subscription)
-        for address, request in sought.askers if sought is not None else ():
-            self._cloud.fail(address, request, "unknown", reason)
+        self._turn_away(sought, "unknown", reason)
+
+    def _turn_away(self, sought: Sought | None, code: str, reason: str) -> None:
+        """Whoever asked for it, or for another quality of it, gets no more."""
+        if sought is None:
+            return
+        waiting = [*sought.askers, *((address, want.id) for address, want in sought.queued)]
+        sought.askers, sought.queued = {}, []
+        for address, request in waiting:
+            self._cloud.fail(address, request, code, reason)
 
     # waiting for a publication
 
@@ -230,10 +236,8 @@ class Seeking:
 
     def _give_up(self, key: str) -> None:
         sought = self._sought[key]
-        askers, sought.askers = sought.askers, {}
+        self._turn_away(sought, "unavailable", "the brokers between the clouds do not answer; try again")
         self.end(sought.subscription, "no answer in time")
-        for address, request in askers:
-            self._cloud.fail(address, request, "unavailable", "the brokers between the clouds do not answer; try again")
 
     def _wake(self, name: Name, waiting: Waiting, now_ns: int) -> None:
         want = waiting.want

@@ -317,6 +317,25 @@ def test_a_variable_of_another_cloud_is_sought_and_given_up(cloud: Below) -> Non
     assert not cloud.leaf.rows("subscriptions")
 
 
+def test_an_answer_to_the_broker_before_is_not_taken_for_one_to_this(cloud: Below) -> None:
+    cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    cloud.plane.settle()
+    before = cloud.heard(Seek)[-1]
+    cloud.restart()
+    cloud.tell(Failed(id=before.id, code="capacity", reason="too narrow"))
+    cloud.tell(Granted(id=cloud.heard(Seek)[-1].id, variable=FOREIGN, grants=GRANTS[:1], modes=0xFFFF))
+    assert [row["key"] for row in cloud.leaf.rows("subscriptions")] == [before.subscription]
+
+
+def test_whoever_waits_for_an_ancestor_that_does_not_answer_is_told(cloud: Below) -> None:
+    viewer = cloud.client("c", "viewer")
+    requests = [cloud.router("c").want(viewer, "far/power", Qos(interval_ns=ns)) for ns in (20_000_000, 40_000_000)]
+    cloud.plane.advance(31)
+    answers = [cloud.router("c").answers[request] for request in requests]
+    assert [answer.code for answer in answers if isinstance(answer, Failed)] == ["unavailable", "unavailable"]
+    assert not cloud.leaf.rows("subscriptions")
+
+
 def test_the_answer_of_the_ancestors_is_passed_on(cloud: Below) -> None:
     request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
     cloud.plane.settle()
