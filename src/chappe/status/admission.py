@@ -11,6 +11,7 @@ from chappe.status.registry import same
 from chappe.status.state import ENDING, Publication, Subscription
 from chappe.status.subscriptions import problem as problem_of_want
 from chappe.status.subscriptions import refused, withdrawn
+from chappe.status.upward import PARENT
 from chappe.wire.management import Condense, Entity, Gone, Issued, Publish, Uncondense, Unpublish, Unwant, Want
 
 if TYPE_CHECKING:
@@ -76,18 +77,18 @@ class Admission:
             self._cloud.fail(address, request.id, "exists", f"publisher {variable.publisher}: {taken}")
             return
         if self._is_over(address, request.id, request.entity) or self._known(address, request):
-            self._give_back(variable.publisher)
+            self.give_back(variable.publisher)
             return
         publication = self._leaf.registry.add(variable, address[7:], request.entity.name)
         if not isinstance(publication, Publication):
             self._cloud.fail(address, request.id, publication.code, publication.reason)
-            self._give_back(variable.publisher)
+            self.give_back(variable.publisher)
             return
         self._leaf.entities.keep(request.entity.name)
         self._cloud.answer(address, Issued(id=request.id, variable_id=publication.variable.variable_id))
         self.announce(publication)
 
-    def _give_back(self, publisher: str) -> None:
+    def give_back(self, publisher: str) -> None:
         """The name of a publisher was claimed for something that did not come about: others may have it."""
         if publisher not in self._leaf.registry.publishers and all(
             publisher != owner for owner, _ in self._leaf.functions.by_name
@@ -223,9 +224,16 @@ class Admission:
     # condensation
 
     def condense(self, address: Address, request: Condense) -> None:
-        if request.entity is None or self._is_over(address, request.id, request.entity):
+        """Place a function here, or pass it on: what comes from the parent is for this cloud and no other."""
+        if request.entity is None:
             return
         creator = request.entity.name
+        if address != PARENT:
+            if self._is_over(address, request.id, request.entity):
+                return
+            if self._leaf.upward.has_parent and self._leaf.functions.is_abroad(request.function):
+                self._leaf.abroad.condense(address, request, creator)
+                return
         publisher = request.function.publisher
         self._leaf.publishers.claim(publisher, publisher in self._leaf.registry.publishers, lambda taken:
                                     self._condense(address, request, creator, taken))  # fmt: skip
@@ -236,11 +244,17 @@ class Admission:
             self._cloud.fail(address, request.id, "exists", reason)
         else:
             self._leaf.functions.condense(address, request, creator)
-            self._give_back(request.function.publisher)
+            self.give_back(request.function.publisher)
 
     def uncondense(self, address: Address, request: Uncondense) -> None:
-        if request.entity is not None and not self.refuses(address, request.id, request.entity):
-            self._leaf.functions.uncondense(address, request, request.entity.name)
+        entity = request.entity
+        if entity is None or (address != PARENT and self.refuses(address, request.id, entity)):
+            return
+        here = (request.publisher, request.variable) in self._leaf.functions.by_name
+        if here or address == PARENT or not self._leaf.upward.has_parent:
+            self._leaf.functions.uncondense(address, request, entity.name)
+        else:
+            self._leaf.abroad.uncondense(address, request, entity.name)
 
     # restarts
 

@@ -29,6 +29,7 @@ class Claims:
         self._calls = calls
         self._has_parent = has_parent
         self.items: dict[str, ClaimItem] = {}
+        self._freed: dict[str, str] = {}  # publisher -> cloud, while no parent was there to be told
 
     def cloud(self, publisher: str) -> str:
         """Empty if nobody below has that name."""
@@ -85,6 +86,8 @@ class Claims:
         self._out.drop("claim", publisher)
         if self._calls.parent_up and not item.kept:
             self._out.send(PARENT, Unclaim(publisher=publisher, cloud=item.cloud))
+        elif self._has_parent and not item.kept:
+            self._freed[publisher] = item.cloud
 
     def merge(self, clouds: Iterable[str], claims: Iterable[tuple[str, str]], now_ns: int) -> None:
         """All names of a child that has (re)joined: those it gave up meanwhile are free, new ones are claimed."""
@@ -98,7 +101,14 @@ class Claims:
                 self._upward(publisher, cloud, now_ns)
 
     def led(self, now_ns: int) -> None:
-        """The parent is back: names given meanwhile are claimed there; one that another cloud has stays inside."""
+        """The parent is back: names given meanwhile are claimed there; one that another cloud has stays inside.
+
+        It was told at the greeting what is claimed; a name that was given up since then it has to be told now.
+        """
+        for publisher, cloud in self._freed.items():
+            if self.cloud(publisher) != cloud:
+                self._out.send(PARENT, Unclaim(publisher=publisher, cloud=cloud))
+        self._freed.clear()
         for publisher, item in list(self.items.items()):
             if item.kept:
                 self._upward(publisher, item.cloud, now_ns)

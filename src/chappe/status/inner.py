@@ -10,6 +10,7 @@ import msgspec
 from chappe.status.allocation import Allocator
 from chappe.status.calls import AWAY, PARENT, Calls
 from chappe.status.claims import ClaimItem, Claims
+from chappe.status.condensing import Condensing
 from chappe.status.contest import Reply
 from chappe.status.decisions import DecisionItem
 from chappe.status.estate import ChildItem, Estate
@@ -32,10 +33,12 @@ from chappe.wire.management import (
     Claim,
     ClearFlood,
     Commit,
+    Condense,
     Describe,
     Described,
     Gone,
     Granted,
+    Issued,
     Lead,
     Map,
     Outcome,
@@ -45,10 +48,11 @@ from chappe.wire.management import (
     Seek,
     SetFlood,
     Unclaim,
+    Uncondense,
     Unseek,
 )
 
-Relayed = Describe | Ask | Commit | Release | AddChannel | RemoveChannel
+Relayed = Describe | Ask | Commit | Release | AddChannel | RemoveChannel | Condense | Uncondense
 RELAYED_NS = 30_000_000_000  # whoever asked has given up long before
 
 KINDS: dict[str, type[Item]] = {
@@ -75,6 +79,7 @@ class InnerBroker:
         has_parent = bool(topology.brokers[role].parent)
         self.claims = Claims(self._out, self._calls, has_parent)
         self.seeking = Seeking(self._out, self._calls, self.view, self.allocator, self.claims, has_parent)
+        self._condensing = Condensing(self._out, self._calls, self.view, self.claims, has_parent)
         self.flooding = TreeFloods(self._out, self._calls, self.view, self.claims, has_parent)
         self.modes = InnerModes(self.view.height)
         self._estate = Estate(self._out, self._calls, self.view, self.claims, self.seeking.decisions)
@@ -135,7 +140,7 @@ class InnerBroker:
     def receive(self, address: Address, message: Message, now_ns: int) -> list[Output]:
         if not self.epoch:
             return []
-        if isinstance(message, Done | Failed | Described | Granted):
+        if isinstance(message, Done | Failed | Described | Granted | Issued):
             self._calls.answered(address, message, now_ns)
         elif address == PARENT:
             self._of_parent(message, now_ns)
@@ -165,6 +170,10 @@ class InnerBroker:
                 self.claims.claim(address, message, now_ns)
             case Unclaim():
                 self.claims.unclaim(message)
+            case Condense():
+                self._condensing.condense(address, message, now_ns)
+            case Uncondense():
+                self._condensing.uncondense(address, message, now_ns)
             case SetFlood():
                 self.flooding.renewed(address, message, now_ns)
             case _:
@@ -174,7 +183,7 @@ class InnerBroker:
         match message:
             case Lead():
                 self._lead(message, now_ns)
-            case Describe() | Ask() | Commit() | Release() | AddChannel() | RemoveChannel():
+            case Describe() | Ask() | Commit() | Release() | AddChannel() | RemoveChannel() | Condense() | Uncondense():
                 self._relay(message, now_ns)
             case Gone():
                 child = self.view.reached(message.cloud)

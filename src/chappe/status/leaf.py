@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from chappe.status.abroad import Abroad
 from chappe.status.admission import Admission
 from chappe.status.cloud import Cloud
 from chappe.status.contest import Reply
@@ -42,6 +43,7 @@ from chappe.wire.management import (
     Describe,
     Gone,
     Granted,
+    Issued,
     Join,
     Lead,
     Left,
@@ -79,8 +81,10 @@ class LeafBroker:
         self.notices = Notices(cloud)
         self.admission = Admission(self)
         self.functions = Functions(
-            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw
-        )
+            cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw,
+            self.admission.give_back,
+        )  # fmt: skip
+        self.abroad = Abroad(cloud, self.upward)
         self.operating = Operating(cloud, topology, self.registry, self.spreading, self.upward.changed)
         self.modes = LeafModes()
         self._settling_until_ns = 0  # 0: settled
@@ -132,7 +136,7 @@ class LeafBroker:
         """A connection is there."""
         self.cloud.now_ns = now_ns
         if address == PARENT and self.epoch:
-            self.upward.hello(self.epoch, self.modes.mode, self.registry.publishers)
+            self.upward.hello(self.epoch, self.modes.mode, self._publishers())
         return self._out()
 
     def lost(self, address: Address, now_ns: int) -> list[Output]:
@@ -143,10 +147,12 @@ class LeafBroker:
         if address == PARENT:
             self.upward.lost()
             self.publishers.lost()
+            self.abroad.parent_lost()
         elif kind == "router" and self.cloud.routers.joined(name):
             self.cloud.ground.router_up(name, False)
             self.upward.changed()
             self.seeking.lost(address)
+            self.abroad.lost(address)
             self.cloud.routers.lose(name)
             self._steps(self.modes.lost(name, now_ns))
         return self._out()
@@ -177,6 +183,7 @@ class LeafBroker:
         self.seeking.tick(now_ns)
         self.segments.tick(now_ns)
         self.functions.tick(now_ns)
+        self.abroad.tick(now_ns)
         self.entities.tick(now_ns)
         self.upward.tick(now_ns)
         return self._out()
@@ -293,12 +300,12 @@ class LeafBroker:
         match message:
             case Lead():
                 self.upward.led()
-                self.publishers.led(self.registry.publishers)
+                self.publishers.led(self._publishers())
                 self.spreading.led()
                 self._settle()
             case Describe():
                 self.segments.describe(PARENT, message)
-            case Ask() if self._settling_until_ns:
+            case Ask() | Condense() if self._settling_until_ns:
                 self._held.append((PARENT, message))
             case Ask():
                 self.segments.ask(PARENT, message)
@@ -308,7 +315,11 @@ class LeafBroker:
                 self.segments.release(PARENT, message)
             case Gone():
                 self.admission.gone(message)
-            case Done() | Failed() | Granted():
+            case Condense():
+                self.admission.condense(PARENT, message)
+            case Uncondense():
+                self.admission.uncondense(PARENT, message)
+            case Done() | Failed() | Granted() | Issued():
                 self.upward.answered(message)
             case _:
                 self._from_operator(PARENT, message)
@@ -354,6 +365,10 @@ class LeafBroker:
                 self.cloud.outbox.put("mode", "mode", ModeItem(mode=step.mode, rank=step.rank))
 
     # end-entities
+
+    def _publishers(self) -> list[str]:
+        """Names that this cloud needs: of what is published, and of functions on their way into a router."""
+        return list(dict.fromkeys([*self.registry.publishers, *(publisher for publisher, _ in self.functions.by_name)]))
 
     def _again(self, address: Address, want: Want, tries: int) -> None:
         self.admission.decide(address, want, tries)

@@ -117,7 +117,8 @@ def _functions(leaf: LeafBroker) -> Iterator[Row]:
     for item in leaf.functions.by_id.values():
         function = item.function
         yield {"publisher": function.publisher, "variable": function.variable, "creator": item.creator,
-               "router": item.router, "calculator": function.calculator, "trigger": function.trigger,
+               "home": item.home or leaf.role, "router": item.router, "calculator": function.calculator,
+               "trigger": function.trigger,
                "inputs": [f"{each.publisher}/{each.variable}" for each in function.inputs]}  # fmt: skip
 
 

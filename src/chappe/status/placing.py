@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from chappe.status.cloud import Cloud
 from chappe.status.condensation_checks import check, output_of
@@ -61,12 +61,14 @@ class Functions:
         subscriptions: Subscriptions,
         published: Callable[[Publication], None],
         withdraw: Callable[[Publication, str], None],
+        given_up: Callable[[str], None],
     ) -> None:
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
         self._published = published
         self._withdraw = withdraw
+        self._given_up = given_up  # the name of a publisher whose output did not come about
         self.residues = Residues(cloud, "displace", FUNCTION)
         self.by_id: dict[int, FunctionItem] = {}
         self.by_name: dict[tuple[str, str], FunctionItem] = {}
@@ -89,6 +91,13 @@ class Functions:
 
     # requests
 
+    def is_abroad(self, function: Function) -> bool:
+        """Whether this cloud has neither such a function or variable nor all that the function needs."""
+        name = (function.publisher, function.variable)
+        needed = {(each.publisher, each.variable) for each in function.inputs}
+        known = name in self.by_name or name in self._registry.by_name or name in needed
+        return not known and not needed <= self._registry.by_name.keys()
+
     def condense(self, address: Address, request: Condense, creator: str) -> None:
         function = request.function
         name = (function.publisher, function.variable)
@@ -103,14 +112,20 @@ class Functions:
             reason = f"{'/'.join(name)} exists; withdraw it first or take another name"
             self._cloud.fail(address, request.id, "exists", reason)
             return
+        circle = _circle(function, self.by_name)
+        if circle:
+            reason = f"function {'/'.join(name)} would compute its output from itself ({circle}); leave one of them out"
+            self._cloud.fail(address, request.id, "invalid", reason)
+            return
         inputs = [self._registry.by_name.get((each.publisher, each.variable)) for each in function.inputs]
         asked = [f"{each.publisher}/{each.variable}" for each in function.inputs]
         missing = [each for each, publication in zip(asked, inputs, strict=True) if publication is None]
         if missing:
+            some = ", ".join(missing[:5])
             reason = (
-                f"function {'/'.join(name)}: nobody publishes {', '.join(missing[:5])} in cloud {self._cloud.role}; "
+                f"function {'/'.join(name)}: nobody publishes {some} in cloud {self._cloud.role}; correct the names"
             )
-            reason += "ask at an edge of the cloud that has all inputs"
+            reason += " or wait for them"
             self._cloud.fail(address, request.id, "unknown", reason)
             return
         self._create(address, request, creator, [each for each in inputs if each is not None])
@@ -122,14 +137,15 @@ class Functions:
             self._cloud.fail(address, request.id, "invalid", problem)
             return
         output = output_of(function, [each.variable for each in inputs], self._registry.issue())
-        reason = f"function {function.publisher}/{function.variable}: no router is connected"
+        reason = f"function {function.publisher}/{function.variable}: no router of cloud {self._cloud.role} that may "
+        reason += f"run it is connected ({function.place or 'any'} is wished)"
         for router in self._candidates(function, inputs):
             drafts, refusal = self._reserve(router, output, function, inputs)
             if refusal:
                 reason = f"function {function.publisher}/{function.variable} at {router}: {refusal}"
                 continue
             item = FunctionItem(function=function, creator=creator, router=router, output=output,
-                                inputs=tuple(each.variable for each in inputs))  # fmt: skip
+                                inputs=tuple(each.variable for each in inputs), home=request.home)  # fmt: skip
             self._index(item)
             self._cloud.outbox.put("function", str(output.variable_id), item)
             self._begin(item, drafts, {(address, request.id): None})
@@ -271,6 +287,8 @@ class Functions:
         del self.by_name[item.function.publisher, item.function.variable]
         for each in item.function.inputs:
             self._by_input.get((each.publisher, each.variable), {}).pop(variable_id, None)
+        if publication is None:
+            self._given_up(item.function.publisher)
         self._cloud.forget(variable_id)
 
     def _index(self, item: FunctionItem) -> None:
@@ -312,3 +330,27 @@ def _key(item: FunctionItem) -> Key:
 
 def _placing(item: FunctionItem) -> Placing:
     return Placing(item.output, item.function, item.inputs)
+
+
+def _circle(function: Function, functions: Mapping[tuple[str, str], FunctionItem]) -> str:
+    """The way from the output of a function back to itself through others, fed now or not; empty if there is none.
+
+    A function stays when an input of it is withdrawn and gets it again when that is published anew, by whomever.
+    """
+    output = (function.publisher, function.variable)
+    reached: dict[tuple[str, str], tuple[str, str]] = {}  # what is needed -> for what
+    left = deque((output, each) for each in function.inputs)
+    while left:
+        of, each = left.popleft()
+        name = (each.publisher, each.variable)
+        if name in reached:
+            continue
+        reached[name] = of
+        if name == output:
+            way = [output, of]
+            while way[-1] != output:
+                way.append(reached[way[-1]])
+            return " of ".join("/".join(step) for step in way)
+        if name in functions:
+            left.extend((name, further) for further in functions[name].function.inputs)
+    return ""

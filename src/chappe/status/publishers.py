@@ -52,7 +52,9 @@ class Publishers:
             self._decide(publisher, "")
 
     def released(self, publisher: str) -> None:
-        """Nothing of that publisher is left here."""
+        """Nothing of that publisher is left here; whoever waits for the name gives it back if need be."""
+        if publisher in self._waiting:
+            return
         if self._upward.up:
             self._upward.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
         else:

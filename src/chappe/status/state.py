@@ -143,6 +143,7 @@ class FunctionItem(Item):
     inputs: tuple[Variable, ...]  # as they were last published
     placed: bool = False
     told: bool = True  # its router knows these inputs
+    home: str = ""  # the cloud where its creator asked for it, if that is another one
 
 
 class ModeItem(Item):

@@ -232,18 +232,24 @@ class Function(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Condense(Request):
-    """A creator asks for a function. Answer: Issued. Relayed by the edge with the entity filled in."""
+    """A creator asks for a function. Answer: Issued. Relayed by the edge with the entity filled in.
+
+    A leaf that has not all inputs passes it to its parent, and ancestors to the leaf that has.
+    """
 
     function: Function
     entity: Entity | None = None
+    home: str = ""  # among brokers: the creator's cloud
+    cloud: str = ""  # among brokers: the leaf that places it, once an ancestor knows it
 
 
 class Uncondense(Request):
-    """Only its creator may remove a function (GS-136)."""
+    """Only its creator may remove a function (GS-136); passed on as `Condense` is."""
 
     publisher: str
     variable: str
     entity: Entity | None = None
+    cloud: str = ""
 
 
 # --- brokers among themselves ---------------------------------------------------------------------------------------
