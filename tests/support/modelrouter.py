@@ -24,6 +24,7 @@ from chappe.wire.management import (
     Path,
     Place,
     Publish,
+    Regranted,
     Reset,
     Setup,
     Standby,
@@ -99,7 +100,7 @@ class ModelRouter:
                     self.leader = ""
             case Command():
                 self._obey(process, message)
-            case Withdrawn():
+            case Withdrawn() | Regranted():
                 self.notices.append(message)
             case Request() if message.id in self.requests:
                 del self.requests[message.id]

@@ -306,6 +306,8 @@ class Connection:
                 self.report(ChappeError(f"the node ends the connection: {message.reason}"))
             case ModeState():
                 self._enter(message.mode, message.next)
+            case control.Watching():
+                self._watched.regranted(message)
             case Withdrawn():
                 self._watched.withdrawn(message.variable_id, message.reason)
             case control.Goodbye():

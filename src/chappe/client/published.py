@@ -68,24 +68,48 @@ class Published:
 
     def __init__(self, owner: Owner, core: ClientCore, requests: Requests) -> None:
         self.variables: dict[Variable, None] = {}  # in order, found at once
+        self._named: dict[tuple[str, str], Variable] = {}
         self._owner = owner
         self._core = core
         self._requests = requests
 
     async def register(self, publisher: str, names: Iterable[str], publication: Publication) -> list[Variable]:
-        """Variables of one publisher and kind; RefusedError or DeniedError of the first that the node refuses."""
+        """Variables of one publisher and kind; RefusedError or DeniedError of the first that the node refuses.
+
+        One that is registered already gets another rate, priority or promise in place and stays the same object.
+        """
         patterns_of(publication.derived)
         made = [publication.variable(self._core, publisher, name) for name in names]
         asked = (partial(self._ask_register, variable) for variable in made)
         try:
             await all_within(asked, self._owner.timeout_s, f"register {len(made)} variables of {publisher}")
         except BaseException:
-            await self._withdraw([variable for variable in made if variable.active])
+            granted = [variable for variable in made if variable.active]
+            await self._withdraw([variable for variable in granted if self._keep(variable, publication) is variable])
             raise
-        for variable in made:
-            variable.owner = self._owner
-        self.variables.update(dict.fromkeys(made))
-        return made
+        return [self._enter(self._keep(variable, publication)) for variable in made]
+
+    def _keep(self, made: Variable, publication: Publication) -> Variable:
+        """The object that stands for a variable which the node has taken: the one that was there, if there was one."""
+        known = self._named.get((made.publisher, made.name))
+        if known is None or known.id != made.id or known is made:
+            return made
+        kind = value_type(publication.type)
+        Variable.__init__(
+            known, self._core, made.publisher, made.name, made.type, made.rate, made.priority, made.options,
+            slowest_ns=made.slowest_ns, minimum_ns=made.minimum_ns, derived=made.derived, encoder=kind.encode,
+        )  # fmt: skip
+        return known
+
+    def _enter(self, variable: Variable) -> Variable:
+        known = self._named.get((variable.publisher, variable.name), variable)
+        if known is not variable:  # the node knows it by another number now
+            self.variables.pop(known, None)
+            known.active = False
+        variable.owner = self._owner
+        self.variables[variable] = None
+        self._named[variable.publisher, variable.name] = variable
+        return variable
 
     def _ask_register(self, variable: Variable) -> asyncio.Future[control.Registered]:
         num, den = variable.rate
@@ -103,6 +127,7 @@ class Published:
         """Stop publishing it."""
         if variable in self.variables:
             del self.variables[variable]
+            self._named.pop((variable.publisher, variable.name), None)
             await self._withdraw([variable])
 
     async def _withdraw(self, variables: list[Variable]) -> None:

@@ -176,6 +176,13 @@ class Watched:
 
     # --- what the node tells
 
+    def regranted(self, answer: control.Watching) -> None:
+        """A publisher has changed its rate: watches of the variable go on as that allows (GS-073)."""
+        watches = [watch for watch in self._core.watches.of(answer.variable_id) if watch in self.watches]
+        wish = self._asked.get(answer.variable_id)
+        if watches and wish is not None:
+            self._admit(watches, wish, answer)
+
     def withdrawn(self, number: int, reason: str) -> None:
         """A variable is published no more: its watches end, each with an error that says so (GS-053)."""
         ended = [watch for watch in self._core.watches.of(number) if watch in self.watches]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from chappe.wire.control import Variable
-from chappe.wire.management import Entity, Granted, Want
+from chappe.wire.management import Entity, Granted, Regranted, Want
 
 Name = tuple[str, str]  # publisher, variable
 
@@ -109,6 +109,16 @@ class Entities:
         told = list(names)
         asked = (memory for name in told for memory in self._by_name.get(name, {}).values()) if told else self
         return [memory for memory in asked if memory.release(variable_id)]
+
+    def regranted(self, notice: Regranted) -> list[Memory]:
+        """Those of a name whose subscription to a variable has other grants now."""
+        name = (notice.variable.publisher, notice.variable.variable)
+        found = [memory for memory in self._by_name.get(notice.entity, {}).values()
+                 if memory.numbers.get(notice.variable.variable_id) == name]  # fmt: skip
+        for memory in found:
+            granted = Granted(id=0, variable=notice.variable, grants=notice.grants, modes=notice.modes)
+            memory.grant(name, memory.wanted[name][0], granted)
+        return found
 
     def tick(self, now_ns: int) -> None:
         """Forget those that are away for too long: a broker knows them if they come back."""

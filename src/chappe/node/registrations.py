@@ -184,6 +184,25 @@ class Registrations:
                 outputs.append(Send(session.port, told))
         return outputs
 
+    def regranted(self, notice: management.Regranted) -> list[Output]:
+        """A publisher has another rate: its watches go on with the grants that follow from it (GS-073)."""
+        assert self.edge is not None
+        number = notice.variable.variable_id
+        outputs: list[Output] = []
+        for memory in self.edge.entities.regranted(notice):
+            session = self._find(memory.port)
+            entry = self._variables.directory.numbered(number)
+            if session is None or number not in session.watched or entry is None:
+                continue
+            try:
+                terms = grants_of(notice.grants, notice.modes)
+                entry = self._variables.enter(notice.variable)
+                every = self._variables.retune(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+            except ValueError:
+                continue  # the table refuses that rate, and so does the path that brings the variable here
+            outputs.append(Send(session.port, self._watching(0, notice.variable, every, notice.grants)))
+        return outputs
+
     def _tell_watchers(self, number: int, reason: str) -> list[Output]:
         """Without a broker: those who watch it here are told that it is over."""
         entry = self._variables.directory.numbered(number)
@@ -320,13 +339,17 @@ class Registrations:
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
         session.watched.add(variable.variable_id)
+        return [Send(session.port, self._watching(request.id, variable, every, grants))]
+
+    def _watching(
+        self, request: int, variable: Variable, every: int, grants: tuple[Grant | None, ...]
+    ) -> control.Watching:
         present = grants[self._mode()] if len(grants) > 1 else None
-        answer = control.Watching(
-            id=request.id, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
+        return control.Watching(
+            id=request, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
             rate_den=variable.rate_den, every=present.every if present is not None else every,
             options=variable.options, slowest_ns=variable.slowest_ns, patterns=variable.patterns, grants=grants,
         )  # fmt: skip
-        return [Send(session.port, answer)]
 
     def _unwatch(self, session: Session, number: int) -> None:
         session.watched.discard(number)

@@ -107,6 +107,7 @@ class Control:
             management.Issued: self._answered,
             management.Granted: self._answered,
             management.Withdrawn: self._withdrawn,
+            management.Regranted: self._regranted,
             control.Done: self._answered,
             control.Failed: self._answered,
             control.Goodbye: self._goodbye,
@@ -285,6 +286,10 @@ class Control:
     def _withdrawn(self, session: Session, message: management.Withdrawn, now_ns: int) -> list[Output]:
         edge = self._registrations.edge
         return self._registrations.withdrawn(message) if edge is not None and edge.leader == session.port else []
+
+    def _regranted(self, session: Session, message: management.Regranted, now_ns: int) -> list[Output]:
+        edge = self._registrations.edge
+        return self._registrations.regranted(message) if edge is not None and edge.leader == session.port else []
 
     # --- topics
 

@@ -64,11 +64,10 @@ class Admission:
         elif known.entity != request.entity.name:
             owner = known.entity or "a function"
             self._cloud.fail(address, request.id, "exists", f"{name} is published by {owner!r}; take another name")
-        elif same(known.variable, variable):
+        elif same(known.variable, variable) and self._leaf.repacing.under_way(known.variable.variable_id) is None:
             self._cloud.answer(address, Issued(id=request.id, variable_id=known.variable.variable_id))
         else:
-            reason = f"{name} is published with other properties; withdraw it first"
-            self._cloud.fail(address, request.id, "exists", reason)
+            self._leaf.repacing.ask(address, request, known)
         return True
 
     def _claimed(self, address: Address, request: Publish, taken: str) -> None:
@@ -122,6 +121,7 @@ class Admission:
         self._leaf.segments.withdrawn(variable_id, reason)
         if self._leaf.registry.remove(publication):
             self._leaf.publishers.released(publication.variable.publisher)
+        self._leaf.repacing.withdrawn(variable_id, reason)
 
     # subscriptions
 
@@ -140,6 +140,8 @@ class Admission:
             return
         existing = self._leaf.subscriptions.by_owner.get(want.entity.name, {}).get(name)
         publication = self._leaf.registry.by_name.get(name)
+        if publication is not None and self._leaf.repacing.holds(publication, address, want):
+            return
         variable = publication.variable if publication is not None else existing.variable if existing else None
         if variable is not None and want.type and want.type != variable.type:
             reason = f"{'/'.join(name)} is of type {variable.type}, not {want.type}"
@@ -199,6 +201,7 @@ class Admission:
             self._leaf.seeking.end(subscription, reason)
         else:
             self._leaf.subscriptions.end(subscription, reason)
+            self._leaf.repacing.ended(subscription)
 
     def over(self, subscriptions: Iterable[Subscription], reason: str) -> None:
         """End subscriptions that their subscribers did not give up, and tell them (GS-053)."""
@@ -234,6 +237,8 @@ class Admission:
             if self._leaf.upward.has_parent and self._leaf.functions.is_abroad(request.function):
                 self._leaf.abroad.condense(address, request, creator)
                 return
+        if self._leaf.repacing.delays(address, request):
+            return
         publisher = request.function.publisher
         self._leaf.publishers.claim(publisher, publisher in self._leaf.registry.publishers, lambda taken:
                                     self._condense(address, request, creator, taken))  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,6 +253,24 @@ class Allocator:
         self._promises.grew(growth)
         self._hold(key, _Reservation(variable, tuple(routes), tuple(grants), usage, promises))
         return None
+
+    def alter(self, before: Variable, variable: Variable, grants: Mapping[str, Grants],
+              force: bool = False) -> Refusal | None:  # fmt: skip
+        """Publish a variable on other terms and give all its reservations these grants on their routes, or nothing."""
+        held = {key: self._reservations[key] for key in grants}
+        router, _ = self._published[variable.variable_id]
+        for key in held:
+            self.release(key)
+        refusal = self.publish(router, variable, force)
+        for key, reservation in held.items():
+            refusal = refusal or self.reserve(key, variable, reservation.routes, grants[key], force)
+        if refusal is not None:
+            for key in held:
+                self.release(key)
+            self.publish(router, before, force=True)
+            for key, reservation in held.items():
+                self.reserve(key, before, reservation.routes, reservation.grants, force=True)
+        return refusal
 
     def release(self, key: str) -> bool:
         """Give back what a key has; False if it has nothing."""

@@ -91,7 +91,8 @@ class Condensing:
             return
 
         def answer(message: Message, now_ns: int) -> None:
-            back(message if isinstance(message, Issued) else failed, now_ns)
+            open_or_there = isinstance(message, Issued) or (isinstance(message, Failed) and message.code == AWAY)
+            back(message if open_or_there else failed, now_ns)
 
         self._down(source, request, cloud, answer, now_ns)
 

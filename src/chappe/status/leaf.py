@@ -22,6 +22,7 @@ from chappe.status.operating import Operating
 from chappe.status.placing import Functions
 from chappe.status.publishers import Publishers
 from chappe.status.registry import Registry
+from chappe.status.repacing import Repacing
 from chappe.status.routers import Key
 from chappe.status.segments import Segments
 from chappe.status.sought import Seeking
@@ -85,6 +86,7 @@ class LeafBroker:
             self.admission.give_back,
         )  # fmt: skip
         self.abroad = Abroad(cloud, self.upward)
+        self.repacing = Repacing(self, self._broken)
         self.operating = Operating(cloud, topology, self.registry, self.spreading, self.upward.changed)
         self.modes = LeafModes()
         self._settling_until_ns = 0  # 0: settled
@@ -128,6 +130,7 @@ class LeafBroker:
         self.cloud.resume()
         self.functions.resume()
         self.subscriptions.resume()
+        self.repacing.resume()
         self.segments.resume()
         self.seeking.resume()
         return self._out()
@@ -180,6 +183,7 @@ class LeafBroker:
         self._settle()
         self._steps(self.modes.tick(now_ns))
         self.publishers.tick(now_ns)
+        self.repacing.tick(now_ns)
         self.seeking.tick(now_ns)
         self.segments.tick(now_ns)
         self.functions.tick(now_ns)

@@ -301,6 +301,11 @@ class Functions:
 
     # inputs that come back
 
+    def fed_by(self, name: tuple[str, str]) -> list[str]:
+        """The names of the functions that have this variable as an input."""
+        outputs = [self.by_id[number].output for number in self._by_input.get(name, ())]
+        return [f"{output.publisher}/{output.variable}" for output in outputs]
+
     def published(self, publication: Publication) -> None:
         """An input that was withdrawn is published again: functions that had it get it again."""
         variable = publication.variable

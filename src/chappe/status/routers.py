@@ -1,8 +1,8 @@
 """What every router of a cloud should have, what it may not have yet, and the commands that close the gap.
 
-A thing in a router has a key (variable id, number): the number of a path, or FLOOD, FUNCTION, NOTICE. What a router
-should have is `desired`; what it has not confirmed is `awaited`. While it is away the keys only gather: on its return
-it is told by difference, or rebuilt if its process is another one (GS-151, GS-152).
+A thing in a router has a key (variable id, number): the number of a path, or FLOOD, FUNCTION, NOTICE, REGRANT. What a
+router should have is `desired`; what it has not confirmed is `awaited`. While it is away the keys only gather: on its
+return it is told by difference, or rebuilt if its process is another one (GS-151, GS-152).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from chappe.wire.management import (
     Join,
     Path,
     Place,
+    Regranted,
     Reset,
     Setup,
     Teardown,
     Withdrawn,
 )
 
-FLOOD, FUNCTION, NOTICE = -1, -2, -3
+FLOOD, FUNCTION, NOTICE, REGRANT = -1, -2, -3, -4
 BATCH = 256  # paths in one command
 MISSED = 10_000  # a router that has missed more is rebuilt
 MODES = 16
@@ -80,7 +81,7 @@ class Router:
         self.unsent: dict[Key, None] = {}
         self.rebuilding: set[int] = set()  # commands of a rebuild that are not confirmed
         self.removed: dict[int, Variable] = {}  # floodings that are over and not confirmed
-        self.notices: dict[Key, Withdrawn] = {}  # not confirmed
+        self.notices: dict[Key, Withdrawn | Regranted] = {}  # not confirmed
 
 
 class Sent(msgspec.Struct):
@@ -146,7 +147,7 @@ class Routers:
             router.removed[key[0]] = variable
         self._await(router, key, ticket)
 
-    def notify(self, name: str, key: Key, notice: Withdrawn, ticket: Ticket) -> None:
+    def notify(self, name: str, key: Key, notice: Withdrawn | Regranted, ticket: Ticket) -> None:
         """An edge is told something, again and again until a command that followed it is confirmed."""
         self.all[name].notices[key] = notice
         self._await(self.all[name], key, ticket)

@@ -100,6 +100,9 @@ class Segments:
                 if publication is None or publication.edge != segment.routers[0]:
                     variable = request.variable
                     return f"{variable.publisher}/{variable.variable} is not published at {segment.routers[0]}", ""
+                if publication.variable != request.variable or not publication.told:
+                    name = f"{request.variable.publisher}/{request.variable.variable}"
+                    return f"{name} gets another rate just now; ask again", ""
             if not segment.target:
                 subscription = self._subscriptions.by_key.get(request.subscription)
                 if subscription is None or subscription.state == ENDING:  # a request that was repeated and is over

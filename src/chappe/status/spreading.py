@@ -83,6 +83,16 @@ class Spreading:
         self._keep(variable.variable_id)
         self._renew(variable)
 
+    def repaced(self, variable: Variable) -> None:
+        """A variable has another rate: routers to which it is flooded learn it with the flooding too."""
+        known = self.floods.find(variable.publisher, variable.variable)
+        if known is None or known.variable_id != variable.variable_id or known == variable:
+            return
+        for level, rank, modes in self.floods.groups(variable.variable_id):
+            self.floods.set(variable, level, modes, rank)
+        self._tell(variable)
+        self._keep(variable.variable_id)
+
     def led(self) -> None:
         """There is a parent, perhaps a new one: it may not know which variable has a flooded name now."""
         for variable in self.floods.variables():

@@ -59,6 +59,7 @@ class Publication(Item):
     variable: Variable
     edge: str
     entity: str = ""  # empty: a condensation function publishes it
+    told: bool = True  # every router on its paths knows it as it is
 
 
 class Leg(msgspec.Struct, array_like=True, frozen=True):

@@ -116,6 +116,15 @@ class Withdrawn(Message):
     entities: tuple[str, ...] = ()  # for the edge; empty: all its watchers
 
 
+class Regranted(Message):
+    """To the edge of a subscriber: what it has been granted is this from now on, its publisher has another rate."""
+
+    entity: str
+    variable: Variable
+    grants: tuple[Grant | None, ...]  # as in `Granted`
+    modes: int
+
+
 class ModeState(Message):
     """Edge to client: `next` is coming (GS-115), or it is in force when it equals `mode`."""
 
@@ -461,7 +470,7 @@ class RemoveChild(Request):
 
 
 MANAGEMENT: tuple[type[Message], ...] = (
-    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, Want, Granted, Unwant, Withdrawn,
+    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, Want, Granted, Unwant, Withdrawn, Regranted,
     ModeState, Configure, Reset, Setup, Teardown, Flood, InformMode, CommitMode, Place, Displace, Condense, Uncondense,
     Child, Map, Claim, Unclaim, Seek, Describe, Described, Ask, Commit, Release, Outcome, Unseek, Gone, ChangeMode,
     SetFlood, ClearFlood, AddRouter, RemoveRouter, AddChannel, RemoveChannel, AddChild, RemoveChild,
