@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chappe.node.directory import Entry
-from chappe.node.edge import Edge, entity_of, passed_on
+from chappe.node.edge import Edge, Then, entity_of, passed_on
 from chappe.node.entities import Memory
 from chappe.node.grants import Terms, grants_of, local_grants, terms_of
 from chappe.node.outputs import Output, Send
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chappe.node.sessions import Session
 
 MAX_WAIT_NS = 60_000_000_000
-MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker
+MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
 
 Find = Callable[[int], "Session | None"]
 
@@ -75,7 +75,7 @@ class Registrations:
             self._memory(edge, session).published[request.publisher, request.variable] = wanted
             return self._registered(session, request, wanted) if self._here(session) else []
 
-        return edge.ask(management.Publish, then, now_ns, entity=entity_of(session), variable=wanted)
+        return self._ask(edge, session, request, management.Publish, then, now_ns, variable=wanted)
 
     def withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
         number = request.variable_id
@@ -97,7 +97,7 @@ class Registrations:
             self._withdraw(session, number, now_ns)
             return self._pass_on(session, control.Done(id=0), request.id)
 
-        return edge.ask(management.Unpublish, then, now_ns, entity=entity_of(session), variable_id=number)
+        return self._ask(edge, session, request, management.Unpublish, then, now_ns, variable_id=number)
 
     # --- watching
 
@@ -133,7 +133,7 @@ class Registrations:
             self._unwatch(session, number)
             return self._pass_on(session, control.Done(id=0), request.id)
 
-        return edge.ask(management.Unwant, then, now_ns, entity=entity_of(session), variable_id=number)
+        return self._ask(edge, session, request, management.Unwant, then, now_ns, variable_id=number)
 
     def appeared(self, entry: Entry) -> list[Output]:
         """Answer the watches that waited for a variable."""
@@ -156,18 +156,18 @@ class Registrations:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
-        return edge.ask(
-            management.Condense, lambda answer: self._pass_on(session, answer, request.id), now_ns,
-            function=request.function, entity=entity_of(session),
+        return self._ask(
+            edge, session, request, management.Condense, lambda answer: self._pass_on(session, answer, request.id),
+            now_ns, function=request.function,
         )  # fmt: skip
 
     def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Output]:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
-        return edge.ask(
-            management.Uncondense, lambda answer: self._pass_on(session, answer, request.id), now_ns,
-            publisher=request.publisher, variable=request.variable, entity=entity_of(session),
+        return self._ask(
+            edge, session, request, management.Uncondense, lambda answer: self._pass_on(session, answer, request.id),
+            now_ns, publisher=request.publisher, variable=request.variable,
         )  # fmt: skip
 
     # --- what comes by itself
@@ -252,6 +252,22 @@ class Registrations:
     def _edge_for(self, session: Session) -> Edge | None:
         """Who answers; None: this node does, for everybody where it has no broker, and for its own workers."""
         return None if session.internal else self.edge
+
+    def _ask(
+        self, edge: Edge, session: Session, request: Request, kind: Callable[..., Request], then: Then, now_ns: int,
+        **fields: Any,
+    ) -> list[Output]:  # fmt: skip
+        """Ask the broker for a client, which may not have more than so many requests under way."""
+        if session.asking >= MAX_PENDING:
+            reason = f"{MAX_PENDING} requests wait for the broker already; wait for their answers"
+            return [failed(session.port, request, "limit", reason)]
+        session.asking += 1
+
+        def answered(answer: Request) -> list[Output]:
+            session.asking -= 1
+            return then(answer)
+
+        return edge.ask(kind, answered, now_ns, entity=entity_of(session), **fields)
 
     def _memory(self, edge: Edge, session: Session) -> Memory:
         """What is known of a client; of one that is forgotten already, nothing that stays."""

@@ -45,6 +45,7 @@ class Session:
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
     published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
     waiting: int = 0  # watches that wait for their variable, or for a broker
+    asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these
 

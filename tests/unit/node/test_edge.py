@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chappe.node import registrations
 from chappe.node.edge import entity_of
 from chappe.node.sessions import Session
 from chappe.security.identity import dev_identity
@@ -167,8 +168,11 @@ def test_a_broker_that_was_paused_answers_nobody_and_ends_nothing(table: Table) 
 
 
 def test_a_broker_of_another_role_is_not_followed(table: Table) -> None:
-    Leaf(table)
-    assert table.tell("leaf-1", Lead(role="another", epoch=1)) == []
+    other, right = Leaf(table), Leaf(table, "leaf-2", epoch=1)
+    assert table.tell("leaf-1", Lead(role="another", epoch=9)) == []
+    assert len(right.lead()) == 1, "the epoch of another role says nothing"
+    assert isinstance(right.command(Teardown, paths=()), Done)
+    assert other.told(table.attach("meter", METER)) == []
 
 
 def test_the_broker_is_told_about_links_and_clients(table: Table, leaf: Leaf) -> None:
@@ -293,6 +297,19 @@ def test_without_a_leader_for_ten_seconds_a_request_fails_and_nothing_has_change
     assert leaf.lead()[1:] == []
 
 
+def test_a_client_has_not_more_than_so_many_requests_under_way(
+    table: Table, leaf: Leaf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registrations, "MAX_PENDING", 2)
+    table.attach("meter", METER)
+    first, _ = (asked(leaf, "meter", control.Register, publisher="p", variable=each, **RATE) for each in "ab")
+    third = control.Register(id=9, publisher="p", variable="c", **RATE)
+    ((to, refused),) = table.tell("meter", third)
+    assert (to, refused.code, refused.id) == ("meter", "limit", 9)  # type: ignore[attr-defined]
+    leaf.answer(first, Issued, variable_id=1)
+    assert [type(message) for message in leaf.told(table.tell("meter", third))] == [Publish]
+
+
 def test_a_broker_is_not_flooded_and_slow_answers_hold_nobody_up(table: Table, leaf: Leaf) -> None:
     table.attach("reader", READER)
     sent = []
@@ -337,6 +354,17 @@ def test_a_client_whose_link_failed_is_answered_here(table: Table, leaf: Leaf) -
     described = table.engine.status.describe(SPEED.variable_id)
     assert described["inputs"] == [table.ports["meter"]]
     assert list(described["paths"].values()) == [table.ports["reader"]]
+
+
+def test_a_client_that_gives_the_session_of_another_changes_nothing_for_that(table: Table, leaf: Leaf) -> None:
+    table.attach("meter", METER)
+    publish(leaf)
+    assert leaf.told(table.attach("mallory", METER)) == [Arrived(entity=Entity("mallory", METER))]
+    registering = control.Register(id=8, publisher="plant", variable="speed", **RATE)
+    ((to, refused),) = table.tell("mallory", registering)
+    assert (to, refused.code) == ("mallory", "exists")  # type: ignore[attr-defined]
+    assert table.tell("meter", registering) == [("meter", Registered(id=8, variable_id=SPEED.variable_id))]
+    assert leaf.told(table.lose("meter")) == [Left(entity=Entity("meter", METER))]
 
 
 def test_a_client_that_wants_something_else_is_not_answered_from_memory(table: Table, leaf: Leaf) -> None:
