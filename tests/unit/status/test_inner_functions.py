@@ -299,3 +299,11 @@ def test_requests_of_brokers_name_the_leaf_and_the_creators_cloud_but_no_session
               for source, target, message in two.plane.trace
               if isinstance(message, Condense | Uncondense) and source in ("root", "south")]  # fmt: skip
     assert passed == [("", b""), ("north", b"")] * 2
+
+
+def test_a_leaf_that_is_asked_by_its_own_ancestors_does_not_pass_the_request_up_again(three: Forest) -> None:
+    three.plane.trace.clear()
+    code, reason = refusal(condense(three, "a1", total("west/power", "west/nothing")))
+    assert (code, "nobody publishes west/nothing in cloud w1" in reason) == ("unknown", True)
+    way = [(source, target) for source, target, message in three.plane.trace if isinstance(message, Condense)]
+    assert way == [("a1", "w1"), ("w1", "west"), ("west", "w1")]
