@@ -61,15 +61,19 @@ class Registrations:
             return self._registered(session, request, entry.variable)  # as the broker has placed it
         if edge is None:
             return self._registered(session, request, wanted)
-        known = self._memory(edge, session).published.get((request.publisher, request.variable))
+        published = self._memory(edge, session).published
+        known = published.get((request.publisher, request.variable))
         if known is not None:
             wanted.variable_id = known.variable_id
             if known == wanted:
                 return self._registered(session, request, wanted)
             wanted.variable_id = 0
+            del published[request.publisher, request.variable]  # until the broker has said which of them counts
 
         def then(answer: Request) -> list[Output]:
             if not isinstance(answer, management.Issued):
+                if known is not None:
+                    self._memory(edge, session).published[request.publisher, request.variable] = known
                 return self._pass_on(session, answer, request.id)
             wanted.variable_id = answer.variable_id
             self._memory(edge, session).published[request.publisher, request.variable] = wanted

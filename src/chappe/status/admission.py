@@ -117,11 +117,13 @@ class Admission:
     def withdraw(self, publication: Publication, reason: str) -> None:
         """End a publication and everything that lives of it."""
         variable_id = publication.variable.variable_id
+        held = self._leaf.repacing.stop(variable_id, reason)
         self.over(list(self._leaf.subscriptions.by_variable.get(variable_id, {}).values()), reason)
         self._leaf.segments.withdrawn(variable_id, reason)
         if self._leaf.registry.remove(publication):
             self._leaf.publishers.released(publication.variable.publisher)
-        self._leaf.repacing.withdrawn(variable_id, reason)
+        for address, want in held:
+            self.decide(address, want)
 
     # subscriptions
 

@@ -76,7 +76,10 @@ class LeafBroker:
         self.registry = Registry(cloud, number, self._emptied)
         self.subscriptions = Subscriptions(cloud, self._again, self._emptied)
         self.seeking = Seeking(self.subscriptions, self.upward)
-        self.segments = Segments(cloud, self.registry, self.subscriptions, self.upward)
+        self.segments = Segments(
+            cloud, self.registry, self.subscriptions, self.upward,
+            lambda number: self.repacing.under_way(number) is not None,
+        )  # fmt: skip
         self.publishers = Publishers(cloud, self.upward)
         self.spreading = Spreading(cloud, self.registry, self.upward)
         self.notices = Notices(cloud)

@@ -272,15 +272,15 @@ class Repacing:
         if change is not None:
             change.ended(subscription)
 
-    def withdrawn(self, variable_id: int, reason: str) -> None:
-        """It is published no more."""
+    def stop(self, variable_id: int, reason: str) -> list[tuple[Address, Want]]:
+        """It is about to be withdrawn; the requests that waited for the change are to be decided after that."""
         change = self._changes.pop(variable_id, None)
         if change is None:
-            return
+            return []
         change.over = True
         for address, request in change.askers:
             self._cloud.fail(address, request, "unknown", reason)
-        self._finish(change)
+        return change.held
 
     def tick(self, now_ns: int) -> None:
         for change in [each for each in self._changes.values() if not each.decided and each.deadline_ns <= now_ns]:

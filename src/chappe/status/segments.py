@@ -5,7 +5,7 @@ What was promised is durable, every message may come twice, and a promise withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from chappe.status.allocation import Route
 from chappe.status.cloud import Cloud
@@ -25,11 +25,13 @@ OUTCOME_NS = 10_000_000_000
 class Segments:
     """Everything that was reserved or set up for ancestors."""
 
-    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, upward: Upward) -> None:
+    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, upward: Upward,
+                 changing: Callable[[int], bool]) -> None:  # fmt: skip
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
         self._upward = upward
+        self._changing = changing  # whether it is not decided yet how a variable is published
         self.by_key: dict[str, Reservation] = {}
         self.by_variable: dict[int, dict[str, Reservation]] = {}
         self._layings: dict[str, Laying] = {}
@@ -100,7 +102,7 @@ class Segments:
                 if publication is None or publication.edge != segment.routers[0]:
                     variable = request.variable
                     return f"{variable.publisher}/{variable.variable} is not published at {segment.routers[0]}", ""
-                if publication.variable != request.variable or not publication.told:
+                if publication.variable != request.variable or self._changing(request.variable.variable_id):
                     name = f"{request.variable.publisher}/{request.variable.variable}"
                     return f"{name} gets another rate just now; ask again", ""
             if not segment.target:

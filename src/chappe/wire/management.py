@@ -470,8 +470,8 @@ class RemoveChild(Request):
 
 
 MANAGEMENT: tuple[type[Message], ...] = (
-    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, Want, Granted, Unwant, Withdrawn, Regranted,
+    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, Want, Granted, Unwant, Withdrawn,
     ModeState, Configure, Reset, Setup, Teardown, Flood, InformMode, CommitMode, Place, Displace, Condense, Uncondense,
     Child, Map, Claim, Unclaim, Seek, Describe, Described, Ask, Commit, Release, Outcome, Unseek, Gone, ChangeMode,
-    SetFlood, ClearFlood, AddRouter, RemoveRouter, AddChannel, RemoveChannel, AddChild, RemoveChild,
+    SetFlood, ClearFlood, AddRouter, RemoveRouter, AddChannel, RemoveChannel, AddChild, RemoveChild, Regranted,
 )  # fmt: skip

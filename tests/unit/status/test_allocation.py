@@ -285,3 +285,27 @@ def test_what_is_not_owned_is_known_but_not_enforced() -> None:
 
 def test_an_empty_demand_gets_an_empty_plan() -> None:
     assert network("A-B").plan(Demand(variable(), "A", "B", (None,) * 16)) == Plan((), (None,) * 16)
+
+
+@pytest.mark.spec("GS-073", "GS-082")
+def test_a_variable_gets_another_rate_only_if_nobody_is_harmed() -> None:
+    slow = Model(reference_us=0, router_us=0, loaded_us=10_000)
+    allocator = network("A-B", "B-C", "D-B", "B-E", model=slow)
+    admit(allocator, "tight", demand(variable(1), "A", "C", Qos(latency_ns=5 * MS)))
+    before = variable(2, rate=50)
+    assert allocator.publish("D", before) is None
+    plan = admit(allocator, "other", demand(before, "D", "E"))
+    carried = loads(allocator)
+    answer = allocator.alter(before, variable(2, rate=200), {"other": plan.grants})
+    assert answer is not None
+    assert "would delay the admitted subscription tight" in answer.reason
+    assert loads(allocator) == carried
+    assert allocator.publish("B", variable(4)) is not None, "the promise still counts"
+    assert allocator.alter(before, variable(2, rate=101), {"other": plan.grants}) is not None, "100 are the most"
+    assert allocator.alter(before, variable(2, rate=25), {"other": plan.grants}) is None
+    assert loads(allocator) == carried | {"router/D": 25, "router/B": 125, "router/E": 25, "channel/D/B": 600,
+                                          "channel/B/E": 600}  # fmt: skip
+    for key in ("tight", "other"):
+        allocator.release(key)
+    allocator.unpublish(2)
+    assert loads(allocator) == {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from chappe.status.state import read
 from chappe.wire.base import Failed, Message, Qos
-from chappe.wire.management import Granted, Issued, Publish, Regranted, SetFlood, Setup, Teardown
+from chappe.wire.management import Function, Granted, Input, Issued, Publish, Regranted, SetFlood, Setup, Teardown
 from tests.support.clouds import LEAF, Cloud
 
 MS = 1_000_000
@@ -215,9 +216,16 @@ def test_requests_meanwhile_wait_and_withdrawals_do_not() -> None:
     cloud.router("b").silent.add(Setup)
     request = edge.publish(cloud.client("a", "publisher.a"), "plant/power", 20 * MS)
     cloud.plane.settle()
+    late = cloud.router("c").want(cloud.client("c", "late.c"), "plant/power")
+    cloud.plane.settle()
     cloud.unpublish("a", number)
+    cloud.router("b").silent.clear()
     assert isinstance(edge.answers[request], Failed)
+    refused = cloud.router("c").answers[late]
+    assert isinstance(refused, Failed)
+    assert refused.code == "unknown"
     assert loads(cloud) == {}
+    cloud.plane.advance(6)
     cloud.check()
 
 
@@ -259,4 +267,48 @@ def test_the_same_request_again_gets_the_same_answer() -> None:
     answers = [edge.answers[request] for request in requests]
     assert [answer.variable_id for answer in answers if isinstance(answer, Issued)] == [number] * 3
     assert sum(isinstance(message, Publish) for _, _, message in cloud.plane.trace) == 4
+    cloud.check()
+
+
+def test_the_input_of_a_function_keeps_its_rate() -> None:
+    cloud = Cloud("a-b")
+    cloud.publish("a", "plant/power")
+    function = Function(publisher="sum", variable="power", type="float", calculator="builtin:mean", trigger="event",
+                        inputs=(Input("plant", "power"),))  # fmt: skip
+    placed = cloud.ask("b", cloud.router("b").condense(cloud.client("b", "creator"), function))
+    assert isinstance(placed, Issued), placed
+    refused = faster(cloud)
+    assert isinstance(refused, Failed)
+    assert (refused.code, "input of the function sum/power" in refused.reason) == ("unsupported", True)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_comes_in_whatever_order_tables_loads_and_state_agree(seed: int) -> None:
+    chance = Random(seed)
+    cloud = Cloud("a-b-c a-d-c b-d", choose=seed, bytes_per_s=20_000)
+    cloud.publish("a", "plant/power")
+    publisher = cloud.client("a", "publisher.a")
+    for _ in range(25):
+        name = chance.choice("abcd")
+        what = chance.randrange(9)
+        if what < 4:
+            cloud.router("a").publish(publisher, "plant/power", chance.choice((2, 4, 5, 10, 20)) * MS)
+        elif what < 6:
+            viewer = cloud.client(name, f"viewer.{name}")
+            cloud.router(name).want(viewer, "plant/power", Qos(interval_ns=chance.choice((0, 25, 40)) * MS,
+                                                               redundancy=chance.choice((1, 1, 2))))  # fmt: skip
+        elif what == 6:
+            for number in list(cloud.leaf.registry.by_id):
+                cloud.router(name).unwant(cloud.client(name, f"viewer.{name}"), number)
+        elif what == 7:
+            cloud.router(name).refuses_once.add(Setup)
+        else:
+            cloud.plane.cut(name, LEAF)
+            cloud.plane.heal(name, LEAF)
+        for _ in range(chance.randrange(12)):
+            cloud.plane.step()
+    for router in cloud.plane.routers.values():
+        router.refuses_once.clear()
+    cloud.plane.advance(12)
+    assert all(not router.requests for router in cloud.plane.routers.values()), "everybody has an answer"
     cloud.check()

@@ -254,6 +254,26 @@ def test_a_publication_is_described_to_the_parent(cloud: Below) -> None:
     assert unknown.code == "unknown"
 
 
+@pytest.mark.spec("GS-073")
+def test_a_rate_that_other_clouds_rely_on_is_not_changed_in_place(cloud: Below) -> None:
+    cloud.publish("a", "near/power")
+    described = cloud.order(Describe, publisher="near", variable="power")
+    assert isinstance(described, Described)
+    out = Segment(("a", "b", "c"), "", "y", 0, 0xFFFF)
+    request = {"subscription": "k", "variable": described.variable, "grants": GRANTS, "segments": (out,)}
+    assert isinstance(cloud.publish("a", "near/power", 20_000_000), Issued)
+    late = cloud.order(Ask, **request)
+    assert isinstance(late, Failed)
+    assert "another rate" in late.reason, "it was described as it was before"
+    assert isinstance(cloud.publish("a", "near/power"), Issued)
+    assert isinstance(cloud.order(Ask, **request), Done)
+    refused = cloud.publish("a", "near/power", 20_000_000)
+    assert isinstance(refused, Failed)
+    assert (refused.code, "withdraw it and register it again" in refused.reason) == ("unsupported", True)
+    cloud.order(Release, subscription="k")
+    assert isinstance(cloud.publish("a", "near/power", 20_000_000), Issued)
+
+
 @pytest.mark.spec("GS-053")
 def test_a_withdrawn_variable_ends_its_subscriptions_in_other_clouds(cloud: Below) -> None:
     issued = cloud.publish("a", "near/power")
