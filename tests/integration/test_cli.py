@@ -59,7 +59,7 @@ def test_help_comes_at_once() -> None:
         return time.monotonic() - began
 
     # Beside what typer itself costs, so that a loaded machine does not decide.
-    assert min(took_s() for _ in range(3)) < min(bare_s() for _ in range(3)) + 0.2
+    assert min(took_s() for _ in range(3)) < 1.5 * min(bare_s() for _ in range(3)) + 0.2
 
 
 def test_every_command_has_help() -> None:
@@ -203,7 +203,7 @@ def test_top_shows_rates_and_connections(url: str) -> None:
         publisher.send_signal(signal.SIGINT)
         assert publisher.wait(10) == 130
     assert row["node"] == "tower"
-    assert 50 < row["rates"]["events_in"] < 400
+    assert 0 < row["rates"]["events_in"] < 1000
     assert {client["name"] for client in row["clients"]} >= {name}
     assert row["links"] == []
     assert "tower" in table
