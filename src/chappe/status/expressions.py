@@ -231,7 +231,7 @@ class _Builder:
     def _call(self, node: ast.Call, depth: int) -> _Built:
         signature = FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
         if signature is None:
-            _refuse(node, f"there is no function {ast.unparse(node.func)[:40]!r}; use {', '.join(FUNCTIONS)}")
+            _refuse(node, f"there is no function {_shown(node.func)!r}; use {', '.join(FUNCTIONS)}")
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             _refuse(node, f"{signature.name} takes plain arguments only")
         if not node.args and signature.aggregate:
@@ -277,7 +277,7 @@ def _constant(node: ast.Constant) -> _Built:
     if isinstance(value, bool):
         return _Built(lambda values: value, "bool", constant=True)
     if not isinstance(value, (int, float)):
-        _refuse(node, f"{ast.unparse(node)[:40]} is neither a number nor True or False")
+        _refuse(node, f"{_shown(node)} is neither a number nor True or False")
     if isinstance(value, int) and value > LARGEST:
         _refuse(node, "a whole number has at most 63 bits; write it with a point")
     if not math.isfinite(value):
@@ -290,7 +290,7 @@ def _folded(node: ast.expr, built: _Built) -> _Built:
     try:
         value = built.run(())
     except NO_RESULT as error:
-        _refuse(node, f"{ast.unparse(node)[:40]} has no result: {error}")
+        _refuse(node, f"{_shown(node)} has no result: {error}")
     return _Built(lambda values: value, built.type, constant=True)
 
 
@@ -305,8 +305,16 @@ def _arithmetic(built: _Built) -> str:
 
 def _form(node: ast.expr) -> str:
     return {"Attribute": "a dot", "Subscript": "an index", "Lambda": "a lambda", "NamedExpr": "an assignment"}.get(
-        type(node).__name__, f"{ast.unparse(node)[:40]!r}"
+        type(node).__name__, f"{_shown(node)!r}"
     )
+
+
+def _shown(node: ast.expr) -> str:
+    """The beginning of a part, for a message; it may be nested deeper than can be written down."""
+    try:
+        return ast.unparse(node)[:40]
+    except RecursionError:
+        return "…"
 
 
 def _refuse(node: ast.expr, reason: str) -> NoReturn:
