@@ -282,5 +282,5 @@ def test_any_text_is_an_expression_or_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a" + ".b" * 1500 + "()", "a" + "[0]" * 1000, "a" + "()" * 1500])
 def test_what_is_nested_deeper_than_can_be_written_down_is_refused_too(text: str) -> None:
-    with pytest.raises(ExpressionError, match="column 1: .*…"):
+    with pytest.raises(ExpressionError, match="column 1: "):
         parse_expression(text, {"a": 0}, ["float"])
