@@ -290,7 +290,7 @@ def test_whatever_comes_in_whatever_order_tables_loads_and_state_agree(seed: int
     publisher = cloud.client("a", "publisher.a")
     for _ in range(25):
         name = chance.choice("abcd")
-        what = chance.randrange(9)
+        what = chance.randrange(10)
         if what < 4:
             cloud.router("a").publish(publisher, "plant/power", chance.choice((2, 4, 5, 10, 20)) * MS)
         elif what < 6:
@@ -302,9 +302,12 @@ def test_whatever_comes_in_whatever_order_tables_loads_and_state_agree(seed: int
                 cloud.router(name).unwant(cloud.client(name, f"viewer.{name}"), number)
         elif what == 7:
             cloud.router(name).refuses_once.add(Setup)
-        else:
+        elif what == 8:
             cloud.plane.cut(name, LEAF)
             cloud.plane.heal(name, LEAF)
+        elif chance.random() < 0.4:
+            cloud.plane.kill(LEAF)
+            cloud.plane.start(LEAF)
         for _ in range(chance.randrange(12)):
             cloud.plane.step()
     for router in cloud.plane.routers.values():
