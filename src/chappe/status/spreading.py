@@ -45,13 +45,14 @@ class Spreading:
             self._cloud.fail(address, request.id, "invalid", f"flooding of {name}: mask {request.modes:#x} has no mode")
             return
         publication = self._registry.by_name.get((request.publisher, request.variable))
-        variable = publication.variable if publication is not None else request.described
+        described = request.described if address == "parent" else None  # an operator makes up no variable
+        variable = publication.variable if publication is not None else described
         if variable is None:
             self._cloud.fail(address, request.id, "unknown", f"flooding of {name}: nobody publishes it in this cloud")
             return
         overruled = self.floods.overruled(variable.variable_id, request.modes, rank)
         if address != "parent" and overruled == request.modes:
-            self._cloud.fail(address, request.id, "denied", f"flooding of {name} is decided by a broker above")
+            self._overruled(address, request)
             return
         self._supersede(variable)
         before = any(self.floods.levels(variable.variable_id))
@@ -65,10 +66,18 @@ class Spreading:
         variable = self.floods.find(request.publisher, request.variable)
         if variable is not None:
             before = any(self.floods.levels(variable.variable_id))
+            held = self.floods.overruled(variable.variable_id, request.modes, rank)
             if self.floods.clear(variable.variable_id, request.modes, rank):
                 self._changed(variable, before)
+            elif held and address != "parent":
+                self._overruled(address, request)
+                return
             self._keep(variable.variable_id)
         self._cloud.done(address, request.id)
+
+    def _overruled(self, address: Address, request: SetFlood | ClearFlood) -> None:
+        name = f"{request.publisher}/{request.variable}"
+        self._cloud.fail(address, request.id, "denied", f"flooding of {name} is decided by a broker above; ask there")
 
     def published(self, variable: Variable) -> None:
         """A name that is flooded has a new variable."""

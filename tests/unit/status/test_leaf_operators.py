@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chappe.wire.base import Done, Failed, Message, Qos, Request
+from chappe.wire.base import Done, Failed, Message, Qos, Request, Variable
 from chappe.wire.management import (
     AddChannel,
     AddRouter,
@@ -152,6 +152,22 @@ def test_a_flooded_variable_is_told_to_all_routers_and_to_those_that_come_later(
     cloud.plane.settle()
     assert [router.floods for router in cloud.plane.routers.values()] == [{}] * 4
     assert {kind for kind, _ in cloud.plane.stores[LEAF].items} <= {"router", "counter", "publication", "entity"}
+
+
+def test_an_operator_floods_no_variable_that_nobody_publishes_and_ends_nothing_of_a_broker_above(cloud: Cloud) -> None:
+    made_up = Variable(99, "plant", "alarm", "bool", 0, 1, 3, 0)
+    refused = order(cloud, SetFlood, publisher="plant", variable="alarm", described=made_up)
+    assert isinstance(refused, Failed)
+    assert refused.code == "unknown"
+    issued = cloud.publish("a", "plant/alarm")
+    assert isinstance(issued, Issued)
+    cloud.leaf.receive("parent", SetFlood(id=1, publisher="plant", variable="alarm", level=1, rank=2), 0)
+    for kind in (SetFlood, ClearFlood):
+        refused = order(cloud, kind, publisher="plant", variable="alarm")
+        assert isinstance(refused, Failed)
+        assert (refused.code, refused.reason) == (
+            "denied", "flooding of plant/alarm is decided by a broker above; ask there")  # fmt: skip
+    assert [row["levels"] for row in cloud.leaf.rows("floods")] == [list(LEVELS)]
 
 
 def test_a_flooded_name_that_is_published_anew_is_flooded_under_its_new_id(cloud: Cloud) -> None:
