@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 
 from chappe.status.cloud import Cloud
@@ -11,7 +13,7 @@ from chappe.status.registry import Registry
 from chappe.status.routers import FLOOD
 from chappe.status.spreading import Spreading
 from chappe.status.state import ChannelItem, RouterItem
-from chappe.status.topology import Topology
+from chappe.status.topology import NAME, Topology
 from chappe.wire.management import AddChannel, AddRouter, RemoveChannel, RemoveRouter
 
 
@@ -31,6 +33,10 @@ class Operating:
         ground = self._cloud.ground
         if request.name in ground.sites:
             self._cloud.fail(address, request.id, "exists", f"router {request.name} is in cloud {ground.role} already")
+            return
+        problem = _odd(request)
+        if problem:
+            self._cloud.fail(address, request.id, "invalid", problem)
             return
         item = ground.site(request)
         ground.add_site(Site(request.name, item.edge, item.events_per_s, item.x, item.y))
@@ -72,9 +78,9 @@ class Operating:
                              f"{ground.role}; a channel between clouds is added at the broker above both")  # fmt: skip
         elif pair(a, b) in ground.lines and address != "parent":
             self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
-        elif request.bytes_per_s < 0 or request.latency_ns < 0 or request.security not in (0, 1, 2):
+        elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
-                             "negative, security is 0, 1 or 2")  # fmt: skip
+                             "negative or endless, security is 0, 1 or 2")  # fmt: skip
         else:
             item = ground.line(request, 1 if len(inside) == 2 else max(2, request.level))
             ground.add_line(ground.line_of(item))
@@ -126,3 +132,12 @@ class Operating:
     def _finish(self, address: Address, request: int) -> None:
         self._changed()
         self._cloud.done(address, request)
+
+
+def _odd(request: AddRouter) -> str:
+    """What no file of a deployment could say of a router; empty if it could."""
+    if len(request.name) > 64 or not re.fullmatch(NAME, request.name):
+        return f"{request.name[:64]!r} is no name of a router: 1 to 64 letters, digits, '.', '_' and '-'"
+    if not 0 <= request.events_per_s < math.inf or not math.isfinite(request.x + request.y):
+        return f"router {request.name}: events_per_s must not be negative, and no number endless"
+    return ""

@@ -154,6 +154,29 @@ def test_a_flooded_variable_is_told_to_all_routers_and_to_those_that_come_later(
     assert {kind for kind, _ in cloud.plane.stores[LEAF].items} <= {"router", "counter", "publication", "entity"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        (AddRouter, {"name": "a/b"}, "'a/b' is no name of a router: 1 to 64 letters"),
+        (AddRouter, {"name": ""}, "is no name of a router"),
+        (AddRouter, {"name": "x\n"}, "is no name of a router"),
+        (AddRouter, {"name": "d", "events_per_s": -1.0}, "router d: events_per_s must not be negative"),
+        (AddRouter, {"name": "d", "events_per_s": float("nan")}, "router d: events_per_s must not be negative"),
+        (AddRouter, {"name": "d", "x": float("inf")}, "no number endless"),
+        (AddChannel, {"a": "a", "b": "c", "bytes_per_s": float("nan")}, "channel a - c: capacity and latency"),
+    ],
+)
+def test_what_no_deployment_file_could_say_is_refused(
+    cloud: Cloud, kind: type[Request], fields: dict[str, Any], words: str
+) -> None:
+    refused = order(cloud, kind, **fields)
+    assert isinstance(refused, Failed)
+    assert refused.code == "invalid"
+    assert words in refused.reason
+    assert {row["name"] for row in cloud.leaf.rows("routers")} == {"a", "b", "c"}
+    assert len(cloud.leaf.rows("channels")) == 2
+
+
 def test_an_operator_floods_no_variable_that_nobody_publishes_and_ends_nothing_of_a_broker_above(cloud: Cloud) -> None:
     made_up = Variable(99, "plant", "alarm", "bool", 0, 1, 3, 0)
     refused = order(cloud, SetFlood, publisher="plant", variable="alarm", described=made_up)
