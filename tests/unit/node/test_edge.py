@@ -16,12 +16,9 @@ from chappe.wire.management import (
     Arrived,
     CommitMode,
     Condense,
-    Displace,
     Entity,
-    Function,
     Granted,
     InformMode,
-    Input,
     Issued,
     Join,
     Lead,
@@ -29,7 +26,6 @@ from chappe.wire.management import (
     LinkState,
     ModeState,
     Path,
-    Place,
     Publish,
     Setup,
     Standby,
@@ -41,38 +37,7 @@ from chappe.wire.management import (
     Withdrawn,
 )
 from tests.unit.node.control_table import Table
-
-METER, READER = b"meter-session...", b"reader-session.."
-RATE: dict[str, Any] = {"rate_num": 1, "rate_den": 1_000_000}
-SPEED = Variable(0x400001, "plant", "speed", "float", 1, 1_000_000, 3, 0)
-SLOW = Grant(4_000_000, 4, 2_000_000, 2, 1)
-SUM = Variable(99, "area", "sum", "float", 0, 1, 3, 0)
-FUNCTION = Function(publisher="area", variable="sum", inputs=(Input("plant", "speed"),), calculator="builtin:sum")
-
-
-class Leaf:
-    """A broker by hand: it says what the test wants and keeps what it was asked."""
-
-    def __init__(self, table: Table, name: str = "leaf-1", epoch: int = 1) -> None:
-        self.table, self.name, self.epoch, self.number = table, name, epoch, 0
-        self.joined = [message for to, message in table.broker(name) if to == name]
-
-    def lead(self) -> list[control.Message]:
-        return self.told(self.table.tell(self.name, Lead(role="leaf", epoch=self.epoch)))
-
-    def told(self, sent: list[tuple[str, control.Message]]) -> list[control.Message]:
-        return [message for to, message in sent if to == self.name]
-
-    def command(self, kind: type[control.Command], **fields: Any) -> Any:
-        self.number += 1
-        command = kind(id=self.number, epoch=self.epoch, command=self.number, **fields)
-        (answer,) = self.told(self.table.tell(self.name, command))
-        return answer
-
-    def answer(self, asked: control.Message, kind: type[control.Request], **fields: Any) -> list[Any]:
-        """Answer a request; what clients are told because of it."""
-        assert isinstance(asked, control.Request)
-        return [message for _, message in self.table.tell(self.name, kind(id=asked.id, **fields))]
+from tests.unit.node.edge_leaf import FUNCTION, METER, RATE, READER, SLOW, SPEED, Leaf, asked
 
 
 @pytest.fixture
@@ -87,12 +52,6 @@ def leaf(table: Table) -> Leaf:
     return leaf
 
 
-def asked(leaf: Leaf, who: str, kind: type[control.Request], **fields: Any) -> Any:
-    """The one request that the broker gets because of that of a client."""
-    (request,) = leaf.told(leaf.table.tell(who, kind(id=7, **fields)))
-    return request
-
-
 def publish(leaf: Leaf, who: str = "meter") -> None:
     request = asked(leaf, who, control.Register, publisher="plant", variable="speed", **RATE)
     assert leaf.answer(request, Issued, variable_id=SPEED.variable_id) == [
@@ -105,27 +64,6 @@ def watch(leaf: Leaf, who: str = "reader", **fields: Any) -> Watching:
     (answer,) = leaf.answer(request, Granted, variable=SPEED, grants=(SLOW,), modes=0xFFFF)
     assert isinstance(answer, Watching)
     return answer
-
-
-class Placed:
-    """Functions that run nowhere."""
-
-    def __init__(self) -> None:
-        self.placed: list[int] = []
-
-    def place(self, command: Place) -> str:
-        self.placed.append(command.output.variable_id)
-        return ""
-
-    def displace(self, variable_id: int) -> str:
-        self.placed.remove(variable_id)
-        return ""
-
-    def clear(self) -> None:
-        self.placed.clear()
-
-    def may(self, action: str, publisher: str, variable: str) -> bool:
-        return action == "watch" or (publisher, variable) == ("area", "sum")
 
 
 # --- who leads
@@ -469,75 +407,3 @@ def test_every_client_hears_of_a_mode_change_and_one_that_comes_in_between_too(t
     sent = table.tell("leaf-1", CommitMode(id=2, epoch=1, command=2, mode=2))
     assert [message for to, message in sent if to in ("reader", "late")] == [ModeState(mode=2, next=2)] * 2
     assert [to for to, _ in table.attach("later", b"later-session...")] == ["leaf-1"]
-
-
-# --- who is not asked about
-
-
-def test_a_worker_of_this_node_needs_no_broker(table: Table, leaf: Leaf) -> None:
-    table.commands.functions = functions = Placed()
-    place = Place(id=1, epoch=1, command=9, output=SUM, function=FUNCTION, inputs=(SPEED,))
-    assert leaf.told(table.tell("leaf-1", place)) == [Done(id=1)]
-    assert functions.placed == [SUM.variable_id]
-    sent = table.attach("worker", METER, internal=True)
-    sent += table.tell("worker", control.Register(id=1, publisher="area", variable="sum"))
-    assert sent == [("worker", Registered(id=1, variable_id=99))]
-    leaf.command(Setup, paths=(Path(SPEED, 1, "west", "", (0,), (3,), 0xFFFF),))
-    sent = table.tell("worker", control.Watch(id=2, publisher="plant", variable="speed", interval_ns=2_000_000))
-    ((to, answer),) = sent
-    assert (to, answer.variable_id, answer.every) == ("worker", SPEED.variable_id, 2)  # type: ignore[attr-defined]
-    table.lose("worker")
-    assert table.known() == {"area/sum", "plant/speed"}
-    assert isinstance(leaf.command(Displace, variable_id=99), Done)
-    assert isinstance(leaf.command(Teardown, paths=((SPEED.variable_id, 1),)), Done)
-    assert (table.known(), functions.placed) == (set(), [])
-
-
-def test_peers_do_not_announce_to_a_managed_node(table: Table) -> None:
-    table.tell("west", control.Announce(variables=(SPEED,)))
-    assert table.known() == set()
-
-
-# --- nodes without a broker
-
-
-def test_without_a_broker_terms_are_granted_here_without_a_promise_of_latency() -> None:
-    table = Table()
-    table.client("meter")
-    table.client("reader")
-    number = table.ask("meter", control.Register, publisher="plant", variable="speed", **RATE).variable_id
-    wanted = {"publisher": "plant", "variable": "speed"}
-    answer = table.ask("reader", control.Watch, **wanted, qos=(Qos(interval_ns=2_500_000, latency_ns=9),))
-    assert (answer.variable_id, answer.every, answer.grants) == (number, 2, (Grant(2_000_000, 2, 0, 1, 3),))
-    assert table.ask("reader", control.Watch, **wanted).grants == ()
-    refused = table.ask("reader", control.Watch, **wanted, qos=(Qos(redundancy=2),))
-    assert (refused.code, refused.best) == ("capacity", (Grant(1_000_000, 1, 0, 1, 3),))
-    relaxed = table.ask("reader", control.Watch, **wanted, qos=(Qos(redundancy=2, worst_redundancy=1),))
-    assert relaxed.grants[0].redundancy == 1
-
-
-def test_a_variable_of_another_type_is_refused() -> None:
-    table = Table()
-    table.client("meter")
-    table.client("reader")
-    table.ask("meter", control.Register, publisher="plant", variable="speed", type="int")
-    answer = table.ask("reader", control.Watch, publisher="plant", variable="speed", type="float")
-    assert (answer.code, "of type int, not float" in answer.reason) == ("type", True)
-    assert isinstance(table.ask("reader", control.Watch, publisher="plant", variable="speed", type="int"), Watching)
-
-
-@pytest.mark.parametrize(
-    ("fields", "word"),
-    [
-        ({"qos": (Qos(),) * 2}, "2 entries"),
-        ({"qos": (Qos(redundancy=0),)}, "redundancy"),
-        ({"qos": (Qos(redundancy=1, worst_redundancy=2),)}, "redundancy"),
-        ({"qos": (Qos(interval_ns=-1),)}, "out of range"),
-        ({"qos": (Qos(priority=7),)}, "priority"),
-        ({"qos": (Qos(security=3),)}, "security"),
-    ],
-)
-def test_impossible_terms_are_refused_before_anybody_is_asked(table: Table, fields: dict[str, Any], word: str) -> None:
-    table.attach("reader", READER)
-    answer = table.ask("reader", control.Watch, publisher="plant", variable="speed", **fields)
-    assert (answer.code, word in answer.reason) == ("invalid", True)
