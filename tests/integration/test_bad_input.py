@@ -131,8 +131,12 @@ REFUSED: dict[str, tuple[Attempt, str, str]] = {
         registers("speed", rate=1000), "RefusedError", "plant/speed is published by 'meter'; take another name"
     ),
     "variable with other properties": (
-        lambda plant: plant.meter.register("plant", "speed", rate=7), "RefusedError",
+        lambda plant: plant.meter.register("plant", "speed", rate=1000, type=bool), "RefusedError",
         "plant/speed is published with other properties; withdraw it first",
+    ),
+    "rate of what a function feeds on": (
+        lambda plant: plant.meter.register("plant", "speed", rate=7), "RefusedError",
+        "plant/speed is an input of the function area/kept; withdraw it and register it again with the new rate",
     ),
     "result of a function": (
         lambda plant: plant.stranger.condense(total("speed", publisher="plant")), "RefusedError",
