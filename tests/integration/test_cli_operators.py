@@ -189,7 +189,7 @@ def test_a_function_is_created_from_the_command_line(plane: Plane, tmp_path: Pat
         plane("condense", "create", "area/max", "--file", file, "--edge", "n2", "--creator", "ada")
         with plane.watched("area/sum", "s2") as lines:
             first, second = (json.loads(lines.readline()) for _ in range(2))
-            assert second["value"] - first["value"] == 1
+            assert second["value"] > first["value"]  # it counts; one that came too soon after another is left out
         listed = {f"{row['publisher']}/{row['variable']}": row for row in rows(plane("condense", "list", "--json"))}
         assert listed.keys() == {"area/sum", "area/max"}
         assert (listed["area/max"]["creator"], listed["area/max"]["calculator"]) == ("ada", "builtin:max")
