@@ -7,6 +7,7 @@ return it is told by difference, or rebuilt if its process is another one (GS-15
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -30,6 +31,8 @@ from chappe.wire.management import (
     Teardown,
     Withdrawn,
 )
+
+log = logging.getLogger(__name__)
 
 FLOOD, FUNCTION, NOTICE, REGRANT = -1, -2, -3, -4
 BATCH = 256  # paths in one command
@@ -312,6 +315,8 @@ class Routers:
 
     def _refused(self, sent: Sent, number: int, reason: str) -> None:
         router = sent.router
+        if not sent.keys and not sent.mode:  # its channels: nobody waits for them, and it goes on with those it had
+            log.warning("router %s refuses its channels, correct them: %s", router.name, reason)
         keys = [key for key in sent.keys if router.awaited.get(key, (0, None))[0] == number]
         if len(keys) > 1:
             for key in keys:  # one of them is to blame; the others are welcome alone

@@ -230,3 +230,12 @@ def test_commands_of_a_router_are_numbered_in_their_order(cloud: Cloud) -> None:
         assert isinstance(router.commands[0], Configure)
         assert isinstance(router.commands[1], Reset)
     assert any(isinstance(command, Teardown) for command in cloud.router("b").commands)
+
+
+def test_channels_that_a_router_refuses_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    cloud = Cloud("a-b")
+    cloud.router("a").refuses_once.add(Configure)
+    cloud.plane.cut("a", LEAF)
+    cloud.plane.heal("a", LEAF)
+    cloud.plane.settle()
+    assert "router a refuses its channels" in caplog.text
