@@ -327,6 +327,18 @@ async def test_a_router_or_a_child_is_no_operator(tmp_path: Path, brokers: list[
         assert not [message for _, message in brokers[0].heard if isinstance(message, management.AddRouter)]
 
 
+async def test_a_router_that_is_called_like_a_process_of_a_child_is_none(
+    tmp_path: Path, brokers: list[CounterBroker]
+) -> None:
+    text = toml(0, [free_port()], str(tmp_path / "top.db"), role="top")
+    text += '[[manages.topology.router]]\nname = "west-7"\ncloud = "top"\nlisten = "tcp://127.0.0.1:1"\n'
+    async with node_of(text) as node:
+        await eventually(lambda: leads(node))
+        async with connected(node.url, role="node", name="west-7") as router:
+            answer = await router.ask(management.Child, role="west", epoch=9, mode=0, issuer=b"")
+            assert answer.code == "denied"
+
+
 async def test_a_new_process_of_a_child_replaces_the_old_one(tmp_path: Path, brokers: list[CounterBroker]) -> None:
     async with node_of(toml(0, [free_port()], str(tmp_path / "top.db"), role="top")) as node:
         await eventually(lambda: leads(node))

@@ -158,7 +158,9 @@ class BrokerRole:
         return self._bound(term, session, f"router/{join.router}", join, now_ns)
 
     def _child(self, term: Term | None, session: Session, child: Child, now_ns: int) -> list[Output]:
-        if not is_process_of(child.role, session.name):
+        topology = self._manages.topology
+        another = session.name != child.role and (session.name in topology.routers or session.name in topology.brokers)
+        if another or not is_process_of(child.role, session.name):
             reason = f"Child: {session.name!r} may not speak for {child.role!r}; that is for {child.role}-1, -2 …"
             return [Send(session.port, Failed(id=child.id, code="denied", reason=reason))]
         address = f"child/{child.role}"
