@@ -330,8 +330,9 @@ class InnerBroker:
         def answer(message: Message, now_ns: int) -> None:
             ok = isinstance(message, Done)
             reason = message.note if isinstance(message, Done) else getattr(message, "reason", "")
-            if ok:
-                self.view.children[order.router].mode = order.mode
+            child = self.view.children.get(order.router)  # it may have been removed meanwhile
+            if ok and child is not None:
+                child.mode = order.mode
             self._carry_out(self.modes.answered(order.router, ok, reason, now_ns, order.number), now_ns)
 
         request = ChangeMode(id=0, mode=order.mode, rank=order.rank)
