@@ -24,6 +24,7 @@ PERIOD_NS = 100_000_000
 INTERVALS = (1, 2, 3, 5)  # in periods
 LATENCY_NS = 200_000_000
 RATE = 300.0
+ANSWERS_S = 120.0  # all are asked for at once; the last answer takes as long as all of them
 
 
 def grid() -> Topology:
@@ -50,6 +51,8 @@ def run(options: Options) -> Report:
         topology = mesh.topology
         chance = random.Random(118)
         links = {name: chappe.connect(("127.0.0.1", mesh.port(name)), None) for name in topology.routers}
+        for link in links.values():
+            link.sock.settimeout(ANSWERS_S)
         _publish(links)
         wanted = _wanted(chance, list(links), count)
         span, granted, refused = _subscribe(links, wanted)

@@ -79,12 +79,13 @@ class Account:
     sent: int
     wanted: list[int]  # by sink
     received: list[int] = field(default_factory=list)
+    repeated: int = 0  # of captured streams
     reordered: int = 0
     wrong: int = 0
 
     @property
     def lost(self) -> int:
-        return sum(want - got for want, got in zip(self.wanted, self.received, strict=True))
+        return sum(want - got for want, got in zip(self.wanted, self.received, strict=True)) + self.repeated
 
 
 class Stream:
@@ -92,9 +93,12 @@ class Stream:
 
     def __init__(
         self, source: int, sinks: Sequence[Sink], *, topics: int, period_ns: int, protocol: str = "status",
-        nominal: bool = False, seconds: float = 0.0,
+        nominal: bool = False, seconds: float = 0.0, capture: int = 0,
     ) -> None:  # fmt: skip
-        """`nominal`: stamps exactly a period apart, so that what a filter passes can be counted; `seconds`: its end."""
+        """`nominal`: stamps exactly a period apart, so that what a filter passes can be counted; `seconds`: its end.
+
+        `capture`: bytes that each subscriber keeps, so that repeats are told from latecomers; no latency then.
+        """
         self.topics, self.period_ns, self.sinks = topics, period_ns, list(sinks)
         self.rate = topics * 1e9 / period_ns
         self.label = f"stream-{next_label()}"
@@ -118,6 +122,7 @@ class Stream:
                         interval_ns=sink.interval_ns,
                         redundancy=sink.redundancy,
                         modes=sink.modes,
+                        capture=capture,
                         shared=shared.fd,
                     )
                 )
@@ -191,6 +196,7 @@ class Stream:
         for worker in self._workers[1:]:
             (connection,) = worker.answer()["connections"]
             account.received.append(connection["received"])
+            account.repeated += connection.get("repeated", 0)
             account.reordered += connection["reordered"]
             account.wrong += connection["wrong"]
         return account

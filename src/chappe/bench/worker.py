@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import msgspec
+import numpy
 
 from chappe.bench import secured
 from chappe.bench._pingpong import ping_pong
@@ -44,6 +45,7 @@ class Job(msgspec.Struct, kw_only=True):
     interval_ns: int = 0  # at which status variables are watched; 0: every event
     redundancy: int = 0  # disjoint paths that status variables are watched over; 0: without quality of service
     modes: int = 0xFFFF  # in which status variables are watched
+    capture: int = 0  # bytes kept of what each subscriber gets, to find repeats; 0: only counted and timed
     nominal: bool = False  # stamps exactly a period apart, whenever they are sent
 
 
@@ -63,13 +65,24 @@ def subscribe(job: Job, links: list[Link]) -> None:
         speak.subscribe(link, job.topics)
     fds = [-1 if job.pki else link.sock.fileno() for link in links]
     heads = [link.head for link in links]
-    receiver = Subscriber(speak.SCAN, fds, job.publishers, job.size, shared.words, 0, heads)
+    receiver = Subscriber(speak.SCAN, fds, job.publishers, job.size, shared.words, 0, heads, job.capture)
     for link in links:
         link.sock.setblocking(False)
     say({"ready": True})
     before = cpu_s()
     whole = secured.receive(receiver, [link.sock for link in links], shared) if job.pki else receiver.run()
-    say({"whole": whole, "cpu_s": cpu_s() - before, **receiver.result()})
+    result = receiver.result()
+    if job.capture:
+        for place, connection in enumerate(result["connections"]):
+            connection.update(examined(receiver.captured(place)))
+    say({"whole": whole, "cpu_s": cpu_s() - before, **result})
+
+
+def examined(records: bytes) -> dict[str, int]:
+    """How many records came twice, and how many after a later one; the value of each is its number."""
+    numbers = numpy.frombuffer(records, dtype=">u8").reshape(-1, 3)[:, 2].astype(numpy.int64)
+    late = int((numbers < numpy.maximum.accumulate(numbers)).sum()) if len(numbers) else 0
+    return {"repeated": len(numbers) - len(numpy.unique(numbers)), "reordered": late}
 
 
 def publish(job: Job, links: list[Link]) -> None:

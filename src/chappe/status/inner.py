@@ -148,6 +148,7 @@ class InnerBroker:
             self._of_child(address, message, now_ns)
         else:
             self._of_operator(address, message, now_ns)
+        self.seeking.proceed(now_ns)
         return self._turn()
 
     def _of_child(self, address: Address, message: Message, now_ns: int) -> None:

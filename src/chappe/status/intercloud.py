@@ -2,10 +2,13 @@
 
 A subscription is described by the publisher's leaf, planned over the whole map, and asked of all leaves at once. A leaf
 that refuses names what is in the way; everything is given back and another plan leaves that out. Any number of
-subscriptions are under way at the same time; what a plan needs of the own channels is reserved while leaves are asked.
+subscriptions are under way at the same time up to a window, others wait for their turn: so that no answer is late only
+because thousands were asked for before it. What a plan needs of the own channels is reserved while leaves are asked.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import msgspec
 
@@ -22,9 +25,10 @@ from chappe.wire.base import Done, Failed, Message, Variable
 from chappe.wire.management import Ask, Describe, Described, Granted, Outcome, Seek, Unseek
 
 ATTEMPTS = 8
+WINDOW = 64  # subscriptions under way at the same time
 ANSWER_NS = 10_000_000_000  # a child that is connected and says nothing
 
-DESCRIBE, ASK, COMMIT, WAIT, ABOVE = "describe", "ask", "commit", "wait", "above"
+QUEUED, DESCRIBE, ASK, COMMIT, WAIT, ABOVE = "queued", "describe", "ask", "commit", "wait", "above"
 
 
 class Sought(msgspec.Struct):
@@ -34,7 +38,7 @@ class Sought(msgspec.Struct):
     asker: Address
     number: int  # of the request that is to be answered
     until_ns: int  # how long it waits for the end of what its key had before
-    state: str = DESCRIBE
+    state: str = QUEUED
     attempt: int = 0
     avoid: set[str] = msgspec.field(default_factory=set)
     refused: str = ""  # what the last leaf said that was asked in vain
@@ -61,6 +65,8 @@ class Seeking:
         self._has_parent = has_parent
         self._sought: dict[str, Sought] = {}
         self._waiting: dict[str, Sought] = {}
+        self._queue: deque[Sought] = deque()
+        self._running: set[str] = set()  # keys of those between their turn and their end
         self.decisions = Decisions(out, calls, view, allocator, self._concluded)
 
     # --- what neighbours ask -------------------------------------------------------------------------------------
@@ -80,7 +86,19 @@ class Seeking:
         else:
             sought = Sought(seek, source, seek.id, now_ns + ANSWER_NS)
             self._sought[sought.key] = sought
-            self._begin(sought, decision, now_ns)
+            self._queue.append(sought)
+            self.proceed(now_ns)
+
+    def proceed(self, now_ns: int) -> None:
+        """Begin with those whose turn it is."""
+        self._running &= self._sought.keys()
+        while self._queue and len(self._running) < WINDOW:
+            sought = self._queue.popleft()
+            if self._sought.get(sought.key) is sought:
+                self._running.add(sought.key)
+                sought.until_ns = now_ns + ANSWER_NS
+                self._begin(sought, self.decisions.all.get(sought.key), now_ns)
+                self._running &= self._sought.keys()
 
     def _begin(self, sought: Sought, decision: Decision | None, now_ns: int) -> None:
         if decision is None:
@@ -88,6 +106,7 @@ class Seeking:
         elif decision.ended:
             sought.state = WAIT
             self._waiting[sought.key] = sought
+            self._running.discard(sought.key)
         else:
             sought.state = COMMIT
             self.decisions.confirm(decision, now_ns)
@@ -99,7 +118,9 @@ class Seeking:
         request.cloud = request.cloud or source.removeprefix("child/")
         sought = self._sought.get(request.subscription)
         decision = self.decisions.all.get(request.subscription)
-        if decision is None and (sought is None or sought.state == ABOVE) and self._has_parent:
+        if decision is None and (sought is None or sought.state in (ABOVE, QUEUED)) and self._has_parent:
+            if sought is not None and sought.state == QUEUED:  # it may have been allocated above before
+                self._refuse(sought, Failed(id=0, reason="ended meanwhile", code="stale"))
             self._relay_end(source, request, now_ns)
             return
         reason = request.reason or "unsubscribed"
@@ -160,6 +181,7 @@ class Seeking:
     def _above(self, sought: Sought, now_ns: int) -> None:
         """Not below here: the parent seeks it, as soon as there is one; it may have begun to before."""
         sought.state = ABOVE
+        self._running.discard(sought.key)
 
         def answer(message: Message, now_ns: int) -> None:
             if self._sought.get(sought.key) is sought:
@@ -170,6 +192,7 @@ class Seeking:
 
     def tick(self, now_ns: int) -> None:
         self.decisions.tick(now_ns)
+        self.proceed(now_ns)
         for sought in [sought for sought in self._waiting.values() if now_ns >= sought.until_ns]:
             reason = "what this subscription had before is still being removed: a broker on its way is away"
             self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))

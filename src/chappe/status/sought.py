@@ -16,7 +16,7 @@ from chappe.wire.management import Entity, Granted, Seek, Unseek, Want
 
 AGAIN_NS = 1_000_000_000  # a variable that nobody has yet is sought again after so long
 WAKE_NS = 200_000_000  # how exactly the time of a request that waits is kept
-PATIENCE_NS = 30_000_000_000  # for an ancestor's answer
+PATIENCE_NS = 120_000_000_000  # for an ancestor's answer, which may have thousands to give
 
 
 class Waiting(msgspec.Struct):
