@@ -24,8 +24,6 @@ log = structlog.get_logger(__name__)
 
 BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding waits for no more than that
 BROKER_BUDGET_NS = 10_000_000  # a broker forwards nothing: what it decides in one tick is one commit and fewer writes
-# What somebody waits for who has given his word: answers, and what a parent asks of a leaf.
-URGENT = frozenset(b"Done Failed Described Granted Issued Describe Ask Commit Release ChangeMode".split())
 FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
 
@@ -46,7 +44,6 @@ class Shell:
         self._datagrams = datagrams
         self._budget_ns = budget_ns
         self._inbox: deque[tuple[int, bytes]] = deque()
-        self._urgent: deque[tuple[int, bytes]] = deque()  # of a broker: before requests, which may be thousands
         self._backlog: dict[int, int] = {}  # messages in the inbox by port
         self._publishers: set[int] = set()
         self._records: list[Record] = []  # not yet given to the disk
@@ -57,7 +54,7 @@ class Shell:
         control = self._engine.take_control()
         if control:
             self._take(control)
-        if self._inbox or self._urgent or self._control.busy:
+        if self._inbox or self._control.busy:
             self._work()
         if self.throttles:
             self._throttle()
@@ -65,7 +62,7 @@ class Shell:
     @property
     def behind(self) -> bool:
         """Whether control messages have arrived that nobody has looked at."""
-        return bool(self._inbox or self._urgent)
+        return bool(self._inbox)
 
     def sweep(self) -> None:
         """Forget what nobody takes: parcels, until cells and rendezvous exist, and echoes; the engine counts both."""
@@ -74,8 +71,8 @@ class Shell:
 
     def _work(self) -> None:
         until_ns = perf_counter_ns() + self._budget_ns
-        while self.behind and perf_counter_ns() < until_ns:
-            port, payload = (self._urgent or self._inbox).popleft()
+        while self._inbox and perf_counter_ns() < until_ns:
+            port, payload = self._inbox.popleft()
             self._handled(port)
             try:
                 self._receive(port, payload)
@@ -84,7 +81,7 @@ class Shell:
                 self.perform([Close(port, "the node failed to handle a control message; see its log")])
         self.perform(self._control.flush())
         self.perform(self._control.work())
-        if self.behind or self._control.busy:
+        if self._inbox or self._control.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
 
@@ -133,7 +130,6 @@ class Shell:
         self._publishers.discard(port)
         if self._backlog.pop(port, 0):
             self._inbox = deque(item for item in self._inbox if item[0] != port)
-            self._urgent = deque(item for item in self._urgent if item[0] != port)
 
     async def recorded(self) -> None:
         """Everything is in the audit log."""
@@ -142,8 +138,7 @@ class Shell:
 
     def _take(self, control: list[tuple[int, bytes]]) -> None:
         for port, payload in control:
-            first = self._control.role is not None and _kind_of(payload) in URGENT
-            (self._urgent if first else self._inbox).append((port, payload))
+            self._inbox.append((port, payload))
             waiting = self._backlog[port] = self._backlog.get(port, 0) + 1
             if waiting == BACKLOG_LIMIT:
                 connection = self._connections.by_port.get(port)
@@ -222,11 +217,6 @@ class Shell:
         self.perform(answers)
         assert self.tick is not None
         self.tick.soon()
-
-
-def _kind_of(payload: bytes) -> bytes:
-    """The kind of a message as our encoder writes it: a small map whose first key is `k`."""
-    return payload[4 : 4 + (payload[3] & 0x1F)] if payload[1:3] == b"\xa1k" else b""
 
 
 class _Outline(msgspec.Struct):
