@@ -63,7 +63,7 @@ def management(bench: Bench) -> None:
     with chain(*routers, inner=routers[1:3]) as mesh:
         bench.report.show(f"set-up of {count:,} subscriptions over 4 routers", set_up(mesh, count), "subscriptions/s")
         bench.report.show("mode change over 4 routers, p50 of 10", change_modes(mesh, "cloud"), "ms")
-        with reference(mesh, "e0", ["e1"]) as stream:
+        with reference(mesh, "e0", ["e1"], nominal=True) as stream:
             with mesh.operator("cloud") as link:
                 ask(link, SetFlood(id=0, publisher=stream.label, variable="v000000"))
             flooded = observe(mesh, [stream], bench.times)

@@ -80,9 +80,10 @@ def load(mesh: Mesh, source: str, sinks: Sequence[Sink], rate: float, times: Tim
     )
 
 
-def reference(mesh: Mesh, source: str, sinks: Sequence[str]) -> Stream:
-    """The reference variable: 20 events a second."""
-    return Stream(mesh.port(source), [Sink(mesh.port(name)) for name in sinks], topics=1, period_ns=REFERENCE_NS)
+def reference(mesh: Mesh, source: str, sinks: Sequence[str], nominal: bool = False) -> Stream:
+    """The reference variable: 20 events a second; `nominal` stamps differ even if the generator was held up."""
+    places = [Sink(mesh.port(name)) for name in sinks]
+    return Stream(mesh.port(source), places, topics=1, period_ns=REFERENCE_NS, nominal=nominal)
 
 
 def chain(*routers: str, inner: Sequence[str] = ()) -> Mesh:
