@@ -9,6 +9,7 @@ import pytest
 
 from chappe.status.leaf import LeafBroker
 from chappe.status.machine import Address, Broker, Change, Output, Send
+from chappe.status.sought import PATIENCE_NS
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Done, Failed, Grant, Message, Qos, Request, Variable
 from chappe.wire.management import (
@@ -350,7 +351,7 @@ def test_an_answer_to_the_broker_before_is_not_taken_for_one_to_this(cloud: Belo
 def test_whoever_waits_for_an_ancestor_that_does_not_answer_is_told(cloud: Below) -> None:
     viewer = cloud.client("c", "viewer")
     requests = [cloud.router("c").want(viewer, "far/power", Qos(interval_ns=ns)) for ns in (20_000_000, 40_000_000)]
-    cloud.plane.advance(31)
+    cloud.plane.advance(PATIENCE_NS // 10**9 + 1)
     answers = [cloud.router("c").answers[request] for request in requests]
     assert [answer.code for answer in answers if isinstance(answer, Failed)] == ["unavailable", "unavailable"]
     assert not cloud.leaf.rows("subscriptions")
@@ -412,7 +413,7 @@ def test_a_variable_that_nobody_has_yet_is_sought_again_while_it_is_waited_for(c
 
 def test_ancestors_that_do_not_answer_are_given_up(cloud: Below) -> None:
     request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
-    cloud.plane.advance(29, 500_000_000)
+    cloud.plane.advance(PATIENCE_NS // 10**9 - 1, 500_000_000)
     assert request not in cloud.router("c").answers
     cloud.plane.advance(2, 500_000_000)
     late = cloud.router("c").answers[request]
