@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from chappe.bench.postgres import Postgres
 from chappe.node.node import Node
 from chappe.wire.base import Done, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from tests.support.nodes import NodeProcess, eventually, free_port, start_node
-from tests.support.postgres import Postgres, postgres_server
+from tests.support.postgres import administer, postgres_server
 from tests.support.tables import expected_hops, hops_of
 from tests.support.wireclient import WireClient
 
@@ -103,7 +104,7 @@ async def until_leading(client: WireClient) -> int:
 async def test_no_path_is_lost_doubled_or_half_allocated(
     tmp_path: Path, server: Postgres, number: signal.Signals
 ) -> None:
-    server.run(f"CREATE DATABASE cloud_{number.name.lower()}")
+    administer(server, f"CREATE DATABASE cloud_{number.name.lower()}")
     cloud = Cloud(tmp_path, server.url_of(f"cloud_{number.name.lower()}"))
     names = [f"v{at}" for at in range(SUBSCRIPTIONS)]
     try:

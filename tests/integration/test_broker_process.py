@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import chappe.node.node
+from chappe.bench.postgres import Postgres
 from chappe.errors import ConfigError
 from chappe.node.broker import BrokerRole
 from chappe.node.config import parse
@@ -21,7 +22,7 @@ from chappe.wire.base import Done, Failed, Message, Variable
 from chappe.wire.control import List, Listing, Register
 from tests.support.counterbroker import CounterBroker
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port
-from tests.support.postgres import Postgres, postgres_server
+from tests.support.postgres import administer, postgres_server
 from tests.support.wireclient import WireClient
 
 LEASE_S = 1.5
@@ -406,7 +407,7 @@ async def pair(
     folder: Path, server: Postgres, name: str, lease_s: float = LEASE_S
 ) -> AsyncIterator[tuple[Pair, list[NodeProcess]]]:
     """Two processes on a store of their own; the first of them leads."""
-    server.run(f"CREATE DATABASE {name}")
+    administer(server, f"CREATE DATABASE {name}")
     both = Pair(folder, server.url_of(name), lease_s)
     processes = [await both.start(0)]
     try:

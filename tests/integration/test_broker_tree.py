@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from chappe.bench.postgres import Postgres
 from chappe.node.broker import BrokerRole
 from chappe.node.deployment import Deployment, TopologyFile, managed
 from chappe.node.node import Node
@@ -22,7 +23,7 @@ from chappe.wire.base import Done, Failed, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from chappe.wire.management import ChangeMode
 from tests.support.nodes import NodeProcess, eventually, free_port
-from tests.support.postgres import Postgres, postgres_server
+from tests.support.postgres import postgres_server
 from tests.support.tables import expected_hops, hops_of
 from tests.support.wireclient import WireClient
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from fractions import Fraction
 
+import numpy
 import pytest
 
 import chappe
@@ -164,7 +165,6 @@ async def test_intervals_are_kept_for_each_watch_of_one_client(one: chappe.Clien
 
 
 async def test_many_variables_in_one_arrow_stream(one: chappe.Client, two: chappe.Client) -> None:
-    numpy = pytest.importorskip("numpy")
     names = [f"v{number}" for number in range(100)]
     group = await one.register_many("pub", names, rate=30)
     stream = await two.watch_many([("pub", name) for name in names])

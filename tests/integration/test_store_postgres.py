@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from chappe.bench.postgres import Postgres
 from chappe.errors import StaleEpochError, StoreError
 from chappe.store import open_store
 from chappe.store.postgres import without_password
-from tests.support.postgres import Postgres, postgres_server
+from tests.support.postgres import administer, postgres_server
 from tests.support.stores import Open, StoreContract
 
 numbers = itertools.count()
@@ -26,7 +27,7 @@ def server() -> Iterator[Postgres]:
 def place(server: Postgres) -> str:
     """A database of its own."""
     name = f"d{next(numbers)}"
-    server.run(f"CREATE DATABASE {name}")
+    administer(server, f"CREATE DATABASE {name}")
     return server.url_of(name)
 
 
@@ -108,11 +109,11 @@ def test_a_server_that_is_away_is_an_error_and_then_works_again(server: Postgres
 
 
 def test_bad_urls_and_rights_are_named_in_a_line(server: Postgres, place: str) -> None:
-    server.run("CREATE USER guest PASSWORD 'secret'")
+    administer(server, "CREATE USER guest PASSWORD 'secret'")
     name = place.rpartition("/")[2]
     guest = f"postgresql://guest:secret@127.0.0.1:{server.port}/{name}"
     newer = server.url_of("newer")
-    server.run("CREATE DATABASE newer")
+    administer(server, "CREATE DATABASE newer")
     open_store(newer).close()
     with psycopg.connect(newer, autocommit=True) as connection:
         connection.execute("UPDATE chappe_store SET version = 7")
@@ -131,7 +132,7 @@ def test_bad_urls_and_rights_are_named_in_a_line(server: Postgres, place: str) -
 
 def test_a_user_who_may_use_the_tables_needs_no_right_to_make_them(server: Postgres, place: str) -> None:
     open_store(place).close()
-    server.run("CREATE USER limited")
+    administer(server, "CREATE USER limited")
     with psycopg.connect(place, autocommit=True) as connection:
         connection.execute("GRANT ALL ON chappe_store, chappe_lease, chappe_item TO limited")
     store = open_store(place.replace("chappe@", "limited@"))

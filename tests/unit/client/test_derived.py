@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import numpy
 import pytest
 
 from chappe.client._core import ClientCore
@@ -205,7 +206,6 @@ def test_publications_that_contradict_themselves_are_refused() -> None:
 
 
 def test_a_series_of_a_variable_with_derived_values_goes_the_long_way() -> None:
-    numpy = pytest.importorskip("numpy")
     core = ClientCore()
     peer = Peer(core)
     variable = publisher(core, [Mean(2)])

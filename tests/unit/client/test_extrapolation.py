@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import linalg, stats
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, Watch
@@ -36,9 +38,8 @@ def test_a_polynomial_continues_a_polynomial_of_its_order(order: int) -> None:
 
 @pytest.mark.spec("GS-050")
 def test_a_polynomial_of_more_points_than_needed_is_the_best_fit() -> None:
-    scipy = pytest.importorskip("scipy.stats")
     x, y = [-4.0, -3.0, -2.0, -1.0, 0.0], [1.0, 2.5, 2.0, 4.5, 4.0]
-    line = scipy.linregress(x, y)
+    line = stats.linregress(x, y)
     assert Polynomial(1, points=5)(x, y, 2.0) == pytest.approx(line.intercept + 2 * line.slope)
 
 
@@ -70,11 +71,9 @@ def test_a_rational_function_is_continued_exactly(function: object, at: float) -
 @pytest.mark.spec("GS-050")
 def test_the_recurrence_agrees_with_rational_interpolation_by_linear_equations() -> None:
     """The diagonal function through five points is a quadratic over a quadratic, found by solving for it."""
-    numpy = pytest.importorskip("numpy")
-    scipy = pytest.importorskip("scipy.linalg")
     x, y = numpy.array([-2.0, -1.4, -1.1, -0.3, 0.0]), numpy.array([1.0, 1.7, 0.6, 2.2, 3.1])
     rows = numpy.column_stack([numpy.ones(5), x, x * x, -y * x, -y * x * x])
-    a, b, c, d, e = scipy.solve(rows, y)
+    a, b, c, d, e = linalg.solve(rows, y)
     for at in (0.1, 0.45, -0.7):
         expected = (a + b * at + c * at * at) / (1 + d * at + e * at * at)
         assert bulirsch_stoer(list(x), list(y), at) == pytest.approx(expected, rel=1e-6)

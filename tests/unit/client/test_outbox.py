@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -335,7 +336,6 @@ def test_values_are_bounded_too() -> None:
 
 
 def test_arrays_become_one_record_a_value() -> None:
-    numpy = pytest.importorskip("numpy")
     core = ClientCore()
     peer = Peer(core)
     series = Variable(core, "p", "s", "int")
