@@ -27,6 +27,10 @@ class Times:
     def whole_s(self) -> float:
         return self.warm_s + self.measured_s
 
+    def part(self, rounds: int) -> Times:
+        """Of one of that many rounds."""
+        return Times(self.warm_s / rounds, self.measured_s / rounds)
+
 
 @dataclass(frozen=True)
 class Run:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from chappe.bench.environment import environment
+from chappe.bench.environment import environment, stolen_s
 
 CEILING_S = 600  # no benchmark takes longer
 
@@ -52,6 +54,13 @@ class Report:
     results: list[Result] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     charts: list[Path] = field(default_factory=list)
+    began: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), stolen_s()))
+
+    @property
+    def stolen(self) -> float:
+        """The share of this machine's CPU that went to others since the benchmark began: it blurs every latency."""
+        began, before_s = self.began
+        return (stolen_s() - before_s) / max(time.monotonic() - began, 0.01) / len(os.sched_getaffinity(0))
 
     def show(self, name: str, value: float, unit: str) -> None:
         """A figure without a target."""
@@ -76,7 +85,12 @@ class Report:
         """The common shape of all benchmarks."""
         return {
             "bench": self.bench,
-            "environment": {**environment(), "versions": self.versions, "notes": self.notes},
+            "environment": {
+                **environment(),
+                "stolen_cpu": round(self.stolen, 4),
+                "versions": self.versions,
+                "notes": self.notes,
+            },
             "results": [asdict(result) for result in self.results],
         }
 
@@ -105,6 +119,8 @@ class Report:
         for text in (*self.notes, *(f"chart: {chart}" for chart in self.charts)):
             options.console.print(text, highlight=False)
         options.console.print(self.judged())
+        if self.stolen > 0.01:
+            options.console.print(f"{self.stolen:.0%} of this machine's CPU went to others: latencies are blurred")
         if options.json is not None:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             options.json.write_text(json.dumps(self.as_dict(), indent=2) + "\n")

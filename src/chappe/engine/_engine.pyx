@@ -203,6 +203,7 @@ cdef class Engine(Input):
         return True
 
     def take_control(self):
+        self.attention = False
         found = self.control_inbox
         if found:
             self.control_inbox = []

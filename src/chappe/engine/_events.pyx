@@ -189,6 +189,7 @@ cdef class Events(Output):
             memset(p.aliases + p.naliases, 0, (capacity - p.naliases) * sizeof(uint32_t))
             p.naliases = capacity
         if self.authorize is not None and not p.peer:
+            self.attention = True  # whoever is asked may have to tell the publisher
             allowed = self.authorize(port, chr(payload[4]), <bytes> payload[skip:size])
         if allowed:
             number = self.topics.intern(payload + skip, size - skip, payload[4], 0)

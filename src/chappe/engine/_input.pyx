@@ -258,6 +258,7 @@ cdef class Input(Events):
         elif kind == CONTROL:
             p.counters[CONTROL_IN] += 1
             self.control_inbox.append((port, payload[:length]))
+            self.attention = True
         elif kind == PARCEL:
             p.counters[PARCELS_IN] += 1
             self.parcel_inbox.append((port, payload[:length]))

@@ -10,7 +10,7 @@ from cpython.exc cimport PyErr_SetFromErrno
 from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close
 
-from chappe.links._socket cimport StreamSocket, set_clocks
+from chappe.links._socket cimport Flusher, StreamSocket, set_clocks
 
 cdef extern from "<sys/epoll.h>" nogil:
     union epoll_data_t:
@@ -36,6 +36,7 @@ cdef enum:
     SMALL = 512                # brings less than this on average: let more arrive
     REST_NS = 250000           # for so long at first,
     REST_MAX_NS = 2000000      # twice as long each time up to this
+    ATTEND_NS = 10000000       # Python code looks around at least this often while sockets are read
 
 
 cdef inline void sleep(long long ns) noexcept:
@@ -46,7 +47,7 @@ cdef inline void sleep(long long ns) noexcept:
 
 
 cdef class Poller:
-    """Reads the sockets that are ready; `flush()` is called once after each tick that read something."""
+    """Reads the sockets that are ready, then flushes, by `flush()` where more than data was read or could be written."""
 
     cdef readonly int fd
     cdef readonly unsigned long long polls
@@ -56,6 +57,7 @@ cdef class Poller:
     cdef object flush
     cdef long long brought     # bytes, in this tick
     cdef long long rest_ns     # before the next tick reads
+    cdef long long attended_ns # when `flush` was last called
 
     def __cinit__(self):
         self.fd = epoll_create1(EPOLL_CLOEXEC)
@@ -101,7 +103,19 @@ cdef class Poller:
         socket = self.read_all()
         if socket is not None and self.worth_waiting(socket):
             self.read_ready(socket)
-        self.flush()
+        if socket is None or not self.flushed(socket.flusher):
+            self.flush()
+
+    cdef bint flushed(self, Flusher flusher) except -1:
+        """Flush here if what was read is data alone and was written completely; False if Python code has to look."""
+        if flusher.attentive or flusher.scheduled or flusher.stack.attention:
+            pass
+        elif flusher.stack.mono_ns - self.attended_ns < ATTEND_NS:
+            flusher.flush_into(flusher.early)
+            if not flusher.early and not flusher.failures:
+                return True
+        self.attended_ns = flusher.stack.mono_ns
+        return False
 
     cdef StreamSocket read_all(self):
         """Read what is there, and find out whether many sockets bring little each."""

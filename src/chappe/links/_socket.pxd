@@ -37,6 +37,7 @@ cdef class Flusher:
     cdef object call_soon
     cdef object run
     cdef bint scheduled
+    cdef public bint attentive      # run Python code before each flush, whatever was read
     cdef Py_ssize_t unflushed
     cdef readonly unsigned long long flushes
     cdef int served                 # ports that the last flush wrote

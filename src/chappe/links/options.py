@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ class LinkOptions:
     send_buffer: int = 0
     receive_buffer: int = 0
     nodelay: bool = True
+    congestion: str = "cubic"  # TCP congestion control, see decision 0010; "" = the system's own
     keepalive_s: int = 15  # first probe of an idle TCP connection; 0 = none
     user_timeout_ms: int = 0  # unacknowledged for this long ends a TCP connection; also hits readers that only pause
     connect_timeout_s: float = 5.0
@@ -49,6 +51,8 @@ def apply(sock: socket.socket, options: LinkOptions) -> BufferSizes:
 def _apply_tcp(sock: socket.socket, options: LinkOptions) -> None:
     if options.nodelay:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if options.congestion:
+        _control_congestion(sock, options.congestion)
     if options.keepalive_s:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, options.keepalive_s)
@@ -56,6 +60,14 @@ def _apply_tcp(sock: socket.socket, options: LinkOptions) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
     if options.user_timeout_ms:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, options.user_timeout_ms)
+
+
+def _control_congestion(sock: socket.socket, wanted: str) -> None:
+    """The wanted algorithm or, where only the administrator may choose that one, Reno, which everybody may."""
+    for name in (wanted, "reno"):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            return
 
 
 def effective(sock: socket.socket) -> BufferSizes:

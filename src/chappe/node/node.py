@@ -124,7 +124,7 @@ class Node:
         """Listen and dial; LinkError or ConfigError if an address cannot be had, and nothing is left open."""
         loop = asyncio.get_running_loop()
         self.tick = self.shell.tick = FlushTick(loop, Flusher(self.engine), self.shell.arrived)
-        self.shell.throttles = self.config.limits.rate > 0
+        self.shell.limit_rates(self.config.limits.rate > 0)
         try:
             for entry in self.config.listen:
                 await self._listen(entry)
@@ -197,7 +197,7 @@ class Node:
         await asyncio.to_thread(self._credentials.reload)
         self.config, self.control.book = config, book
         self.control.limits = self.reception.limits = config.limits
-        self.shell.throttles = config.limits.rate > 0
+        self.shell.limit_rates(config.limits.rate > 0)
         for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
         self.peers.start()

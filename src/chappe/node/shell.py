@@ -36,7 +36,7 @@ class Shell:
         datagrams: Datagrams, budget_ns: int = BUDGET_NS,
     ) -> None:  # fmt: skip
         self.tick: FlushTick | None = None  # set once both exist
-        self.throttles = False  # whether clients have a rate limit
+        self._throttles = False  # whether clients have a rate limit
         self._engine = engine
         self._control = control
         self._connections = connections
@@ -56,8 +56,13 @@ class Shell:
             self._take(control)
         if self._inbox or self._control.busy:
             self._work()
-        if self.throttles:
+        if self._throttles:
             self._throttle()
+
+    def limit_rates(self, limited: bool) -> None:
+        """Whether clients have a rate limit: then every tick looks at it."""
+        assert self.tick is not None
+        self._throttles = self.tick.flusher.attentive = limited
 
     @property
     def behind(self) -> bool:
