@@ -9,113 +9,27 @@ from pathlib import Path
 
 import pytest
 
-import chappe.node.node
 from chappe.bench.postgres import Postgres
 from chappe.errors import ConfigError
-from chappe.node.broker import BrokerRole
 from chappe.node.config import parse
-from chappe.node.node import Node
-from chappe.node.sections import Config
 from chappe.store import open_store
 from chappe.wire import management
 from chappe.wire.base import Done, Failed, Message, Variable
 from chappe.wire.control import List, Listing, Register
+from tests.support.brokerprocess import LEASE_S, connected, counters, join, leads, node_of, role, told, toml
 from tests.support.counterbroker import CounterBroker
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port
 from tests.support.postgres import administer, postgres_server
 from tests.support.wireclient import WireClient
 
-LEASE_S = 1.5
 TAKEN_OVER_S = 20.0  # how soon is measured by `chappe bench failover`; a busy machine takes its time
 VARIABLE = Variable(0, "p", "v", "float", 0, 1, 3, 0)
 WANT = management.Want(id=1, entity=management.Entity("e", b""), publisher="p", variable="v")
 
 
-def toml(
-    place: int,
-    ports: list[int],
-    store: str,
-    parents: list[int] | None = None,
-    role: str = "west",
-    lease_s: float = LEASE_S,
-) -> str:
-    """The file of one process of a role."""
-    urls = [f"tcp://127.0.0.1:{port}" for port in ports]
-    name = role if len(ports) == 1 else f"{role}-{place + 1}"
-    above = [f"tcp://127.0.0.1:{port}" for port in parents or []]
-    # A deployment insists on PostgreSQL for several processes; what counts for a process is `manages.store`.
-    shared = 'store = "postgresql://somewhere/db"'
-    root = f'[[manages.topology.broker]]\nname = "top"\nlisten = {above}\n{shared}' if above else ""
-    return f"""
-        [node]
-        name = "{name}"
-        [[listen]]
-        url = "{urls[place]}"
-        [metrics]
-        address = "127.0.0.1:0"
-        [manages]
-        role = "{role}"
-        store = "{store}"
-        lease_s = {lease_s}
-        {root}
-        [[manages.topology.broker]]
-        name = "{role}"
-        listen = {urls}
-        {shared if len(ports) > 1 else ""}
-        {'parent = "top"' if above else ""}
-    """
-
-
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> list[CounterBroker]:
-    """Every node with [manages] of this process is a counter; these are all of them."""
-    made: list[CounterBroker] = []
-
-    def role_of(config: Config, node: Node) -> BrokerRole | None:
-        def make(role: str, topology: object) -> CounterBroker:
-            made.append(CounterBroker(role))
-            return made[-1]
-
-        return BrokerRole(node, config.manages, make) if config.manages is not None else None
-
-    monkeypatch.setattr(chappe.node.node, "role_of", role_of)
-    return made
-
-
-@contextlib.asynccontextmanager
-async def node_of(text: str) -> AsyncIterator[Node]:
-    node = Node(parse(text), dev=True)
-    await node.start()
-    try:
-        yield node
-    finally:
-        await node.stop(drain=False)
-
-
-@contextlib.asynccontextmanager
-async def connected(url: str, **hello: object) -> AsyncIterator[WireClient]:
-    client = await WireClient.open(url, **hello)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def role(node: Node) -> BrokerRole:
-    assert isinstance(node.role, BrokerRole)
-    return node.role
-
-
-def leads(node: Node) -> bool:
-    return role(node).leadership.state == "leading"
-
-
-def told(client: WireClient, kind: type[Message]) -> list[Message]:
-    return [message for message in client.told if isinstance(message, kind)]
-
-
-def join(name: str) -> management.Join:
-    return management.Join(router=name, issuer=b"i" * 16)
+    return counters(monkeypatch)
 
 
 # --- one process

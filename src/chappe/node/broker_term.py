@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import ParamSpec
+
+import structlog
 
 from chappe.node.broker_commits import Commits, Tally
 from chappe.node.broker_links import PARENT
@@ -10,6 +13,10 @@ from chappe.status.machine import Address, Broker, Output, Send
 from chappe.store import Changed
 from chappe.wire.base import Message
 from chappe.wire.management import Lead
+
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
 
 
 class Term:
@@ -21,6 +28,7 @@ class Term:
     ) -> None:  # fmt: skip
         self.broker = broker
         self.epoch = epoch
+        self._over = over
         self._commits = Commits(commit, leave, over, tally)
 
     @property
@@ -30,7 +38,9 @@ class Term:
 
     def begin(self, addresses: Iterable[Address], parent: bool, now_ns: int) -> list[Send]:
         """Lead those that are connected already: each of them is told."""
-        addresses = list(addresses)
+        return self._decide(self._begin, list(addresses), parent, now_ns)
+
+    def _begin(self, addresses: list[Address], parent: bool, now_ns: int) -> list[Output]:
         outputs: list[Output] = []
         for address in addresses:
             outputs += self.broker.connected(address, now_ns)
@@ -41,20 +51,30 @@ class Term:
         outputs += [Send(address, news) for address in below if address not in told]
         if parent:  # it is greeted by a broker that leads
             outputs += self.broker.connected(PARENT, now_ns)
-        return self._commits.put(outputs)
+        return outputs
 
     def connected(self, address: Address, now_ns: int) -> list[Send]:
-        return self._commits.put(self.broker.connected(address, now_ns))
+        return self._decide(self.broker.connected, address, now_ns)
 
     def lost(self, address: Address, now_ns: int) -> list[Send]:
         self._commits.forget(address)
-        return self._commits.put(self.broker.lost(address, now_ns))
+        return self._decide(self.broker.lost, address, now_ns)
 
     def receive(self, address: Address, message: Message, now_ns: int) -> list[Send]:
-        return self._commits.put(self.broker.receive(address, message, now_ns))
+        return self._decide(self.broker.receive, address, message, now_ns)
 
     def tick(self, now_ns: int) -> list[Send]:
-        return self._commits.put(self.broker.tick(now_ns))
+        return self._decide(self.broker.tick, now_ns)
+
+    def _decide(self, call: Callable[P, list[Output]], *args: P.args, **kwargs: P.kwargs) -> list[Send]:
+        """What the broker makes of it. A defect may leave it half changed: the term ends, the store knows better."""
+        try:
+            outputs = call(*args, **kwargs)
+        except Exception as error:
+            log.exception("the broker failed", role=self.broker.role, epoch=self.epoch)
+            self._over(f"the broker failed: {error!r}")
+            return []
+        return self._commits.put(outputs)
 
     async def settled(self) -> None:
         """Everything it decided is durable and has left."""

@@ -152,7 +152,8 @@ class InnerBroker:
         return self._turn()
 
     def _of_child(self, address: Address, message: Message, now_ns: int) -> None:
-        below = self.view.children.get(address.removeprefix("child/"))
+        child = address.removeprefix("child/")
+        below = self.view.children.get(child)
         match message:
             case Child():
                 self._child(address, message, now_ns)
@@ -167,8 +168,13 @@ class InnerBroker:
                 self.seeking.outcome(address, message, now_ns)
             case Map():
                 self._map(address, message, now_ns)
+            case Claim() if self.view.child_of(message.cloud) not in ("", child):
+                reason = f"{message.cloud} is not below {child}, which may not claim names for it"
+                self._out.send(address, Failed(id=message.id, reason=reason, code="denied"))
             case Claim():
                 self.claims.claim(address, message, now_ns)
+            case Unclaim() if self.view.child_of(message.cloud) not in ("", child):
+                pass  # not its name to give up
             case Unclaim():
                 self.claims.unclaim(message)
             case Condense():

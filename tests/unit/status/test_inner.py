@@ -152,6 +152,16 @@ def test_a_name_is_claimed_up_to_the_root_and_a_refusal_comes_back() -> None:
     assert [row["publisher"] for row in broker.broker.rows("publishers")] == ["plant"]
 
 
+def test_a_child_claims_and_gives_up_names_of_its_own_clouds_only() -> None:
+    root = played()
+    root.claim("plant", "north")
+    said = root.say("child/south", Claim(id=9, publisher="mill", cloud="north"))
+    refused = answer(said, "child/south", 9)
+    assert (refused.code, "not below south" in refused.reason) == ("denied", True)
+    root.say("child/south", Unclaim(publisher="plant", cloud="north"))
+    assert root.broker.rows("publishers") == [{"publisher": "plant", "cloud": "north", "kept": False}]
+
+
 def test_without_a_parent_a_name_is_given_inside_and_claimed_when_the_parent_is_back() -> None:
     broker = west()
     broker.take(broker.broker.lost("parent", broker.now_ns))
