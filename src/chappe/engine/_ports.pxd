@@ -158,6 +158,8 @@ cdef class Ports(Stack):
     cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
     cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
                         uint32_t topic) noexcept
+    cdef void _dropped(self, int port, Port* p, uint32_t topic, uint32_t count) noexcept
+    cdef void _put_each(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept
     cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept
     cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept

@@ -174,7 +174,7 @@ cdef class Ports(Stack):
 
     cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
                         uint32_t topic) noexcept:
-        """A queue that takes nothing at all loses a whole run: the loop that a stuck subscriber costs the others."""
+        """A queue that takes nothing at all loses a whole run."""
         cdef uint32_t position = 0
         if topic:
             self._count_full(topic, count)
@@ -185,11 +185,32 @@ cdef class Ports(Stack):
                 self._count_full(topic, 0)
             self.topic_full[topic] += 1
             position += frame_size(run + position)
+        self._dropped(port, p, topic, count)
+
+    cdef void _dropped(self, int port, Port* p, uint32_t topic, uint32_t count) noexcept:
+        """So many EVENT frames of a run found no room; one topic of them is enough for the top list."""
         p.counters[DROP_QUEUE_FULL] += count
         p.lost_events += count
-        # a sample is enough for the top list
         self._count_pair((<uint64_t> port << 44) | (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32)
                          | topic, count)
+
+    cdef void _put_each(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept:
+        """What fits of a run: the loop that a stuck subscriber, whose queue has a little room, costs the others."""
+        cdef uint32_t position = 0, length, topic = 0, dropped = 0
+        while position < size:
+            length = frame_size(run + position)
+            if (self.has_room(p, cls, length)
+                    and queue_put(&self.pool, &p.queues[cls], run + position, length) == 0):
+                p.counters[EVENTS_OUT] += 1
+            else:
+                topic = get32(run + position + 4)
+                if topic >= self.ntopic_full:
+                    self._count_full(topic, 0)
+                self.topic_full[topic] += 1
+                dropped += 1
+            position += length
+        if dropped:
+            self._dropped(port, p, topic, dropped)
 
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept:
         self.count_drop(port, p, reason, OF_TOPIC, get32(frame + 4), 1)
@@ -217,7 +238,6 @@ cdef class Ports(Stack):
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
                          uint32_t issuer, uint32_t topic, bint unbounded) noexcept:
         """A run of EVENT frames of one issuer (and one topic, if not 0) for one port; what does not fit is dropped."""
-        cdef uint32_t position, length
         if p.state != OPEN and p.state != PARKED:
             self._drop_run(port, p, DROP_CLOSED, run, size)
             return
@@ -231,15 +251,7 @@ cdef class Ports(Stack):
         elif not self.has_room(p, cls, SHORTEST_EVENT):
             self._drop_all(port, p, run, size, count, topic)
         else:
-            position = 0
-            while position < size:
-                length = frame_size(run + position)
-                if (self.has_room(p, cls, length)
-                        and queue_put(&self.pool, &p.queues[cls], run + position, length) == 0):
-                    p.counters[EVENTS_OUT] += 1
-                else:
-                    self._drop_event(port, p, DROP_QUEUE_FULL, run + position)
-                position += length
+            self._put_each(port, p, cls, run, size)
         p.queues[cls].keep = p.queues[cls].enqueued
         self.mark_dirty(port, p)
 
