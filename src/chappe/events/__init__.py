@@ -1,0 +1,1 @@
+"""Topic events across the mesh: interest, ways, and the member that puts them together."""
