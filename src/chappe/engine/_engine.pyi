@@ -4,6 +4,8 @@ from typing import Literal
 from chappe.engine._stack import Stack
 from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
+from chappe.engine.rescue import RawOutputs as RawOutputs
+from chappe.engine.rescue import Rescued as Rescued
 
 class Engine(Stack):
     """Forwards frames between ports: bytes in, bytes out, no file descriptor, no clock, no asyncio."""
@@ -11,6 +13,7 @@ class Engine(Stack):
     status: StatusTable
     topics: TopicTable
     allocations: int  # allocator calls since start, all tables and queues included
+    way_error: Exception | None  # the last one that publish_way or forward_way raised
 
     def __init__(
         self,
@@ -19,9 +22,19 @@ class Engine(Stack):
         edge: bool = True,
         max_topics: int = 1 << 20,
         max_issuers: int = 1 << 17,
+        max_ways: int = 1 << 16,
         authorize: Callable[[int, str, bytes], bool] | None = None,
+        publish_way: Callable[[str, bytes], RawOutputs] | None = None,
+        forward_way: Callable[[int, bytes, str, bytes], RawOutputs] | None = None,
     ) -> None:
-        """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message."""
+        """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message.
+
+        `publish_way(kind, topic)` says where events of clients go besides the subscribers of this node,
+        `forward_way(port, way, kind, topic)` where events go that came by a way: each is asked at the first event of
+        its definition and at the first one after `topics.new_ways()` or after a peer's port was closed. They must not
+        open, close, free or feed ports. What they raise is counted (`way_errors`), kept in `way_error`, and ends
+        there.
+        """
 
     # --- ports
     def open_port(
@@ -91,6 +104,13 @@ class Engine(Stack):
     def take_echoes(self) -> list[tuple[int, int, int, int]]:
         """(port, token, sender's clock, mono_ns at arrival) of ECHO frames with token != 0 that were not the engine's
         own."""
+    def send_probe(self, port: int, token: int) -> bool:
+        """Queue a PROBE with the engine's clock, most urgent class; its ECHO comes by take_echoes. False if full."""
+    def send_train(self, port: int, token: int, size: int) -> bool:
+        """Send `size` bytes (all frames together, 40 at least) as TRAIN frames whenever the port has nothing else to
+        write; False while an older train is under way or if the port is not open."""
+    def take_trained(self) -> list[tuple[int, int, int, int, int, int]]:
+        """(port, token, bytes and ns of the second half, arrival of first and last byte by the other's clock)."""
     def heartbeat(self, port: int) -> bool:
         """Queue a heartbeat PROBE (token 0)."""
     def last_heard(self, port: int) -> int:
@@ -103,6 +123,20 @@ class Engine(Stack):
         """How long the caller should stop reading this client port (0 = go on)."""
     def grant(self, port: int) -> None:
         """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
+
+    # --- ways
+    def release_held(self) -> int:
+        """Send on what waited long enough; how many events."""
+    def held_ns(self) -> int:
+        """Time until release_held has something to do (0 = now), -1 if nothing waits."""
+    def rescue(self, port: int, limit: int = 1000) -> list[Rescued]:
+        """Take up to `limit` events with a way, not confirmed by that peer, out of its queues; [] when none is left.
+
+        The port is given up: parked if it was open. Call it before close_port.
+        """
+    def redirect(self, rescued: Rescued, outputs: RawOutputs) -> int:
+        """Queue such an event for other branches under its own identity; for how many. `local` and hold are not used:
+        this node saw the event when it first came."""
 
     # --- subscriptions that touch queues
     def watch(
