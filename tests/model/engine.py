@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from tests.property.status_model import Model as StatusModel
 
-STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT = (
-    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25,
+STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED = (
+    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25, 0x32, 0x24, 0x34,
 )  # fmt: skip
 KINDS = {STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT}
 CLASS = [0, 1, 1, 2, 2, 3, 3]

@@ -4,14 +4,17 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from chappe.engine._bytes cimport payload_size, put64, put_header
-from chappe.engine._events cimport NO_ROOM, Issuer
+from chappe.engine._events cimport Issuer
 from chappe.engine._input cimport Input
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
 from chappe.engine._stack cimport iovec
 
 from chappe.engine._ports import NAMES
+from chappe.engine.rescue import RawOutputs, Rescued
 from chappe.errors import ChappeError
+
+__all__ = ["Engine", "RawOutputs", "Rescued"]
 
 
 cdef class Engine(Input):
@@ -68,6 +71,8 @@ cdef class Engine(Input):
             self.table[p.partner].data_port = -1
         if p.data_port >= 0:
             self.table[p.data_port].partner = -1
+        if p.peer:
+            self.topics.new_ways()  # none may lead there any more
         self.status.set_level(port, 0)
 
     def free_port(self, int port, int limit=10_000):
@@ -85,8 +90,7 @@ cdef class Engine(Input):
             return False
         self.freeing.pop(port, None)
         for i in range(p.naliases):
-            if p.aliases[i] and p.aliases[i] < NO_ROOM:
-                self.topics.release(p.aliases[i])
+            self.drop_alias(p, p.aliases[i])
         for i in range(p.nissuers_in):
             if p.issuers_in[i]:
                 self.release_issuer(p.issuers_in[i])
@@ -103,6 +107,7 @@ cdef class Engine(Input):
         if p.state == OPEN:
             p.state = PARKED
             p.carry_size = 0
+            p.train_in.size = p.train_out.size = 0
 
     def resume_port(self, int port):
         cdef Port* p = self.port_at(port)
@@ -222,10 +227,18 @@ cdef class Engine(Input):
         return found
 
     def heartbeat(self, int port):
+        return bool(self._probe(port, 0))
+
+    def send_probe(self, int port, token):
+        if not 0 < token < 1 << 63:
+            raise ChappeError(f"token {token} cannot be used, take 1 to {(1 << 63) - 1}")
+        return bool(self._probe(port, token))
+
+    cdef bint _probe(self, int port, uint64_t token) except -1:
         cdef Port* p = self.port_at(port)
         cdef uint8_t frame[20]
         put_header(frame, PROBE, 16)
-        put64(frame + 4, 0)
+        put64(frame + 4, token)
         put64(frame + 12, <uint64_t> self.mono_ns)
         return self.put_frame(port, p, 0, frame, 20, True) == 0
 
@@ -288,7 +301,7 @@ cdef class Engine(Input):
 
     cdef tuple _address(self, uint64_t key):
         cdef uint32_t number = <uint32_t> key
-        reason = NAMES[(key >> 32) & 0x1F]
+        reason = NAMES[(key >> 32) & 0xFF]
         if key == 1:
             return ("other", "", "")
         if (key >> 40) & 3 == 1:
@@ -301,14 +314,16 @@ cdef class Engine(Input):
 
     def address_drops(self, int limit=0):
         cdef uint32_t i
-        rows = []
+        sums = {}  # a topic has one number, and one more with each group and each way
         for i in range(self.address_counts.capacity):
             if self.address_counts.slots[i].count:
-                rows.append((*self._address(self.address_counts.slots[i].key), self.address_counts.slots[i].count))
+                address = self._address(self.address_counts.slots[i].key)
+                sums[address] = sums.get(address, 0) + self.address_counts.slots[i].count
         for i in range(self.ntopic_full):
             if self.topic_full[i]:
-                key = (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32) | i
-                rows.append((*self._address(key), self.topic_full[i]))
+                address = self._address((<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32) | i)
+                sums[address] = sums.get(address, 0) + self.topic_full[i]
+        rows = [(*address, count) for address, count in sums.items()]
         rows.sort(key=lambda row: -row[3])
         return rows[:limit] if limit else rows
 
@@ -325,4 +340,5 @@ cdef class Engine(Input):
     def memory_bytes(self):
         return (self.pool.held + self.address_counts.capacity * 16 + self.ntable * sizeof(Port)
                 + self.nissuers * sizeof(Issuer) + (self.ndefined + self.ntopic_full) * 8
+                + self.way_memory + self.courses_room * 8 + self.npublished * 4 + self.held_bytes
                 + self.status.memory_bytes() + self.topics.memory_bytes())

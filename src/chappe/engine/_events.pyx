@@ -7,7 +7,6 @@ from libc.string cimport memset
 from chappe.engine._bytes cimport get32, get64, put32
 from chappe.engine._ports cimport BAD_FRAMES, OPEN, PARKED, UNROUTED, Port
 from chappe.engine._topics cimport GroupRef, Route
-from chappe.engine._topics_names cimport fault_text, topic_fault
 
 from chappe.errors import ChappeError, ProtocolError
 
@@ -142,6 +141,8 @@ cdef class Events(Output):
         cdef Port* member
         cdef bint held
         for g in range(run.route.ngroups):
+            if run.allow != NULL and not run.allow[g]:
+                continue
             group = &run.route.groups[g]
             turn = self.topics.cursors[group.group]
             port = -1
@@ -167,46 +168,6 @@ cdef class Events(Output):
             put32(run.start + 4, topic)
             if held:
                 self.hold(arrival, p, port, member)
-
-    cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
-        cdef uint32_t alias, number, capacity, old, skip
-        cdef int problem
-        cdef bint allowed = True
-        if size < 7:
-            self.fault(port, p, f"TOPIC of {size} bytes, at least 7 are needed")
-        alias = get32(payload)
-        skip = 6 + <uint32_t> payload[5]
-        if alias >= p.max_topics:
-            self.fault(port, p, f"topic number {alias}, this link accepts numbers below {p.max_topics}")
-        if skip != 6:
-            self.fault(port, p, "TOPIC with a group, which only nodes send to clients")
-        problem = topic_fault(payload + skip, size - skip, payload[4], False)
-        if problem:
-            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
-        if alias >= p.naliases:
-            capacity = min(max(alias + 1, p.naliases * 2, <uint32_t> 16), p.max_topics)
-            p.aliases = <uint32_t*> self.take_memory(p.aliases, capacity * sizeof(uint32_t))
-            memset(p.aliases + p.naliases, 0, (capacity - p.naliases) * sizeof(uint32_t))
-            p.naliases = capacity
-        if self.authorize is not None and not p.peer:
-            self.attention = True  # whoever is asked may have to tell the publisher
-            allowed = self.authorize(port, chr(payload[4]), <bytes> payload[skip:size])
-        if allowed:
-            number = self.topics.intern(payload + skip, size - skip, payload[4], 0)
-            if number == 0:
-                self.try_recycle()
-                number = self.topics.intern(payload + skip, size - skip, payload[4], 0)
-            if number:
-                self.topics.hold(number)
-            else:
-                number = NO_ROOM
-        else:
-            number = DENIED
-        old = p.aliases[alias]
-        p.aliases[alias] = number
-        if old and old < NO_ROOM:
-            self.topics.release(old)
-        return 0
 
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
         cdef uint32_t number, capacity, old
@@ -274,12 +235,17 @@ cdef class Events(Output):
         if self.sweep_marks is not None:
             self.sweep_marks = [mark for mark in self.sweep_marks if mark[0] != port]
 
+    cdef void forget_course(self, uint32_t topic):
+        """The number of a topic gets another meaning."""
+
     cdef void try_recycle(self):
         """Reuse numbers nobody holds, once every port has written what was queued before they were swept."""
         cdef int port, cls
         cdef uint32_t number
         cdef Port* p
         if self.sweep_marks is None:
+            if self.nholding:
+                return
             self.topics.sweep()
             if len(self.issuer_numbers) >= self.max_issuers:
                 # the longest idle ones, so that a client that comes back soon is still recognised
@@ -295,6 +261,7 @@ cdef class Events(Output):
         self.sweep_marks = None
         for number in self.topics.recycle():
             self.forget_topic_drops(number)
+            self.forget_course(number)
             for port in range(self.ntable):
                 p = self.table[port]
                 if number < p.topics_words * 64:

@@ -1,10 +1,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from chappe.engine._events cimport Events
 from chappe.engine._ports cimport Port
 from chappe.engine._status cimport PortList, StatusTable
+from chappe.engine._trains cimport Trains
 
-cdef class Input(Events):
+cdef class Input(Trains):
     cdef readonly StatusTable status
     cdef list control_inbox
     cdef list parcel_inbox

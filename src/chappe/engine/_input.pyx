@@ -8,11 +8,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from chappe.engine._bytes cimport get32, get64, payload_size, put32, record_size
-from chappe.engine._events cimport DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, Events, Run
+from chappe.engine._events cimport COURSE, DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, Course, Run
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport RUN_BYTES
 from chappe.engine._status cimport PortList, StatusTable
 from chappe.engine._topics cimport Route, Topic, TopicTable
+from chappe.engine._trains cimport Trains
 
 from chappe.errors import ProtocolError
 
@@ -24,15 +25,19 @@ cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
 
 cdef inline bint known_kind(int kind) noexcept nogil:
     return (kind == EVENT or kind == STATUS or kind == TOPIC or kind == ISSUER or kind == PARCEL or kind == PROBE
-            or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT)
+            or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT or kind == ROUTE or kind == TRAIN
+            or kind == TRAINED)
 
 
-cdef class Input(Events):
+cdef class Input(Trains):
     def __init__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
-                 authorize=None):
+                 max_ways=1 << 16, authorize=None, publish_way=None, forward_way=None):
         self.status = StatusTable(layout=layout, edge=edge)
-        self.topics = TopicTable(max_topics=max_topics)
+        self.topics = TopicTable(max_topics=max_topics, max_ways=max_ways)
         self.authorize = authorize
+        self.publish_way = publish_way
+        self.forward_way = forward_way
+        self.meshed = publish_way is not None
         self.max_issuers = max_issuers
         self.control_inbox = []
         self.parcel_inbox = []
@@ -106,10 +111,12 @@ cdef class Input(Events):
         cdef Run run
         cdef Topic* topic
         cdef Route* route
-        cdef bint peer = p.peer
+        cdef Course* course
+        cdef bint peer = p.peer, again, meshed = self.meshed and not peer
         cdef str wrong = None
         cdef uint64_t stamp = self.topics.stamp
         run.count = 0
+        run.allow = NULL
         run.route = NULL
         run.end = NULL
         while size - position >= 4:
@@ -148,6 +155,10 @@ cdef class Input(Events):
                 wrong = f"EVENT uses topic number {number} that was never defined on this link"
                 break
             number = p.aliases[number]
+            course = NULL
+            if COURSE < number < NO_ROOM:
+                course = self.courses[number & ~COURSE]
+                number = course.topic
             flags = payload[4]
             if flags & 0xC0 or (flags & 7) == 7:
                 wrong = f"EVENT with flags 0x{flags:02x}: bits 6-7 must be zero and priority at most 6"
@@ -168,32 +179,52 @@ cdef class Input(Events):
             else:
                 verdict = KEEP
             sequence = get32(payload + 8)
-            if self.repeated(&self.issuers[issuer], sequence, peer):
+            if course != NULL:
+                p.counters[ROUTED_IN] += 1
+            again = self.repeated(&self.issuers[issuer], sequence, peer)
+            if again:
                 self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number if number < NO_ROOM else 0, 1)
-                continue
+                if course == NULL or verdict == EXPIRED:
+                    continue
             if number >= NO_ROOM:
                 self.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
                 continue
             if verdict == EXPIRED:
                 self.count_drop(port, p, DROP_EXPIRED, OF_TOPIC, number, 1)
                 continue
-            topic = &self.topics.topics[number]
-            if topic.stamp != stamp:
-                if run.count:
-                    self.send_run(port, p, &run)
-                self.topics.resolve(number)
+            if meshed:
+                course = self.course_of(number)
+            if course != NULL:
+                if course.asked != self.topics.ways_stamp:
+                    if run.count:
+                        self.send_run(port, p, &run)
+                    self.ask(p, course)
+                    stamp = self.topics.stamp
+                if course.plain and not again:
+                    course = NULL
+                elif again and course.nbranches == 0:
+                    continue
+            if course == NULL or (course.local and not again):
                 topic = &self.topics.topics[number]
-            route = topic.route
-            if number >= self.ndefined or self.defined[number] != stamp:
-                if run.count:
-                    self.send_run(port, p, &run)
-                self.define_route(number, route)
+                if topic.stamp != stamp:
+                    if run.count:
+                        self.send_run(port, p, &run)
+                    self.topics.resolve(number)
+                    topic = &self.topics.topics[number]
+                route = topic.route
+                if number >= self.ndefined or self.defined[number] != stamp:
+                    if run.count:
+                        self.send_run(port, p, &run)
+                    self.define_route(number, route)
+            else:
+                route = self.topics.empty
             put32(payload, number)
             payload[5] = <uint8_t> (issuer >> 16)
             payload[6] = <uint8_t> (issuer >> 8)
             payload[7] = <uint8_t> issuer
             if (run.count and route == run.route and frame == run.end and CLASS_OF[flags & 7] == run.cls
-                    and issuer == run.issuer and run.end - run.start + total <= RUN_BYTES and route.ngroups == 0):
+                    and issuer == run.issuer and run.end - run.start + total <= RUN_BYTES and route.ngroups == 0
+                    and course == run.course and again == run.again):
                 run.end += total
                 run.count += 1
                 if number != run.topic:
@@ -201,6 +232,8 @@ cdef class Input(Events):
                 continue
             if run.count:
                 self.send_run(port, p, &run)
+            run.course = course
+            run.again = again
             run.route = route
             run.start = frame
             run.end = frame + total
@@ -240,6 +273,12 @@ cdef class Input(Events):
             self.topic_frame(port, p, payload, length)
         elif kind == ISSUER:
             self.issuer_frame(port, p, payload, length)
+        elif kind == ROUTE:
+            self.route_frame(port, p, payload, length)
+        elif kind == TRAIN:
+            self.train_frame(port, p, payload, length)
+        elif kind == TRAINED:
+            self.trained_frame(port, p, payload, length)
         elif kind == PROBE:
             if length < 16 or length > 1400:
                 self.fault(port, p, f"PROBE of {length} bytes, 16 to 1400 are allowed")

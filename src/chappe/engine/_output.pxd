@@ -10,6 +10,7 @@ cdef class Output(Ports):
     cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
     cdef void unhold(self, Port* p) noexcept
     cdef void _before_gather(self, int port, Port* p) noexcept
+    cdef void _next_piece(self, Port* p) noexcept
     cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
     cdef void _stick(self, Port* p, int cls) noexcept
     cdef int rebuild(self, int port, Port* p) except -1

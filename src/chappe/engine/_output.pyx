@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from chappe.engine._bytes cimport frame_size, put64, put_header, record_size
+from chappe.engine._bytes cimport frame_size, put32, put64, put_header, record_size
 from chappe.engine._ports cimport (
     BYTES_OUT,
     CREDIT,
@@ -15,6 +15,8 @@ from chappe.engine._ports cimport (
     PROBE,
     RESENT,
     STATUS,
+    TRAIN,
+    TRAINS_OUT,
     Port,
     Ports,
 )
@@ -26,12 +28,14 @@ from chappe.engine._queue cimport (
     queue_front,
     queue_put,
     queue_release,
+    queue_reserve,
 )
 from chappe.engine._stack cimport iovec
 
 cdef enum:
     GATHER_BYTES = 262144          # most bytes of one write: what an alert may have to wait for
     LOSS_PAUSE_NS = 100_000_000
+    PIECE_BYTES = 16384            # of a train, between two of which everything else may be written
 
 
 cdef class Output(Ports):
@@ -61,6 +65,34 @@ cdef class Output(Ports):
                     put64(frame + 12, <uint64_t> self.mono_ns)
                     queue_put(&self.pool, queue, frame, 20)
                     queue.probe_position = queue.enqueued
+        if p.train_out.size:
+            for cls in range(4):
+                if p.queues[cls].sent != p.queues[cls].enqueued:
+                    return
+            self._next_piece(p)
+
+    cdef void _next_piece(self, Port* p) noexcept:
+        """The next frame of a train: one at a time, so that a train never keeps anything else waiting."""
+        cdef uint32_t left = p.train_out.size - p.train_out.done
+        cdef uint32_t size = min(<uint32_t> PIECE_BYTES, max(<uint32_t> 256, p.train_out.size // 8))
+        cdef uint8_t* frame
+        if left <= size:
+            size = left
+        elif left - size < 20:
+            size = left - 20  # the last frame needs room for its header
+        frame = queue_reserve(&self.pool, &p.queues[3], size)
+        if frame == NULL:
+            p.train_out.size = 0
+            return
+        put_header(frame, TRAIN, size - 4)
+        put64(frame + 4, p.train_out.token)
+        put32(frame + 12, p.train_out.size)
+        put32(frame + 16, p.train_out.done)
+        memset(frame + 20, 0, size - 20)
+        p.train_out.done += size
+        if p.train_out.done == p.train_out.size:
+            p.train_out.size = 0
+            p.counters[TRAINS_OUT] += 1
 
     cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
         """List the next bytes to write: what was half written, then the classes by urgency."""

@@ -11,9 +11,12 @@ cdef enum:
     EVENT = 0x02
     TOPIC = 0x12
     ISSUER = 0x22
+    ROUTE = 0x32
     PARCEL = 0x03
     PROBE = 0x04
     ECHO = 0x14
+    TRAIN = 0x24
+    TRAINED = 0x34
     CONTROL = 0x05
     LOSS = 0x15
     CREDIT = 0x25
@@ -41,6 +44,14 @@ cdef enum:
     CONFLATED
     RESENT
     UNROUTED
+    ROUTED_IN
+    ROUTED_OUT
+    HELD
+    HELD_EARLY
+    RESCUED
+    WAY_ERRORS
+    TRAINS_IN
+    TRAINS_OUT
     BAD_FRAMES
     DROP_UNKNOWN
     DROP_NOT_IN_MODE
@@ -52,6 +63,7 @@ cdef enum:
     DROP_NO_ROOM
     DROP_QUEUE_FULL
     DROP_CLOSED
+    DROP_NO_WAY
     COUNTERS
 
 cdef struct Pending:            # a conflating port's newest record of one variable
@@ -59,6 +71,14 @@ cdef struct Pending:            # a conflating port's newest record of one varia
     uint32_t size
     uint32_t capacity
     uint8_t* record
+
+cdef struct Train:              # bytes sent, or expected, to measure a link
+    uint64_t token
+    uint32_t size               # of all its frames; 0 = none under way
+    uint32_t done
+    int64_t first               # arrivals: of its first byte,
+    int64_t half                # of the last one of its first half,
+    uint32_t after              # and how much had come by then
 
 cdef struct Port:
     int state
@@ -80,9 +100,10 @@ cdef struct Port:
     uint8_t* carry              # a frame that has not arrived completely
     uint32_t carry_size
     uint32_t carry_capacity
-    uint32_t* aliases           # topic number of the other side -> ours; 0 undefined, DENIED
+    uint32_t* aliases           # topic number of the other side -> ours or COURSE and a place; 0 undefined, DENIED
     uint32_t naliases
     uint32_t max_topics
+    uint64_t way_bytes          # of ways that ROUTE frames of the other side brought
     uint32_t* issuers_in        # issuer number of the other side -> ours
     uint32_t nissuers_in
     uint32_t issuer             # of a client port
@@ -111,12 +132,16 @@ cdef struct Port:
     uint32_t pending_capacity
     uint32_t* pending_index     # open addressing over pending, +1
     uint32_t index_capacity
+    Train train_out
+    Train train_in
+    double train_spent          # bytes of trains that came lately, less what is answered meanwhile
+    int64_t train_spent_at
     int64_t last_heard
     int64_t loss_sent_at
     uint64_t lost_status
     uint64_t lost_events
     uint64_t lost_told
-    uint64_t counters[32]
+    uint64_t counters[40]
 
 cdef enum:
     OF_VARIABLE = 1             # kinds of addresses in drop counts
@@ -134,7 +159,7 @@ cdef class Ports(Stack):
     cdef uint64_t* topic_full   # by topic number: events dropped because a queue was full, the one frequent reason
     cdef uint32_t ntopic_full
     cdef uint64_t own_allocations
-    cdef uint64_t past[32]
+    cdef uint64_t past[40]
     cdef uint64_t tokens_made
     cdef readonly TopicTable topics
     cdef list sessions          # issuer number -> (session, epoch)

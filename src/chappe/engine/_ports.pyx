@@ -19,15 +19,16 @@ from chappe.engine._queue cimport (
     queue_put_status,
     queue_reserve,
 )
-from chappe.engine._topics cimport Topic
+from chappe.engine._topics cimport WAY, Topic
 
 from chappe.errors import ChappeError
 
 NAMES = (
     "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
-    "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted", "bad_frames",
+    "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted",
+    "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
-    "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed",
+    "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed", "drop_no_way",
 )  # fmt: skip
 
 cdef enum:
@@ -356,6 +357,7 @@ cdef class Ports(Stack):
         cdef uint8_t* frame
         cdef Topic* topic = &self.topics.topics[number]
         cdef bytes group = b""
+        cdef bint by_way = (topic.group & WAY) != 0
         if number >= p.topics_words * 64:
             words = max(p.topics_words * 2, (number >> 6) + 1)
             p.topics_out = <uint64_t*> self.take_memory(p.topics_out, words * sizeof(uint64_t))
@@ -364,18 +366,23 @@ cdef class Ports(Stack):
         p.topics_out[number >> 6] |= <uint64_t> 1 << (number & 63)
         if p.state != OPEN and p.state != PARKED:
             return
-        if topic.group:
+        if by_way:
+            group = self.topics.way(number)
+        elif topic.group:
             group = self.topics.name(number)[2].encode()
-        size = 4 + 6 + <uint32_t> len(group) + topic.length
+        size = (12 if by_way else 10) + <uint32_t> len(group) + topic.length
         frame = queue_reserve(&self.pool, &p.queues[0], size)
         if frame == NULL:
             return
-        put_header(frame, TOPIC, size - 4)
+        put_header(frame, ROUTE if by_way else TOPIC, size - 4)
         put32(frame + 4, number)
         frame[8] = topic.kind
-        frame[9] = <uint8_t> len(group)
-        memcpy(frame + 10, <const char*> group, len(group))
-        memcpy(frame + 10 + len(group), topic.name, topic.length)
+        frame[9] = 0 if by_way else <uint8_t> len(group)
+        if by_way:
+            frame[10] = <uint8_t> (len(group) >> 8)
+            frame[11] = <uint8_t> len(group)
+        memcpy(frame + size - topic.length - len(group), <const char*> group, len(group))
+        memcpy(frame + size - topic.length, topic.name, topic.length)
         self.mark_dirty(port, p)
 
     cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept:

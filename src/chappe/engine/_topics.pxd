@@ -8,11 +8,15 @@ from chappe.engine._topics_routes cimport GroupRef, Route, Routes
 from chappe.engine._topics_trie cimport Trie
 
 
+cdef enum:
+    WAY = 0x80000000             # in Topic.group: the rest is the number of a way, not of a group
+
+
 cdef struct Topic:
     Route* route                 # valid only while stamp == table.stamp
     uint64_t stamp
     uint32_t refs                # input aliases, routes (of a pair) and other holders of this number
-    uint32_t group               # 0, or the group number if this number is a (topic, group) pair
+    uint32_t group               # 0, or of a pair the number of its group, or WAY and the number of its way
     unsigned char* name
     uint32_t link                # next in the list of free or of quarantined numbers
     uint16_t length
@@ -23,15 +27,19 @@ cdef struct Topic:
 cdef class TopicTable:
     cdef Topic* topics           # by number, from 1; may move when intern or resolve makes a number
     cdef public uint64_t stamp   # changes with every change of subscriptions
+    cdef public uint64_t ways_stamp              # changes when ways must be asked for again
     cdef uint32_t* cursors       # by group number
     cdef public unsigned long long allocations   # calls of the allocator
     cdef public unsigned long long overflows     # groups left out of a route because no number was free
     cdef readonly uint32_t max_topics
+    cdef readonly uint32_t max_ways
 
     # Recompute and remember the route of a number; never NULL. Valid until the next resolve or change.
     cdef Route* resolve(self, uint32_t number) noexcept
     # Number of a topic, made if needed, its refs unchanged; 0 if the table is full.
     cdef uint32_t intern(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept
+    # Number of a (topic, way) pair, as above.
+    cdef uint32_t intern_way(self, const unsigned char* key, Py_ssize_t size, int kind, bytes way) noexcept
 
     cdef Meter meter
     cdef uint64_t seed
@@ -41,12 +49,14 @@ cdef class TopicTable:
     cdef uint32_t swept          # the number that sweep looked at last
     cdef uint32_t quarantine     # first quarantined number
     cdef uint32_t plain          # numbers of topics in use, quarantined ones included
-    cdef uint32_t pairs          # numbers of pairs in use, quarantined ones included
+    cdef uint32_t pairs          # numbers of (topic, group) pairs in use, quarantined ones included
+    cdef readonly uint32_t nways          # numbers of (topic, way) pairs in use, quarantined ones included
     cdef Hash topic_index
     cdef Trie trie               # the subscriptions
     cdef Routes routes
     cdef Route* empty            # the route of a topic nobody wants
     cdef Groups group_table
+    cdef Groups way_table        # ways are kept as groups are: texts with numbers that pairs hold
     cdef unsigned long long overflows_seen
 
     cdef uint32_t _new_topic(

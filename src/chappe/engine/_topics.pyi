@@ -12,14 +12,15 @@ class TopicTable:
     def max_topics(self) -> int: ...
     @property
     def max_ways(self) -> int: ...
+    @property
+    def nways(self) -> int:
+        """How many (topic, way) pairs have numbers."""
     ways_stamp: int
     def __init__(self, max_topics: int = ..., seed: int = ..., max_ways: int = ...) -> None: ...
     def new_ways(self) -> None:
         """Ways may be others now: each is asked for again at its next event."""
     def way(self, number: int) -> bytes:
         """The way of a (topic, way) number, b"" of others."""
-    def ways(self) -> int:
-        """How many (topic, way) pairs have numbers."""
     def subscribe(
         self, port: int, pattern: str, kind: str = "s", group: str = "", backpressure: bool = False
     ) -> bool: ...

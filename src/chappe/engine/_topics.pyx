@@ -8,17 +8,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._topics_hash cimport (
-    K0,
-    Link,
-    charged,
-    give_bytes,
-    hash_bytes,
-    hash_drop,
-    hash_first,
-    hash_init,
-    hash_put,
-    hash_reserve,
-    resize_bytes,
+    K0, Link, charged, give_bytes, hash_bytes, hash_drop, hash_first, hash_init, hash_put, hash_reserve, resize_bytes,
     take_bytes,
 )
 from chappe.engine._topics_names cimport MAX_BYTES
@@ -42,17 +32,18 @@ cdef inline uint64_t _topic_seed(uint64_t seed, int kind, uint32_t group) noexce
 cdef class TopicTable:
     """Subscriptions of ports to topics, and the resolved route of every topic in use.
 
-    `max_topics` bounds the topics that have numbers, and apart from them the (topic, group) pairs. `seed` keys the
-    hash tables: give a random one where names come from strangers.
+    `max_topics` bounds the topics that have numbers, and apart from them the (topic, group) pairs; `max_ways` the
+    (topic, way) pairs. `seed` keys the hash tables: give a random one where names come from strangers.
     """
 
-    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0):
-        if not 1 <= max_topics <= 1 << 30:
-            raise ValueError(f"max_topics is {max_topics}; use 1 to {1 << 30}")
+    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0, max_ways: int = 1 << 16):
+        if not 1 <= max_topics <= 1 << 30 or not 1 <= max_ways <= 1 << 24:
+            raise ValueError(f"use 1 to {1 << 30} for max_topics {max_topics}, 1 to {1 << 24} for max_ways {max_ways}")
         self.max_topics = max_topics
+        self.max_ways = max_ways
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         self.meter.calls = &self.allocations
-        self.stamp = 1
+        self.stamp = self.ways_stamp = 1
         self.used = 1
         self.capacity = 8
         self.topics = <Topic*>calloc(self.capacity, sizeof(Topic))
@@ -64,6 +55,8 @@ cdef class TopicTable:
         self.group_table = Groups()
         self.group_table.open(&self.meter, self.seed)
         self.cursors = self.group_table.cursors
+        self.way_table = Groups()
+        self.way_table.open(&self.meter, self.seed)
         self.routes = Routes()
         self.routes.open(&self.meter, self.seed)
         self.routes.words[0] = 0
@@ -102,13 +95,24 @@ cdef class TopicTable:
             at = links[at].next
         return self._new_topic(key, size, kind, group, h)
 
+    cdef uint32_t intern_way(self, const unsigned char* key, Py_ssize_t size, int kind, bytes way) noexcept:
+        cdef uint32_t length = <uint32_t>len(way)
+        cdef uint32_t number = self.way_table.find(way, length) or self.way_table.make(way, length)
+        cdef uint32_t pair = 0
+        if number:
+            self.way_table.hold(number)
+            pair = self.intern(key, size, kind, WAY | number)
+            self.way_table.release(number)
+        return pair
+
     cdef uint32_t _new_topic(
         self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h
     ) noexcept:
         cdef uint32_t number, capacity
         cdef Topic* topic
         cdef void* block
-        if size < 1 or size > MAX_BYTES or (self.pairs if group else self.plain) >= self.max_topics:
+        if size < 1 or size > MAX_BYTES or (self.nways >= self.max_ways if group & WAY
+                                            else (self.pairs if group else self.plain) >= self.max_topics):
             return 0
         if hash_reserve(&self.topic_index, &self.meter, self.used) < 0:
             return 0
@@ -140,7 +144,10 @@ cdef class TopicTable:
         topic.length = <uint16_t>size
         topic.kind = <uint8_t>kind
         topic.state = LIVE
-        if group:
+        if group & WAY:
+            self.nways += 1
+            self.way_table.hold(group & ~WAY)
+        elif group:
             self.pairs += 1
             self.group_table.hold(group)
         else:
@@ -178,7 +185,17 @@ cdef class TopicTable:
         cdef Topic* topic
         self._check(number)
         topic = self.topics + number
-        return chr(topic.kind), <bytes>(<char*>topic.name)[:topic.length], self.group_table.name(topic.group)
+        group = "" if topic.group & WAY else self.group_table.name(topic.group)
+        return chr(topic.kind), <bytes>(<char*>topic.name)[:topic.length], group
+
+    def way(self, uint32_t number) -> bytes:
+        """The way of a (topic, way) number, b"" of others."""
+        self._check(number)
+        return self.way_table.text(self.topics[number].group & ~WAY) if self.topics[number].group & WAY else b""
+
+    def new_ways(self) -> None:
+        """Ways may be others now: each is asked for again at its next event."""
+        self.ways_stamp += 1
 
     def count(self) -> int:
         """How many topics and pairs are found by name."""
@@ -229,7 +246,10 @@ cdef class TopicTable:
                 if topic.route != NULL:
                     self._drop_route(topic.route, False)
                 give_bytes(&self.meter, topic.name, topic.length)
-                if topic.group:
+                if topic.group & WAY:
+                    self.nways -= 1
+                    self.way_table.release(topic.group & ~WAY)
+                elif topic.group:
                     self.pairs -= 1
                     self.group_table.release(topic.group)
                 else:

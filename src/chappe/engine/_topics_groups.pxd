@@ -28,5 +28,6 @@ cdef class Groups:
     cdef void hold(self, uint32_t number) noexcept
     cdef void release(self, uint32_t number) noexcept
     cdef Group* item(self, uint32_t number) noexcept
+    cdef bytes text(self, uint32_t number)
     cdef str name(self, uint32_t number)
     cdef dict members(self)

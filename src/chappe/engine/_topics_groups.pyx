@@ -107,10 +107,14 @@ cdef class Groups:
     cdef Group* item(self, uint32_t number) noexcept:
         return <Group*>self.store.items + number
 
+    cdef bytes text(self, uint32_t number):
+        """The bytes that this number stands for, none for number 0."""
+        cdef Group* group = self.item(number)
+        return <bytes>(<char*>group.name)[:group.size] if number else b""
+
     cdef str name(self, uint32_t number):
         """Name of a group, "" of number 0."""
-        cdef Group* group = self.item(number)
-        return (<bytes>(<char*>group.name)[:group.size]).decode() if number else ""
+        return self.text(number).decode()
 
     cdef dict members(self):
         """Number of subscriptions by group name."""

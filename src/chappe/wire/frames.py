@@ -27,9 +27,12 @@ class Kind(IntEnum):
     EVENT = 0x02
     TOPIC = 0x12
     ISSUER = 0x22
+    ROUTE = 0x32
     PARCEL = 0x03
     PROBE = 0x04
     ECHO = 0x14
+    TRAIN = 0x24
+    TRAINED = 0x34
     CONTROL = 0x05
     LOSS = 0x15
     CREDIT = 0x25

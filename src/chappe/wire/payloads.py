@@ -8,6 +8,7 @@ from chappe.errors import ProtocolError
 from chappe.wire import control
 from chappe.wire.events import Event, Issuer, Topic
 from chappe.wire.frames import Cursor, Frame, Kind, unsigned
+from chappe.wire.routes import Route, Train, Trained
 from chappe.wire.status import Record, decode_status, encode_status
 
 PROBE_PADDING_LIMIT = 1400 - 16  # a probe fits into one datagram
@@ -92,7 +93,9 @@ class Parcel:
         )
 
 
-Payload = Status | Event | Topic | Issuer | Parcel | Probe | Echo | Loss | Credit | control.Message
+Payload = (
+    Status | Event | Topic | Issuer | Route | Parcel | Probe | Echo | Train | Trained | Loss | Credit | control.Message
+)
 
 
 def decode_payload(frame: Frame) -> Payload:
@@ -108,12 +111,18 @@ def decode_payload(frame: Frame) -> Payload:
             return Topic.decode(payload)
         case Kind.ISSUER:
             return Issuer.decode(payload)
+        case Kind.ROUTE:
+            return Route.decode(payload)
         case Kind.PARCEL:
             return _parcel(cursor)
         case Kind.PROBE:
             return _probe(cursor)
         case Kind.ECHO:
             return Echo(_probe(cursor))
+        case Kind.TRAIN:
+            return Train.decode(payload)
+        case Kind.TRAINED:
+            return Trained.decode(payload)
         case Kind.CONTROL:
             return control.decode(payload)
         case Kind.LOSS:
@@ -137,6 +146,12 @@ def encode_payload(payload: Payload) -> Frame:
             return Frame(Kind.TOPIC, payload.encode())
         case Issuer():
             return Frame(Kind.ISSUER, payload.encode())
+        case Route():
+            return Frame(Kind.ROUTE, payload.encode())
+        case Train():
+            return Frame(Kind.TRAIN, payload.encode())
+        case Trained():
+            return Frame(Kind.TRAINED, payload.encode())
         case Parcel():
             return Frame(Kind.PARCEL, payload.encode())
         case Probe():

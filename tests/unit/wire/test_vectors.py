@@ -27,6 +27,7 @@ from chappe.wire.payloads import (
     decode_payload,
     encode_payload,
 )
+from chappe.wire.routes import Route, Train, Trained
 from chappe.wire.status import record
 from tests.support.siphash import siphash128
 
@@ -55,10 +56,15 @@ FRAMES: dict[str, Payload] = {
     "topic integer": Topic(7, TopicName(-5, "i")),
     "topic long": Topic(8, TopicName(1 << 40, "l")),
     "issuer": Issuer(0x010203, 2, SESSION),
+    "route": Route(9, TopicName("plant/a/voltage"), bytes.fromhex("9301a16e90")),
+    "route of an integer topic": Route(10, TopicName(-5, "i"), b"\x90"),
     "parcel": Parcel(b"fr/paris/louvre", SESSION, b"piece", hops_left=16, trace=(1, 2), fragment=1, fragments=3),
     "probe": Probe(9, CREATED, b"\0" * 8),
     "heartbeat": Probe(0, CREATED),
     "echo": Echo(Probe(9, CREATED, b"\0" * 8)),
+    "train, first piece": Train(9, 1024, 0, padding=236),
+    "train, last piece": Train(9, 1024, 1000, padding=4),
+    "trained": Trained(9, half_bytes=512, half_ns=1_000, first_ns=-5, last_ns=1_995),
     "loss": Loss(10, 20),
     "credit": Credit(1 << 20),
     "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
@@ -81,6 +87,12 @@ REFUSED = {
     "topic with an empty level": "1200000a" + "000000017300" + b"a//b".hex(),
     "topic of unknown type": "12000007" + "00000001710061",
     "issuer of 25 bits": "22000018" + "01000000" + "00" * 20,
+    "route without a way": "3200000a" + "0000000173000000" + "6161",
+    "route with a way past the end": "3200000a" + "0000000173000002" + "9061",
+    "route with a group": "3200000a" + "0000000173010001" + "9061",
+    "train piece past the end": "24000010" + "00" * 8 + "00000028" + "00000020",
+    "train of one gigabyte": "24000010" + "00" * 8 + "40000000" + "00000000",
+    "trained too short": "34000027" + "00" * 39,
     "parcel of version 2": "03000022" + "02" + "00" * 33,
     "probe too short": "0400000f" + "00" * 15,
     "loss too long": "15000011" + "00" * 17,

@@ -1,0 +1,384 @@
+"""Ways of events through the mesh: what topic numbers with a way mean, and who gets their events.
+
+A way is bytes to the engine. Those who can read it are asked once per definition and whenever ways may have changed;
+between two questions a whole run of events is copied to each neighbour, its topic numbers rewritten.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy, memset
+
+from chappe.engine._bytes cimport frame_size, get32, put32
+from chappe.engine._events cimport COURSE, DENIED, NO_ROOM, Branch, Course, Events, Run
+from chappe.engine._ports cimport (
+    DROP_NO_WAY,
+    EVENTS_OUT,
+    OF_TOPIC,
+    OPEN,
+    PARKED,
+    ROUTED_OUT,
+    UNROUTED,
+    WAY_ERRORS,
+    Port,
+)
+from chappe.engine._topics cimport Route, Topic
+from chappe.engine._topics_names cimport fault_text, topic_fault
+
+cdef enum:
+    WAY_LIMIT = 0xFFFF             # bytes of one way
+    WAYS_LIMIT = 16777216          # bytes of all ways that one link defines
+    HOLD_LIMIT_NS = 10_000_000_000
+    FIRST_MARK = 1024
+
+
+cdef class Ways(Events):
+    def __cinit__(self):
+        self.spare_courses = []
+        self.chosen_groups = {}
+        self.ncourses = 1
+        self.way_mark = FIRST_MARK
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(1, self.ncourses):
+            if self.courses[i] != NULL:
+                free(self.courses[i].way)
+                free(self.courses[i].branches)
+                free(self.courses[i].allow)
+                free(self.courses[i])
+        free(self.courses)
+        free(self.published)
+
+    # --- definitions of topic numbers
+
+    cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
+        cdef uint32_t alias, number = DENIED, skip
+        cdef int problem
+        if size < 7:
+            self.fault(port, p, f"TOPIC of {size} bytes, at least 7 are needed")
+        alias = get32(payload)
+        skip = 6 + <uint32_t> payload[5]
+        if alias >= p.max_topics:
+            self.fault(port, p, f"topic number {alias}, this link accepts numbers below {p.max_topics}")
+        if skip != 6:
+            self.fault(port, p, "TOPIC with a group, which only nodes send to clients")
+        problem = topic_fault(payload + skip, size - skip, payload[4], False)
+        if problem:
+            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
+        self.room_for_alias(port, p, alias)
+        if self.authorize is not None and not p.peer:
+            self.attention = True  # whoever is asked may have to tell the publisher
+            if self.authorize(port, chr(payload[4]), <bytes> payload[skip:size]):
+                number = self.topic_number(payload + skip, size - skip, payload[4])
+        else:
+            number = self.topic_number(payload + skip, size - skip, payload[4])
+        self.drop_alias(p, p.aliases[alias])
+        p.aliases[alias] = number
+        return 0
+
+    cdef int route_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
+        """A topic number with a way; said again unchanged, as after a lost connection, it stays what it was."""
+        cdef uint32_t alias, number, length, skip
+        cdef int problem
+        cdef Course* course = NULL
+        if not p.peer:
+            self.fault(port, p, "ROUTE from a client: only nodes choose ways")
+        if size < 10:
+            self.fault(port, p, f"ROUTE of {size} bytes, at least 10 are needed")
+        alias = get32(payload)
+        length = (<uint32_t> payload[6] << 8) | payload[7]
+        skip = 8 + length
+        if alias >= p.max_topics:
+            self.fault(port, p, f"topic number {alias}, this link accepts numbers below {p.max_topics}")
+        if payload[5] or length == 0 or skip >= size:
+            self.fault(port, p, f"ROUTE of {size} bytes with a way of {length}: it needs a way and a topic")
+        problem = topic_fault(payload + skip, size - skip, payload[4], False)
+        if problem:
+            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
+        self.room_for_alias(port, p, alias)
+        number = self.topic_number(payload + skip, size - skip, payload[4])
+        if COURSE < p.aliases[alias] < NO_ROOM:
+            course = self.courses[p.aliases[alias] & ~COURSE]
+            if (course.topic == number and course.way_size == length
+                    and memcmp(course.way, payload + 8, length) == 0):
+                self.topics.release(number)
+                return 0
+        self.drop_alias(p, p.aliases[alias])
+        p.aliases[alias] = NO_ROOM
+        if number == NO_ROOM:
+            return 0
+        if p.way_bytes + length > WAYS_LIMIT:
+            self.topics.release(number)
+            return 0
+        course = self.new_course(number, port)
+        course.way = <uint8_t*> self.take_memory(NULL, length)
+        course.way_size = length
+        memcpy(course.way, payload + 8, length)
+        p.way_bytes += length
+        self.way_memory += length
+        p.aliases[alias] = COURSE | course.place
+        return 0
+
+    cdef int room_for_alias(self, int port, Port* p, uint32_t alias) except -1:
+        cdef uint32_t capacity
+        if alias >= p.naliases:
+            capacity = min(max(alias + 1, p.naliases * 2, <uint32_t> 16), p.max_topics)
+            p.aliases = <uint32_t*> self.take_memory(p.aliases, capacity * sizeof(uint32_t))
+            memset(p.aliases + p.naliases, 0, (capacity - p.naliases) * sizeof(uint32_t))
+            p.naliases = capacity
+        return 0
+
+    cdef uint32_t topic_number(self, const uint8_t* name, uint32_t size, int kind):
+        """Number of a topic with one more holder, or NO_ROOM."""
+        cdef uint32_t number = self.topics.intern(name, size, kind, 0)
+        if number == 0:
+            self.try_recycle()
+            number = self.topics.intern(name, size, kind, 0)
+        if number == 0:
+            return NO_ROOM
+        self.topics.hold(number)
+        return number
+
+    cdef void drop_alias(self, Port* p, uint32_t alias):
+        """The other side's number means something else from now on."""
+        cdef Course* course
+        if alias == 0 or alias >= NO_ROOM:
+            return
+        if alias > COURSE:
+            course = self.courses[alias & ~COURSE]
+            p.way_bytes -= course.way_size
+            self.way_memory -= course.way_size
+            self.topics.release(course.topic)
+            self.free_course(course)
+        else:
+            self.topics.release(alias)
+
+    # --- courses
+
+    cdef Course* new_course(self, uint32_t topic, int port):
+        cdef uint32_t place, room
+        cdef Course* course
+        if self.spare_courses:
+            place = self.spare_courses.pop()
+        else:
+            place = self.ncourses
+            if place >= self.courses_room:
+                room = max(self.courses_room * 2, <uint32_t> 16)
+                self.courses = <Course**> self.take_memory(self.courses, room * sizeof(Course*))
+                memset(self.courses + self.courses_room, 0, (room - self.courses_room) * sizeof(Course*))
+                self.courses_room = room
+            self.ncourses += 1
+        course = <Course*> self.take_memory(NULL, sizeof(Course))
+        memset(course, 0, sizeof(Course))
+        course.topic = topic
+        course.place = place
+        course.port = port
+        self.courses[place] = course
+        self.way_memory += sizeof(Course)
+        return course
+
+    cdef void free_course(self, Course* course):
+        cdef uint32_t i
+        for i in range(course.nbranches):
+            self.topics.topics[course.branches[i].pair].refs -= 1
+        self.free_held(course)
+        self.chosen_groups.pop(course.place, None)
+        self.courses[course.place] = NULL
+        self.spare_courses.append(course.place)
+        self.way_memory -= sizeof(Course)
+        free(course.way)
+        free(course.branches)
+        free(course.allow)
+        free(course)
+
+    cdef Course* course_of(self, uint32_t topic):
+        """The course of events that clients of this node publish to a topic."""
+        cdef uint32_t room
+        if topic >= self.npublished:
+            room = max(topic + 1, self.npublished * 2, <uint32_t> 16)
+            self.published = <uint32_t*> self.take_memory(self.published, room * sizeof(uint32_t))
+            memset(self.published + self.npublished, 0, (room - self.npublished) * sizeof(uint32_t))
+            self.npublished = room
+        if self.published[topic] == 0:
+            self.published[topic] = self.new_course(topic, -1).place
+        return self.courses[self.published[topic]]
+
+    cdef void forget_course(self, uint32_t topic):
+        if topic < self.npublished and self.published[topic]:
+            self.free_course(self.courses[self.published[topic]])
+            self.published[topic] = 0
+
+    # --- asking
+
+    cdef int ask(self, Port* p, Course* course) except -1:
+        """Where events of a course go now; what the answer cannot be used for is counted, and ends here."""
+        cdef uint64_t asked = self.topics.ways_stamp
+        cdef uint64_t* errors = &self.past[WAY_ERRORS] if p == NULL else &p.counters[WAY_ERRORS]
+        cdef int64_t hold_ns
+        cdef list branches = []
+        cdef bint local, failed = False
+        kind, name, _ = self.topics.name(course.topic)
+        try:
+            if course.port < 0:
+                answer = self.publish_way(kind, name)
+            elif self.forward_way is None:
+                answer = (False, [], 0, None)
+            else:
+                answer = self.forward_way(course.port, (<char*> course.way)[:course.way_size], kind, name)
+            said, listed, wait, groups = answer
+            local = bool(said)
+            hold_ns = min(max(int(wait), 0), HOLD_LIMIT_NS)
+            for target, way in listed:
+                if not isinstance(target, int) or not isinstance(way, bytes):
+                    raise TypeError(f"a branch is (port, way as bytes), not ({target!r}, {way!r})")
+                branches.append((target, way))
+            chosen = None if groups is None else frozenset(groups)
+        except Exception as error:
+            self.way_error = error
+            errors[0] += 1
+            # who subscribed at this node is known without the mesh
+            local = course.port < 0
+            chosen, hold_ns, failed = None, 0, True
+            branches = []
+        course.local = local
+        course.missing = failed or (not local and not branches)
+        self.set_branches(p, course, branches)
+        course.chosen = local and chosen is not None
+        course.allow_stamp = 0
+        if course.chosen:
+            self.chosen_groups[course.place] = chosen
+        else:
+            self.chosen_groups.pop(course.place, None)
+        if hold_ns and course.port < 0:
+            course.hold_until = max(course.hold_until, self.mono_ns + hold_ns)
+        course.plain = (local and not course.chosen and course.nbranches == 0 and course.missing == 0
+                        and course.first == NULL)
+        course.asked = asked
+        return 0
+
+    cdef int set_branches(self, Port* p, Course* course, list branches) except -1:
+        """Numbers for every branch, known to its port; those of the last answer are given back afterwards."""
+        cdef Branch* old = course.branches
+        cdef uint32_t nold = course.nbranches, n = 0, i, pair
+        cdef Branch* fresh = NULL
+        cdef Topic* topic
+        cdef Port* q
+        if branches:
+            fresh = <Branch*> self.take_memory(NULL, len(branches) * sizeof(Branch))
+        for target, way in branches:
+            pair = 0
+            if (target != course.port and 0 <= target < self.ntable and self.usable(target)
+                    and 0 < len(way) <= WAY_LIMIT):
+                topic = &self.topics.topics[course.topic]
+                pair = self.pair_number(topic.name, topic.length, topic.kind, way)
+            if pair == 0:
+                course.missing += 1
+                continue
+            self.topics.topics[pair].refs += 1
+            q = self.table[<int> target]
+            if pair >= q.topics_words * 64 or not (q.topics_out[pair >> 6] >> (pair & 63)) & 1:
+                self.define_topic(target, q, pair)
+            fresh[n].port = target
+            fresh[n].pair = pair
+            n += 1
+        course.branches = fresh
+        course.nbranches = n
+        for i in range(nold):
+            self.topics.topics[old[i].pair].refs -= 1
+        free(old)
+        return 0
+
+    cdef bint usable(self, int port) noexcept:
+        """Whether events of a way can be sent there: a peer's stream that is there or may come back."""
+        cdef Port* q = self.table[port]
+        return q != NULL and (q.state == OPEN or q.state == PARKED) and q.peer and not q.datagram
+
+    cdef uint32_t pair_number(self, const uint8_t* name, uint32_t size, int kind, bytes way):
+        """Number of a (topic, way) pair, or 0; numbers that nobody holds any more are looked for now and then."""
+        cdef uint32_t pair
+        if self.topics.nways >= self.way_mark:
+            self.try_recycle()
+            self.way_mark = max(<uint32_t> FIRST_MARK, self.topics.nways * 2)
+        pair = self.topics.intern_way(name, size, kind, way)
+        if pair == 0:
+            self.try_recycle()
+            pair = self.topics.intern_way(name, size, kind, way)
+        return pair
+
+    # --- sending
+
+    cdef void send_run(self, int arrival, Port* p, Run* run) noexcept:
+        if run.course == NULL:
+            Events.send_run(self, arrival, p, run)
+        else:
+            self.send_course(arrival, p, run)
+
+    cdef void send_course(self, int arrival, Port* p, Run* run) noexcept:
+        """Copy a run to the subscribers of this node, then to each branch under its number there."""
+        cdef Course* course = run.course
+        cdef Route* route = run.route
+        cdef uint32_t size = <uint32_t> (run.end - run.start), j
+        cdef int i, b = 0, port
+        cdef bint back, branch
+        for i in range(route.n):
+            port = <int> route.ports[i]
+            back = b < route.nback and route.back[b] == <uint32_t> port
+            if back:
+                b += 1
+            branch = port == arrival and p.peer
+            for j in range(course.nbranches):
+                branch = branch or course.branches[j].port == port
+            if branch:
+                continue
+            self.put_events(port, self.table[port], run.cls, run.start, size, run.count, run.issuer, run.topic,
+                            back and p.window != 0)
+            if back:
+                self.hold(arrival, p, port, self.table[port])
+        if route.ngroups:
+            if course.chosen:
+                self.choose_groups(course, run)
+            self.send_group(arrival, p, run)
+            run.allow = NULL
+        if course.missing and not run.again:
+            self.count_drop(arrival, p, DROP_NO_WAY, OF_TOPIC, run.topic, <uint64_t> course.missing * run.count)
+        elif route.n == 0 and route.ngroups == 0 and course.nbranches == 0 and not run.again:
+            p.counters[UNROUTED] += run.count
+        if course.nbranches and not self.keep_back(p, course, run):
+            self.send_branches(course, run.start, size, run.count, run.issuer, run.cls)
+        run.count = 0
+
+    cdef void send_branches(self, Course* course, uint8_t* start, uint32_t size, uint32_t count, uint32_t issuer,
+                            int cls) noexcept:
+        """A run to each branch; its topic numbers are overwritten."""
+        cdef uint32_t i, position, pair
+        cdef uint64_t before
+        cdef Port* q
+        for i in range(course.nbranches):
+            q = self.table[course.branches[i].port]
+            pair = course.branches[i].pair
+            position = 0
+            while position < size:
+                put32(start + position + 4, pair)
+                position += frame_size(start + position)
+            before = q.counters[EVENTS_OUT]
+            self.put_events(course.branches[i].port, q, cls, start, size, count, issuer, pair, False)
+            q.counters[ROUTED_OUT] += q.counters[EVENTS_OUT] - before
+
+    cdef void choose_groups(self, Course* course, Run* run):
+        """Which groups of the route are served here, looked up once per change of subscriptions."""
+        cdef int g
+        cdef Route* route = run.route
+        if course.allow_stamp != self.topics.stamp:
+            chosen = self.chosen_groups[course.place]
+            course.allow = <uint8_t*> self.take_memory(course.allow, route.ngroups)
+            for g in range(route.ngroups):
+                course.allow[g] = self.topics.group_table.name(route.groups[g].group) in chosen
+            course.allow_stamp = self.topics.stamp
+        run.allow = course.allow
+
+    cdef bint keep_back(self, Port* p, Course* course, Run* run) noexcept:
+        """Whether a run waits before it enters the mesh."""
+        return False
+
+    cdef void free_held(self, Course* course) noexcept:
+        """Forget what waits."""

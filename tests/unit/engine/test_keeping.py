@@ -1,0 +1,188 @@
+"""Events that wait so that nothing is overtaken, and events of a neighbour that was lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from chappe.engine._engine import Engine, Rescued
+from chappe.errors import ChappeError
+from tests.model.engine import EVENT
+from tests.unit.engine.test_engine import PUBLISHER, SUBSCRIBER, define, event, kinds, split, written
+from tests.unit.engine.test_ways import Guide, events, issuer, relay, route, routes
+
+MS = 1_000_000
+
+
+def source() -> tuple[Guide, Engine, int, int, int]:
+    """A publisher, a subscriber and a neighbour of its node."""
+    guide = Guide()
+    engine = guide.engine()
+    publisher, client = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
+    neighbour = engine.open_port(peer=True)
+    engine.topics.subscribe(client, "#")
+    engine.feed(publisher, define(1, "a") + define(2, "b"))
+    return guide, engine, publisher, client, neighbour
+
+
+def bodies(engine: Engine, port: int) -> list[bytes]:
+    return [body for _, body in events(written(engine, port))]
+
+
+def test_events_on_a_new_way_wait_and_keep_their_order() -> None:
+    guide, engine, publisher, client, neighbour = source()
+    guide.publish[b"a"] = guide.publish[b"b"] = (True, [(neighbour, b"old")], 0, None)
+    engine.feed(publisher, event(1, b"1"))
+    assert bodies(engine, neighbour) == [b"1"]
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
+    engine.topics.new_ways()
+    engine.feed(publisher, event(2, b"2") + event(3, b"b", number=2) + event(4, b"3", priority=6))
+    assert bodies(engine, client) == [b"1", b"2", b"b", b"3"], "subscribers of this node wait for nothing"
+    told = written(engine, neighbour)
+    assert [body for _, body in events(told)] == [b"b"]
+    assert engine.held_ns() == 5 * MS
+    engine.clock(3 * MS, 0)
+    assert engine.held_ns() == 2 * MS
+    assert engine.release_held() == 0
+    engine.feed(publisher, event(5, b"4"))
+    engine.clock(5 * MS, 0)
+    assert engine.held_ns() == 0
+    assert engine.release_held() == 3
+    assert engine.held_ns() == -1
+    data = written(engine, neighbour)
+    assert sorted(body for _, body in events(data)) == [b"2", b"3", b"4"]
+    assert [body for _, body in events(data)].index(b"2") < [body for _, body in events(data)].index(b"4")
+    assert {routes(told)[number] for number, _ in events(data)} == {(b"new", b"a")}
+    engine.feed(publisher, event(6, b"5"))
+    assert bodies(engine, neighbour) == [b"5"]
+    assert engine.port_counters(publisher)["held"] == 3
+
+
+def test_an_event_after_the_time_takes_those_before_it_along() -> None:
+    guide, engine, publisher, _, neighbour = source()
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
+    engine.feed(publisher, event(1, b"1"))
+    engine.clock(6 * MS, 0)
+    engine.feed(publisher, event(2, b"2"))
+    assert bodies(engine, neighbour) == [b"1", b"2"]
+    assert engine.held_ns() == -1
+
+
+def test_ways_that_change_while_events_wait_take_them_along() -> None:
+    guide, engine, publisher, _, neighbour = source()
+    guide.publish[b"a"] = (True, [(neighbour, b"gone")], 5 * MS, None)
+    engine.feed(publisher, event(1, b"1"))
+    engine.close_port(neighbour)
+    other = engine.open_port(peer=True)
+    guide.publish[b"a"] = (True, [(other, b"new")], 0, None)
+    engine.clock(5 * MS, 0)
+    assert engine.release_held() == 1
+    assert bodies(engine, other) == [b"1"]
+    guide.publish[b"a"] = (True, [(other, b"newer")], 5 * MS, None)
+    engine.topics.new_ways()
+    engine.feed(publisher, event(2, b"2"))
+    guide.publish[b"a"] = (True, [], 0, None)
+    engine.topics.new_ways()
+    engine.clock(20 * MS, 0)
+    assert engine.release_held() == 1
+    assert bodies(engine, other) == []
+    assert engine.counters()["unrouted"] == 1
+
+
+def test_waiting_events_are_bounded_and_leave_early() -> None:
+    guide, engine, publisher, _, neighbour = source()
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
+    sequence = 0
+    while engine.port_counters(publisher)["held_early"] == 0:
+        sequence += 1
+        engine.feed(publisher, event(sequence, bytes(4000)))
+        assert sequence < 2000
+    assert engine.port_counters(publisher)["held_early"] == sequence
+    assert 4 << 20 <= sequence * 4016 <= (4 << 20) + 8192
+    assert engine.held_ns() == -1
+    received = engine.port_counters(neighbour)
+    assert received["events_out"] + received["drop_queue_full"] == sequence
+
+
+def test_what_waits_survives_its_publisher_and_its_numbers_are_not_given_away() -> None:
+    guide = Guide()
+    engine = guide.engine(max_topics=2, max_issuers=1)
+    neighbour, publisher = engine.open_port(peer=True), engine.open_port(session=PUBLISHER)
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
+    engine.feed(publisher, define(1, "a") + event(1, b"1"))
+    engine.close_port(publisher)
+    assert engine.free_port(publisher)
+    for number in range(5):
+        port = engine.open_port(session=bytes([number]) * 16)
+        engine.feed(port, define(1, f"t/{number}") + event(1))
+        engine.close_port(port)
+        engine.free_port(port)
+    engine.clock(5 * MS, 0)
+    assert engine.release_held() == 1
+    data = written(engine, neighbour)
+    assert [(routes(data)[number], body) for number, body in events(data)] == [((b"new", b"a"), b"1")]
+    sessions = {payload[1:4]: payload[8:] for kind, payload in split(data) if kind == 0x22}
+    assert sessions[next(payload for kind, payload in split(data) if kind == EVENT)[5:8]] == PUBLISHER
+
+
+def lost() -> tuple[Guide, Engine, int, int, int]:
+    """A neighbour that went away with three events unconfirmed, the second of class 1, and one plain one."""
+    guide, engine, inward, (spare, _), _ = relay()
+    gone = engine.open_port(peer=True, retain=True)
+    engine.topics.subscribe(gone, "plain")
+    guide.forward[b"in"] = (False, [(gone, b"there")], 0, None)
+    engine.feed(inward, route(1, b"in", "a") + define(2, "plain"))
+    engine.feed(inward, event(1, b"1") + event(2, b"p", number=2) + event(3, b"2", priority=1))
+    written(engine, gone)
+    engine.feed(inward, event(4, b"3"))
+    return guide, engine, inward, spare, gone
+
+
+def test_unconfirmed_events_are_rescued_with_their_identity_and_sent_another_way() -> None:
+    guide, engine, _, spare, gone = lost()
+    engine.park_port(gone)
+    rescued = engine.rescue(gone, 2) + engine.rescue(gone, 2)
+    assert engine.rescue(gone) == []
+    assert [(item.sequence, item.frame[16:]) for item in rescued] == [(3, b"2"), (1, b"1"), (4, b"3")]
+    assert {(item.session, item.epoch, item.kind, item.topic, item.way) for item in rescued} == {
+        (PUBLISHER, 1, "s", b"a", b"there")
+    }
+    assert engine.port_counters(gone)["rescued"] == 3
+    engine.close_port(gone)
+    assert engine.port_counters(gone)["drop_closed"] == 0, "the plain event had been written"
+    assert [engine.redirect(item, (True, [(spare, b"round")], 0, None)) for item in rescued] == [1, 1, 1]
+    data = written(engine, spare)
+    assert set(routes(data).values()) == {(b"round", b"a")}
+    found = [payload for kind, payload in split(data) if kind == EVENT]
+    assert sorted(payload[12:] for payload in found) == [b"1", b"2", b"3"]
+    assert all(payload[4] & 0x20 for payload in found), "marked as sent again"
+    # a receiver that has one of them already delivers the others only
+    far, guide.forward[b"round"] = guide.engine(), (True, [], 0, None)
+    port, client = far.open_port(peer=True), far.open_port(session=SUBSCRIBER)
+    far.topics.subscribe(client, "#")
+    far.feed(port, issuer(9, PUBLISHER) + route(9, b"round", "a") + event(1, b"1", number=9, issuer=9))
+    far.feed(port, data)
+    assert sorted(bodies(far, client)) == [b"1", b"2", b"3"]
+
+
+def test_confirmed_events_and_open_ports() -> None:
+    _, engine, _, _, gone = lost()
+    probes = [payload for kind, payload in split(written(engine, gone)) if kind == 0x04]
+    assert probes == [], "one is under way in that class"
+    rescued = engine.rescue(gone)
+    assert len(rescued) == 3
+    assert engine.ports().count(gone) == 1
+    assert bytes(engine.peek(gone)) == b"", "given up"
+    engine.resume_port(gone)
+    assert kinds(engine, gone, EVENT) != [], "the plain event is still kept for it"
+
+
+def test_redirect_counts_what_it_cannot_send_and_refuses_what_is_no_event() -> None:
+    _, engine, inward, spare, gone = lost()
+    item = engine.rescue(gone)[0]
+    engine.close_port(gone)
+    assert engine.redirect(item, (False, [(gone, b"x"), (inward + 99, b"x"), (spare, b"")], 0, None)) == 0
+    assert engine.counters()["drop_no_way"] == 3
+    with pytest.raises(ChappeError, match="rescue"):
+        engine.redirect(Rescued(PUBLISHER, 1, 1, "s", b"a", b"w", b"\x05\0\0\0"), (False, [(spare, b"x")], 0, None))
+    with pytest.raises(ChappeError, match="rescue"):
+        engine.redirect(item._replace(topic=b"a/+"), (False, [(spare, b"x")], 0, None))
