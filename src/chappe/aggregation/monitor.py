@@ -147,7 +147,10 @@ class Monitor:
     def _due(self, reading: Record, now_ns: int) -> Record | None:
         """The record to report, with the metrics that are wanted; None if it does not differ enough."""
         own = msgspec.structs.replace(
-            reading, node=self.node, realm=self.settings.realm, user_group=reading.user_group or self.settings.user_group
+            reading,
+            node=self.node,
+            realm=self.settings.realm,
+            user_group=reading.user_group or self.settings.user_group,
         )
         link = self._links.setdefault(reading.link, _Link(own))
         link.record = own
