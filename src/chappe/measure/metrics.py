@@ -1,0 +1,136 @@
+"""Every formula of measurement, once: NumPy only, over one series or over all links due in a tick.
+
+A window is an array whose last axis runs over the samples of one link; `valid` has the same shape and says which of them
+count (all, if it is left out). Results lose the last axis: an array with one value a link, a scalar for one series.
+Where nothing counts the result is NaN. Importing this module loads nothing compiled of this package, so that it can be
+sent to executors of a pipeline as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+WINDOW = 16  # samples a link (D2)
+SMOOTHING = 16  # of the RTP jitter
+Z = 2.0  # an outlier is more standard deviations than this from the mean
+OUTLIER_MINIMUM = 6  # of n samples none can be more than sqrt(n - 1) deviations away: below 6 there are no outliers
+LOSS_WINDOW = 100  # probes that the loss rate looks back at
+LOSS_MINIMUM = 10  # probes sent before there is a loss rate
+SHIFT_MINIMUM = 4  # samples before one can deviate from them
+SHARE = 0.10  # what is less than this share away is no change
+FLOOR_MS = 0.5  # and neither is what is less than this away
+
+
+def latency_ms(rtt_ns: ArrayLike) -> Any:
+    """Half of the round trip, in milliseconds (MR-063): the way there and back is taken as equal."""
+    return np.asarray(rtt_ns, dtype=np.float64)[()] / 2e6
+
+
+def filled(counts: ArrayLike, size: int) -> Mask:
+    """Which places of windows of that size are filled, if the first `counts` of each are."""
+    return np.arange(size) < np.asarray(counts)[..., None]
+
+
+def mean(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
+    """The mean of each window."""
+    samples, weight = _masked(window, valid)
+    return _per_sample(samples.sum(axis=-1), weight)
+
+
+def deviation(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
+    """The population standard deviation of each window (MR-064)."""
+    samples, weight = _masked(window, valid)
+    middle = _per_sample(samples.sum(axis=-1), weight)
+    squares = np.where(weight, (samples - middle[..., None]) ** 2, 0.0)
+    return np.sqrt(_per_sample(squares.sum(axis=-1), weight))
+
+
+def relative_jitter(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
+    """Mean absolute deviation from the mean, as a share of the mean: no unit, what the cost of a link takes.
+
+    0 where the mean is 0, since then all samples are.
+    """
+    samples, weight = _masked(window, valid)
+    middle = np.asarray(_per_sample(samples.sum(axis=-1), weight))
+    apart = np.where(weight, np.abs(samples - middle[..., None]), 0.0)
+    spread = np.asarray(_per_sample(apart.sum(axis=-1), weight))
+    return np.divide(spread, middle, out=np.where(np.isnan(middle), np.nan, 0.0), where=middle > 0)[()]
+
+
+def rtp_jitter_step(jitter: ArrayLike, previous: ArrayLike, latest: ArrayLike) -> Any:
+    """RTP jitter after one more latency: `J + (|latest - previous| - J) / 16` (MR-065)."""
+    before = np.asarray(jitter, dtype=np.float64)[()]
+    apart = np.abs(np.asarray(latest, dtype=np.float64) - np.asarray(previous, dtype=np.float64))[()]
+    return before + (apart - before) / SMOOTHING
+
+
+def rtp_jitter(series: ArrayLike, jitter: ArrayLike = 0.0) -> Any:
+    """RTP jitter at the end of each series of successive latencies, if it was `jitter` at its first."""
+    latencies = np.asarray(series, dtype=np.float64)
+    value: Any = np.broadcast_to(np.asarray(jitter, dtype=np.float64), latencies.shape[:-1])[()]
+    for at in range(1, latencies.shape[-1]):
+        value = rtp_jitter_step(value, latencies[..., at - 1], latencies[..., at])
+    return value
+
+
+def loss(sent: ArrayLike, timed_out: ArrayLike) -> Any:
+    """Share of probes that got no answer in time, of those last sent (at most 100); NaN until 10 were sent (MR-066)."""
+    count = np.asarray(sent, dtype=np.float64)
+    known = count >= LOSS_MINIMUM
+    return np.divide(timed_out, count, out=np.full(np.broadcast(count, timed_out).shape, np.nan), where=known)[()]
+
+
+def outliers(window: ArrayLike, valid: ArrayLike | None = None, z: float = Z) -> Mask:
+    """Which samples are outliers of their window by the Z-test, in a single pass (MR-067).
+
+    None is in a window of fewer than 6 samples, where the test cannot succeed, or whose deviation is 0.
+    """
+    samples, weight = _masked(window, valid)
+    middle = np.asarray(mean(samples, weight))
+    spread = np.asarray(deviation(samples, weight))
+    tested = (weight.sum(axis=-1) >= OUTLIER_MINIMUM) & (spread > 0)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(samples - middle[..., None]) > z * spread[..., None]
+    found: Mask = far & weight & tested[..., None]
+    return found
+
+
+def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, z: float = Z, share: float = SHARE,
+                   floor_ms: float = FLOOR_MS) -> Any:  # fmt: skip
+    """How far from the mean a sample may be before it deviates: z deviations, a tenth of the mean, half a millisecond,
+    whichever is most."""
+    return np.maximum(np.maximum(np.multiply(z, deviation), np.multiply(share, mean)), floor_ms)
+
+
+def deviates(latest: ArrayLike, mean: ArrayLike, range_ms: ArrayLike, count: ArrayLike) -> Any:
+    """1 if the latest sample is above the usual range around the mean of `count` earlier ones, -1 if below, else 0."""
+    apart = np.subtract(latest, mean)
+    with np.errstate(invalid="ignore"):
+        outside = (np.abs(apart) > range_ms) & (np.asarray(count) >= SHIFT_MINIMUM)
+    return np.where(outside, np.sign(apart), 0.0).astype(np.int8)[()]
+
+
+def level_shift(previous: ArrayLike, latest: ArrayLike) -> Any:
+    """Whether two consecutive deviations (as by `deviates`) have one sign: the level of the link changed, and the
+    window restarts with these two samples. One alone is an outlier."""
+    return np.multiply(previous, latest) > 0
+
+
+def _masked(window: ArrayLike, valid: ArrayLike | None) -> tuple[Floats, Mask]:
+    samples = np.asarray(window, dtype=np.float64)
+    if valid is None:
+        return samples, np.ones(samples.shape, dtype=np.bool_)
+    weight = np.broadcast_to(np.asarray(valid, dtype=np.bool_), samples.shape)
+    return np.where(weight, samples, 0.0), weight
+
+
+def _per_sample(total: Any, weight: Mask) -> Any:
+    """Total by number of samples that count, NaN where none does."""
+    count = weight.sum(axis=-1)
+    return np.divide(total, count, out=np.full(np.shape(total), np.nan), where=count > 0)[()]
