@@ -71,6 +71,45 @@ def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
     return tuple(sorted(kept))
 
 
+def canonical(pattern: Pattern) -> tuple[str, str, str]:
+    """Kind, text and group; patterns that want the same topics for the same group have the same."""
+    return pattern.kind, "/".join(_levels(pattern)), pattern.group
+
+
+class Cover:
+    """Patterns by their levels: whether one of them covers another is found without looking at all of them."""
+
+    def __init__(self, patterns: Iterable[Pattern] = ()) -> None:
+        self._roots: dict[tuple[str, str], _Level] = {}
+        for pattern in patterns:
+            self.add(pattern)
+
+    def add(self, pattern: Pattern) -> None:
+        """Put a pattern in; of two with the same text and group the later one stays."""
+        level = self._roots.setdefault((pattern.kind, pattern.group), _Level())
+        for name in _levels(pattern):
+            level = level.below.setdefault(name, _Level())
+        level.pattern = pattern
+
+    def covers(self, pattern: Pattern) -> bool:
+        """Whether a pattern in here, other than this very one, covers it."""
+        levels = _levels(pattern)
+        root = self._roots.get((pattern.kind, pattern.group))
+        waiting = [] if root is None else [(root, 0)]
+        while waiting:
+            level, at = waiting.pop()
+            rest = level.below.get(ALL)
+            for other in (rest.pattern if rest is not None else None, level.pattern if at == len(levels) else None):
+                if other is not None and other is not pattern and covers(other, pattern):
+                    return True
+            if at < len(levels) and levels[at] != ALL:
+                for name in {levels[at], "+"}:
+                    child = level.below.get(name)
+                    if child is not None:
+                        waiting.append((child, at + 1))
+        return False
+
+
 # --- how
 
 
@@ -94,7 +133,7 @@ def _joined(patterns: Iterable[Pattern]) -> list[Pattern]:
     """One pattern for each text: the filters of several are a disjunction."""
     joined: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for pattern in patterns:
-        key = (pattern.kind, "/".join(_levels(pattern)), pattern.group)
+        key = canonical(pattern)
         filters = tuple(sorted(set(pattern.filters)))
         if key in joined:
             old = joined[key]
@@ -103,44 +142,17 @@ def _joined(patterns: Iterable[Pattern]) -> list[Pattern]:
     return [Pattern(*key, filters) for key, filters in joined.items()]
 
 
-class _Trie:
-    """Patterns of one type and group by their levels."""
-
-    __slots__ = ("children", "pattern")
+class _Level:
+    __slots__ = ("below", "pattern")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Trie] = {}
+        self.below: dict[str, _Level] = {}
         self.pattern: Pattern | None = None
-
-    def add(self, pattern: Pattern) -> None:
-        node = self
-        for level in _levels(pattern):
-            node = node.children.setdefault(level, _Trie())
-        node.pattern = pattern
-
-    def covered(self, pattern: Pattern) -> bool:
-        """Whether another pattern in here covers this one."""
-        levels = _levels(pattern)
-        nodes = [(self, 0)]
-        while nodes:
-            node, at = nodes.pop()
-            rest = node.children.get(ALL)
-            for other in (rest.pattern if rest is not None else None, node.pattern if at == len(levels) else None):
-                if other is not None and other is not pattern and covers(other, pattern):
-                    return True
-            if at < len(levels) and levels[at] != ALL:
-                for level in {levels[at], "+"}:
-                    child = node.children.get(level)
-                    if child is not None:
-                        nodes.append((child, at + 1))
-        return False
 
 
 def _uncovered(patterns: list[Pattern]) -> list[Pattern]:
-    tries: dict[tuple[str, str], _Trie] = {}
-    for pattern in patterns:
-        tries.setdefault((pattern.kind, pattern.group), _Trie()).add(pattern)
-    return [pattern for pattern in patterns if not tries[pattern.kind, pattern.group].covered(pattern)]
+    cover = Cover(patterns)
+    return [pattern for pattern in patterns if not cover.covers(pattern)]
 
 
 def _widened(patterns: list[Pattern], depth: int, limit: int) -> list[Pattern]:
