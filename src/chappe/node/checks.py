@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chappe.errors import ConfigError
-from chappe.links.address import SCHEMES
 from chappe.links.address import parse as parse_address
+from chappe.links.address import schemes
+from chappe.links.kinds import factory_of, stream_schemes
+from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.node.sections import Config
 from chappe.security.patterns import Pattern, PatternError
 from chappe.security.rules import check_rule
-
-STREAMS = ("tcp", "tls", "unix")
 
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
@@ -34,7 +34,7 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
     datagrams = 0
     for key, url, listening in places:
         try:
-            address = parse_address(url, SCHEMES if listening else STREAMS)
+            address = parse_address(url, schemes() if listening else stream_schemes())
         except ConfigError as error:
             yield f"{key}: {error}"
             continue
@@ -45,10 +45,11 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
             yield f"{key}: {address} is listened on twice"
         if dev and not address.is_loopback:
             yield f"{key}: --dev has no authentication and serves loopback only; {address.host} is not loopback"
-        elif address.scheme == "tcp" and not address.is_loopback:
-            yield f"{key}: plain tcp is for loopback only; use tls:// for {address.host}"
-        if address.scheme == "tls" and config.tls is None:
-            yield f"{key}: tls:// needs a [tls] section with ca, cert and key"
+        elif not factory_of(address).secure and not address.is_loopback:
+            better = "wss" if address.scheme == "ws" else "tls"
+            yield f"{key}: plain {address.scheme} is for loopback only; use {better}:// for {address.host}"
+        if factory_of(address).encrypts and config.tls is None:
+            yield f"{key}: {address.scheme}:// needs a [tls] section with ca, cert and key"
     if config.metrics.address:
         try:
             address = parse_address(f"tcp://{config.metrics.address}")
@@ -67,6 +68,11 @@ def _peers(config: Config) -> Iterator[str]:
         if peer.name in seen:
             yield f"peer[{at}].name: {peer.name!r} is used twice"
         seen.add(peer.name)
+        if peer.proxy and peer.proxy != ENVIRONMENT:
+            try:
+                parse_proxy(peer.proxy)
+            except ConfigError as error:
+                yield f"peer[{at}].proxy: {error}"
         if peer.reconnect_min_s > peer.reconnect_max_s:
             yield f"peer[{at}].reconnect_min_s: is above reconnect_max_s ({peer.reconnect_max_s})"
 
