@@ -9,7 +9,7 @@ SHORTEST_S = 0.5  # a process does not come back sooner
 
 
 class Churn:
-    """Each second a share of the nodes leaves, at random moments; each comes back after a time of `away_s` on average."""
+    """Each second a share of the nodes leaves, at random moments; each comes back after `away_s` on average."""
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ class Timer:
 class Clock:
     """A queue of what happens when. What is due at one instant happens in the order in which it was asked for.
 
-    After everything of an instant, `settle` runs once: whoever collects work during an instant does it there, so that ten
-    messages which arrive at the same time cost one pass.
+    After everything of an instant, `settle` runs once: whoever collects work during an instant does it there, so
+    that ten messages which arrive at the same time cost one pass.
     """
 
     def __init__(self, settle: Callable[[], None] | None = None) -> None:

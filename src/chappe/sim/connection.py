@@ -96,7 +96,7 @@ class Connection:
                 self._datagram_ports[at] = node.attach_datagrams(self, self.other(node).name)
 
     def reset(self, gone: Node) -> None:
-        """A process ended: what it had sent still arrives, then the end of the connection; what was sent to it is lost."""
+        """A process ended: what it had sent still arrives, then the end; what was sent to it is lost."""
         at = self.ends.index(gone)
         self._ports[at] = self._datagram_ports[at] = -1
         if not self.connected:

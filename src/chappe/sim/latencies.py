@@ -3,8 +3,8 @@
 Files, by the end of their name:
 
 - `.csv` with a line `time,a,b,ms` on top: from that second on, the link between `a` and `b` takes so many ms one way.
-- `.json`: a list of objects with the same four fields, or `{"times": [...], "links": [["a", "b"], ...], "ms": [[...], ...]}` with one
-  row of `ms` a time.
+- `.json`: a list of objects with the same four fields, or `{"times": [...], "links": [["a", "b"], ...], "ms":
+  [[...], ...]}` with one row of `ms` a time.
 - `.npz` (NumPy): arrays `times`, `a`, `b` and `ms` (one row a time); a missing value is NaN.
 """
 
@@ -181,8 +181,8 @@ def _checked(
 def walk(plan: Plan, seconds: float, rng: random.Random, step_s: float = 5.0) -> Latencies:
     """Latencies as paths on the Internet have them.
 
-    Each link wanders by some per cent around its length (an Ornstein-Uhlenbeck walk), and now and then is congested or rerouted: for
-    half a minute to five it takes up to four times as long.
+    Each link wanders by some per cent around its length (an Ornstein-Uhlenbeck walk), and now and then is congested
+    or rerouted: for half a minute to five it takes up to four times as long.
     """
     times = np.arange(0.0, seconds, step_s)
     ms = np.empty((len(times), len(plan.links)))

@@ -1,8 +1,8 @@
 """The books of a simulated mesh: every event that was published, who forwarded it, who got it, and who should have.
 
-An event is *due* at a subscriber if publisher's and subscriber's nodes were up, subscribed and joined by links that stayed up, from
-`settle_s` before its sending until `settle_s` after it: ends that stay connected until the mesh has converged. What is due must
-arrive once; what is not due may arrive once or not at all.
+An event is *due* at a subscriber if publisher's and subscriber's nodes were up, subscribed and joined by links that
+stayed up, from `settle_s` before its sending until `settle_s` after it: ends that stay connected until the mesh has
+converged. What is due must arrive once; what is not due may arrive once or not at all.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Ledger:
             before.append((link, link.life, self._network.clock.now_ns))
 
     def _again(self, before: list[tuple[Connection, int, int]], link: Connection) -> None:
-        """A node sends an event that it had sent: to another branch at once, because a neighbour was lost, or wrongly."""
+        """A node sends an event again: to another branch at once, because a neighbour was lost, or wrongly."""
         if any(link is other and link.life == life for other, life, _ in before):
             self.sums.twice += 1
         elif any(when_ns < self._network.clock.now_ns for _, _, when_ns in before):

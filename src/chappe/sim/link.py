@@ -1,8 +1,8 @@
 """A modelled link: what happens to bytes between two nodes.
 
-Each direction is a `Pipe`: a queue in front of a line of some rate, then the way with its delay, jitter and loss. A stream keeps
-its order and loses nothing while the line is up: a lost packet is sent again and what is behind it waits, as in TCP. Datagrams are lost, and
-overtake each other.
+Each direction is a `Pipe`: a queue in front of a line of some rate, then the way with its delay, jitter and loss. A
+stream keeps its order and loses nothing while the line is up: a lost packet is sent again and what is behind it waits,
+as in TCP. Datagrams are lost, and overtake each other.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Pipe:
         return round((quality.delay_ms + extra_ms) * 1e6)
 
     def _resend_ns(self, packets: int, quality: Quality) -> int:
-        """A round trip for a packet that is lost once, twice that again for each further time: the worst packet counts."""
+        """A round trip for a packet lost once, twice as long for each further time: the worst packet counts."""
         worst = 0.0
         for _ in range(packets):
             wait = 2 * quality.delay_ms * 1e6

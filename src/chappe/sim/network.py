@@ -125,7 +125,7 @@ class Network:
             self._tell("mend", link.name)
 
     def partition(self, *groups: Iterable[str]) -> list[tuple[str, str]]:
-        """Cut every line between two groups of nodes; what is in no group is a group of its own. The lines, to mend them."""
+        """Cut every line between two groups of nodes; who is in none makes one more. The lines, to mend them."""
         side = {name: at for at, group in enumerate(groups, 1) for name in group}
         lines = [(a, b) for (a, b), link in self.links.items() if link.intact and side.get(a, 0) != side.get(b, 0)]
         for a, b in lines:
@@ -135,7 +135,7 @@ class Network:
     # --- looking
 
     def watch(self, look: Look) -> None:
-        """Show everything that nodes send over links: node, link, bytes (whole frames unless the line is short of room)."""
+        """Show what nodes send over links: node, link, bytes (whole frames unless the line is short of room)."""
         self._looks.append(look)
         for link in self.links.values():
             link.look = self._looks[0] if len(self._looks) == 1 else self._look

@@ -38,7 +38,7 @@ class Counts:
 
 
 class Node:
-    """One node. Between two instants it has nothing left to do: whatever it was fed is processed and handed to its links."""
+    """One node. Between two instants it has nothing left to do: all it was fed is processed and handed on."""
 
     def __init__(
         self, address: Address, clock: Clock, streams: Streams, settings: MemberSettings | None,
@@ -212,7 +212,7 @@ class Node:
             self._note(Log("bad frame", "error", {"port": port, "reason": str(error)}))
 
     def settle(self) -> None:
-        """Do what this instant asks for: messages, echoes, timers that are due, then hand bytes to links and clients."""
+        """Do what this instant asks for: messages, echoes, timers that are due, then bytes for links and clients."""
         if not self.running or self.paused:
             return
         now_ns = self.clock.now_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -19,11 +20,11 @@ def chain(count: int, quality: Quality | None = None, seed: int = 1) -> Network:
     names = [f"n{at}" for at in range(count)]
     for name in names:
         network.add(name)
-    for a, b in zip(names, names[1:], strict=False):
+    for a, b in pairwise(names):
         network.join(a, b, quality)
     network.start()
     network.run(1.0)
-    for a, b in zip(names, names[1:], strict=False):
+    for a, b in pairwise(names):
         network.nodes[a].route_to(b, "#")
     return network
 
