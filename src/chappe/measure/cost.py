@@ -1,6 +1,6 @@
 """What a link costs: four coefficients, named profiles, a user's own formulas, and when a change is worth telling.
 
-NumPy only. A cost reads as milliseconds: with the default profile it is the latency plus what loss and jitter are worth.
+NumPy only. A cost reads as milliseconds: by default it is the latency plus what loss and jitter are worth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chappe.measure.formula import parse
+from chappe.measure.formula import NAMES, parse
 
 SHARE = 0.10  # a cost that differs by less than this from the one last told is not told (MR-112)
 FLOOR = 0.5  # nor one that differs by less than this many milliseconds
@@ -38,7 +38,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`overall + latency * latency_ms + loss * loss + jitter * jitter + bandwidth * (ms to send a megabyte)` (MR-107)."""
+    """Coefficients of a cost (MR-107): what each of the five is multiplied with, bandwidth as ms to send a megabyte."""
 
     name: str
     overall: float = 0.0
@@ -88,13 +88,10 @@ def register(name: str, formula: Formula | str) -> None:
         raise ValueError(f"cost formula {name!r} does not work on arrays: {error}") from error
     if tried.shape not in ((), _TRIALS[0].shape):
         raise ValueError(f"cost formula {name!r} gives {tried.shape} costs for {_TRIALS[0].shape} links")
-    if not (np.isfinite(tried).all() and (tried >= 0).all()):
-        example = int(np.argmin(np.broadcast_to(np.where(np.isfinite(tried), tried, -np.inf), _TRIALS[0].shape)))
-        latency_ms, jitter, loss, bandwidth = _TRIALS[:, example]
-        raise ValueError(
-            f"cost formula {name!r} gives {np.broadcast_to(tried, _TRIALS[0].shape)[example]} for latency_ms={latency_ms}, "
-            f"jitter={jitter}, loss={loss}, bandwidth={bandwidth}; costs are numbers from 0 up"
-        )
+    for result, link in zip(np.broadcast_to(tried, _TRIALS[0].shape).tolist(), _TRIALS.T.tolist(), strict=True):
+        if not (np.isfinite(result) and result >= 0):
+            example = ", ".join(f"{given}={value:g}" for given, value in zip(NAMES, link, strict=True))
+            raise ValueError(f"cost formula {name!r} gives {result:g} for {example}; costs are numbers from 0 up")
     PROFILES[name] = wanted
 
 

@@ -1,7 +1,7 @@
 """A user's cost formula as text: arithmetic over the metrics of a link, and nothing else.
 
-The text is parsed by Python and translated node by node into NumPy operations; what is not listed here does not exist. There
-is no attribute, no loop, no string and no other call, so a formula from a configuration file can do nothing but compute.
+The text is parsed by Python and translated node by node into NumPy operations; what is not listed here does not exist.
+There is no attribute, no loop, no string and no other call: a formula from a configuration file can only compute.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def _translate(node: ast.expr) -> Run:
                 raise ValueError(f"column {node.col_offset + 1}: {name} takes {wanted}, not {len(arguments)}")
             return _apply(function, *arguments)
     raise ValueError(
-        f"column {node.col_offset + 1}: {ast.unparse(node)!r} is not allowed; formulas are numbers, {', '.join(NAMES)}, "
-        f"+ - * / **, {', '.join(sorted(_FUNCTIONS))} and `a if b < c else d`, like {EXAMPLE}"
+        f"column {node.col_offset + 1}: {ast.unparse(node)!r} is not allowed; formulas are numbers, "
+        f"{', '.join(NAMES)}, + - * / **, {', '.join(sorted(_FUNCTIONS))} and `a if b < c else d`, like {EXAMPLE}"
     )
 
 

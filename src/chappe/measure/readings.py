@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,14 +62,19 @@ class Settings:
     history: int = 240  # entries a link
     batch_ns: int = SECOND // 4  # echoes wait so long to be evaluated together, unless they deviate
     hurry_ns: int = 5_000_000  # time between evaluations if they do
+    confirm: float = 0.05  # of the interval, after which one more probe says whether a deviation lasts
+    factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on at first, by kind of link (MR-055)
 
     def __post_init__(self) -> None:
+        unknown = {name for names in self.factors.values() for name in names} - set(FACTORS)
         wrong = [
             text
             for bad, text in (
                 (self.shortest_ns <= 0, "shortest_ns must be above 0"),
-                (not self.shortest_ns <= self.base_ns <= self.longest_ns, "base_ns must be between shortest and longest"),
-                (self.window < metrics.OUTLIER_MINIMUM, "window must be 6 or more: smaller ones cannot detect an outlier"),
+                (not self.shortest_ns <= self.base_ns <= self.longest_ns,
+                 "base_ns must be from shortest_ns to longest_ns"),
+                (self.window < metrics.OUTLIER_MINIMUM,
+                 "window must be 6 or more: smaller ones cannot detect an outlier"),
                 (not self.steps or self.steps[0] != 1 or list(self.steps) != sorted(self.steps),
                  "steps must begin with 1 and rise"),
                 (not 1 <= self.carrying <= 2, "carrying must be from 1 to 2"),
@@ -76,6 +82,7 @@ class Settings:
                 (not 0 < self.share <= 1, "share must be above 0 and at most 1"),
                 (not 0 < self.threshold < 1, "threshold must be between 0 and 1"),
                 (self.history < 1, "history must be 1 or more"),
+                (bool(unknown), f"no factor {', '.join(sorted(unknown))}; there are {', '.join(FACTORS)}"),
             )
             if bad
         ]  # fmt: skip
