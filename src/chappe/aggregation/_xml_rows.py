@@ -61,8 +61,8 @@ def text_of(record: Record) -> str:
     latency, deviation, jitter, loss = record.latency_ms, record.deviation_ms, record.jitter_ms, record.loss
     return (
         f'<performancedata stamp="{stamp}" link="{record.link}"{_attributes(record)}>'
-        f"<Node_ID>{escape(record.node)}</Node_ID><link_ID>{escape(record.uri)}</link_ID>"
-        f"<user_group>{escape(record.user_group)}</user_group>"
+        f"<Node_ID>{_name(record.node)}</Node_ID><link_ID>{escape(record.uri)}</link_ID>"
+        f"<user_group>{_name(record.user_group)}</user_group>"
         f"{'' if latency is None else f'<avg_latency>{number(latency)}</avg_latency>'}"
         f"{'' if deviation is None else f'<Std_dev>{number(deviation)}</Std_dev>'}"
         f"{'' if jitter is None else f'<jitter>{number(jitter)}</jitter>'}"
@@ -119,7 +119,7 @@ def _attributes(record: Record) -> str:
         ("peer", record.peer), ("realm", record.realm), ("transport", record.transport), ("profile", record.profile),
     ):  # fmt: skip
         if text:
-            parts.append(f' {name}="{escape(text, _QUOTE)}"')
+            parts.append(f' {name}="{_name(text)}"')
     for name, value in (
         ("interval_ms", record.interval_ms), ("relative_jitter", record.jitter), ("bandwidth", record.bandwidth),
         ("cost", record.cost),
@@ -133,7 +133,7 @@ def _attributes(record: Record) -> str:
     if record.published:
         parts.append(' published="true"')
     if record.origin != MEASURED:
-        parts.append(f' origin="{escape(record.origin, _QUOTE)}"')
+        parts.append(f' origin="{_name(record.origin)}"')
     if record.version != VERSION:
         parts.append(f' version="{record.version}"')
     return "".join(parts)
@@ -171,6 +171,12 @@ def _moment(when: dict[str, str]) -> int:
     except ValueError:
         raise RecordError(f"date, time: {text[:40]!r} is not like 05/01/2026 02:15pm") from None
     return int(moment.timestamp()) * SECOND
+
+
+@lru_cache(65536)
+def _name(text: str) -> str:
+    """For an element or an attribute; names come again and again."""
+    return escape(text, _QUOTE)
 
 
 @lru_cache(4096)

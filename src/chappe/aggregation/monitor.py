@@ -19,13 +19,18 @@ MISSED = 3  # announcements until an aggregator counts as gone
 SLACK = 0.25  # of the least load: aggregators that are about as loaded are spread over the nodes
 SLACK_PER_S = 10.0
 INTERVALS_MS = (1.0, 86_400_000.0)
+FACTORS = {
+    "latency_ms": "latency", "deviation_ms": "deviation", "jitter_ms": "jitter", "jitter": "jitter", "loss": "loss",
+    "bandwidth": "bandwidth",
+}  # fmt: skip
+"""What is measured for each metric; the cost is computed and not measured."""
 
 
 class Switch(NamedTuple):
-    """Measure a link, or one metric of it, or do not."""
+    """Measure a link, or one factor of it, or do not."""
 
     link: str
-    metric: str  # empty: all
+    factor: str  # empty: all
     on: bool
 
 
@@ -212,7 +217,8 @@ class Monitor:
             case "set_interval":
                 assert request.interval_ms is not None
                 return [Interval(name, int(request.interval_ms * 1e6))]
-        return [Switch(name, metric, request.action == "start") for metric in request.metrics or ("",)]
+        factors = dict.fromkeys(FACTORS[metric] for metric in request.metrics) or {"": None}
+        return [Switch(name, factor, request.action == "start") for factor in factors]
 
     def _advised(self, advice: Advice) -> list[Output]:
         if advice.link not in self._links:
@@ -224,6 +230,8 @@ def _wrong(request: ControlRequest) -> str:
     low, high = INTERVALS_MS
     if request.action == "set_interval" and not (request.interval_ms and low <= request.interval_ms <= high):
         return f"interval_ms: {request.interval_ms} is not between {low:g} and {high:g}"
+    if request.action in ("start", "stop") and "cost" in request.metrics:
+        return "metrics: cost is computed from the others; use report_only to leave it out of reports"
     if request.action != "report_only" and request.change is not None:
         return f"change: belongs to report_only, not to {request.action}"
     return ""

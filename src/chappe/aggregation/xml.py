@@ -114,7 +114,8 @@ def html(tree: Tree, stylesheet: Path | None = None, **parameters: str) -> bytes
     """
     transform = _transform(stylesheet)
     try:
-        result = transform(tree, None, **{name: etree.XSLT.strparam(text) for name, text in parameters.items()})
+        given: dict[str, Any] = {name: etree.XSLT.strparam(text) for name, text in parameters.items()}
+        result: Any = transform(tree, **given)
         return bytes(result)
     except etree.XSLTError as error:
         raise XmlError(f"the stylesheet {stylesheet or STYLE} failed: {error}") from None

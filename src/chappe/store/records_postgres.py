@@ -56,9 +56,9 @@ class PostgresRecords:
 
     def prepare_days(self, days: Iterable[int]) -> None:
         missing = set(days) - self._days
-        for day in sorted(missing):
-            self._run(lambda connection, day=day: self._make_day(connection, day))
-            self._days.add(day)
+        if missing:
+            self._run(lambda connection: self._make_days(connection, missing))
+            self._days |= missing
 
     def drop_before(self, stamp_ns: int) -> int:
         oldest = stamp_ns // DAY_NS
@@ -142,14 +142,15 @@ class PostgresRecords:
             raise StoreError(f"store {place}: has format {found}, this program uses {TABLES_VERSION}")
 
     @staticmethod
-    def _make_day(connection: Connection, day: int) -> None:
-        name = f"perf_record_{datetime.fromtimestamp(day * DAY_NS // 1_000_000_000, UTC):%Y%m%d}"
+    def _make_days(connection: Connection, days: Iterable[int]) -> None:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF perf_record "
-                f"FOR VALUES FROM ({day * DAY_NS}) TO ({(day + 1) * DAY_NS})"
-            )
+            for day in sorted(days):
+                name = f"perf_record_{datetime.fromtimestamp(day * DAY_NS // 1_000_000_000, UTC):%Y%m%d}"
+                range_ = f"FROM ({day * DAY_NS}) TO ({(day + 1) * DAY_NS})"
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF perf_record FOR VALUES {range_}".encode()
+                )
 
     def _explained(self, error: psycopg.Error) -> StoreError:
         return StoreError(f"store {without_password(self._url)}: {_line(error)}{_remedy(error)}")
