@@ -1,4 +1,4 @@
-"""A node as a member of the measuring mesh: measurement, network map and ways put together, without a socket or clock."""
+"""A node as a member of the measuring mesh: measurement, network map and ways together, without a socket or clock."""
 
 from __future__ import annotations
 
@@ -90,6 +90,12 @@ class Member:
         self._new_ways()
         self.rescue.begin(port, link.name)
         self.rescue.work(now_ns)
+        return outputs
+
+    def removed(self, port: int, now_ns: int) -> list[Output]:
+        """Its port is about to be closed for good: all that it holds takes other ways now. Call it before."""
+        outputs = self.down(port, now_ns)
+        self.rescue.finish(port, now_ns)
         return outputs
 
     def suspect(self, port: int, on: bool, now_ns: int) -> list[Output]:
@@ -186,7 +192,7 @@ class Member:
     # --- interest
 
     def subscribed(self, kind: str, pattern: str, group: str = "") -> None:
-        """A client of this node subscribed; once for each client. RefusedError: too many groups, TopicError: a bad one."""
+        """A client of this node subscribed; once for each client. RefusedError if the node has too many groups."""
         stamp = self.mine.stamp
         told = self.mine.add(kind, pattern, group)
         self._interest_changed = self._interest_changed or told

@@ -65,15 +65,27 @@ class Rescue:
 
     def work(self, now_ns: int) -> None:
         """The next slice."""
-        for port, name in list(self._lost.items()):
-            events = self._engine.rescue(port, self._slice)
-            if not events:
-                del self._lost[port]
-                continue
-            for event in events:
-                if not self._send(event, name):
-                    self._strand(_Stranded(event, name, port, now_ns + self._stranded_ns))
-            return
+        for port in list(self._lost):
+            if self._work(port, now_ns):
+                return
+
+    def finish(self, port: int, now_ns: int) -> None:
+        """All of that port, which will not be there any more."""
+        while port in self._lost and self._work(port, now_ns):
+            pass
+        for each in self._stranded:
+            if each.port == port:
+                each.port = -1  # another neighbour may get the number
+
+    def _work(self, port: int, now_ns: int) -> bool:
+        name = self._lost[port]
+        events = self._engine.rescue(port, self._slice)
+        if not events:
+            del self._lost[port]
+        for event in events:
+            if not self._send(event, name):
+                self._strand(_Stranded(event, name, port, now_ns + self._stranded_ns))
+        return bool(events)
 
     def retry(self) -> None:
         """Ways have changed: try those that wait again."""
