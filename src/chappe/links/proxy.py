@@ -143,6 +143,8 @@ class Tunnel:
 
     def receive(self, data: bytes) -> Opened | Again | Failed | None:
         """Take bytes of the proxy, empty at its end; None if the answer is not complete."""
+        if not data:
+            return Failed(LinkError(f"proxy {self._proxy} closed the connection without an answer"))
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
@@ -152,8 +154,6 @@ class Tunnel:
             return Failed(LinkError(f"proxy {self._proxy} does not speak HTTP: {error}"))
         if isinstance(event, h11.Response):
             return self._answered(event)
-        if isinstance(event, h11.ConnectionClosed):
-            return Failed(LinkError(f"proxy {self._proxy} closed the connection without an answer"))
         return None
 
     def _answered(self, response: h11.Response) -> Opened | Again | Failed:
