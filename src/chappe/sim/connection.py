@@ -105,6 +105,15 @@ class Connection:
         self._cut(1 - at)
         self.pipes[at].after_last(self._notice, 1 - at, self.life)
 
+    def end(self) -> None:
+        """One end does not want the other: both close, and neither dials again."""
+        self.intact = False
+        if self.connected:
+            self.connected = False
+            for at in (0, 1):
+                self._cut(at)
+                self._clock.at(self._clock.now_ns, self._notice, at, self.life)
+
     def silence(self, gone: Node | None = None) -> None:
         """The line or a machine went dead: everything on the way is lost, and heartbeats find out."""
         for at, node in enumerate(self.ends):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chappe.engine._engine import Engine
-from chappe.errors import ChappeError, ProtocolError
-from chappe.events.member import Log, Member, MemberSettings, Output, Publish, Refuse, Send
+from chappe.errors import ProtocolError
+from chappe.events.member import Log, Measured, Member, MemberSettings, Output, Publish, Refuse, Send
 from chappe.sim._pump import dirty, take
 from chappe.sim.client import Client
 from chappe.sim.clock import Clock, Streams, Timer
@@ -33,6 +33,7 @@ class Counts:
     control_bytes: int = 0
     refused: int = 0
     faults: int = 0
+    full: int = 0  # control messages for which a queue had no room
     events_out: int = 0  # to other nodes
     lives: int = 0
 
@@ -256,22 +257,30 @@ class Node:
                 self._obey(member.receive(port, message, now_ns))
 
     def _obey(self, outputs: list[Output]) -> None:
+        encoded: object = None
+        frame = b""
         for output in outputs:
             match output:
                 case Send(port, message):
-                    frame = encode_frame(Kind.CONTROL, control.encode(message))
+                    if message is not encoded:  # one advertisement goes to many
+                        encoded, frame = message, encode_frame(Kind.CONTROL, control.encode(message))
                     self.counts.control_out += 1
                     self.counts.control_bytes += len(frame)
                     if not self.engine.send(port, frame):
-                        raise ChappeError(f"{self.name}: the queue for control messages of port {port} is full")
+                        self.counts.full += 1
                 case Publish(topic, body):
                     if self._own is not None:
                         self._own.publish(topic, body)
                 case Refuse(port, reason):
                     self.counts.refused += 1
                     self._note(Log("neighbour refused", "warning", {"port": port, "reason": reason}))
+                    carrier = self._carriers.get(port)
+                    if carrier is not None:
+                        carrier.end()
                 case Log():
                     self._note(output)
+                case Measured():
+                    pass
 
     def _note(self, log: Log) -> None:
         self.logs.append((self.clock.now_ns, log))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,9 @@ def topology(key: str) -> Plan:
     except ImportError:
         raise ConfigError("topohub is not installed; pip install 'chappe[grid]'") from None
     try:
-        found: dict[str, Any] = topohub.get(key)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # it leaves its file open
+            found: dict[str, Any] = topohub.get(key)
     except (KeyError, OSError):
         raise ConfigError(
             f"topohub has no network {key!r}; names look like sndlib/germany50, topozoo/Abilene"
@@ -63,10 +66,11 @@ def topology(key: str) -> Plan:
     return _largest(whole)
 
 
-def grown(count: int, rng: random.Random, width_km: float = 0.0) -> Plan:
+def grown(count: int, rng: random.Random, width_km: float = 0.0, dense: bool = False) -> Plan:
     """A Gabriel graph over random points: like wide-area networks in degree and locality; always connected.
 
-    Without a width the area grows with the number of nodes, so that neighbours stay about 100 km apart.
+    Without a width the area grows with the number of nodes, so that neighbours stay about 100 km apart. `dense`: all
+    neighbours of the Delaunay triangulation, six on average instead of four.
     """
     if count < 2:
         raise ConfigError(f"a mesh of {count} nodes: it needs at least 2")
@@ -74,7 +78,7 @@ def grown(count: int, rng: random.Random, width_km: float = 0.0) -> Plan:
     points = np.array([(rng.uniform(0, width), rng.uniform(0, width)) for _ in range(count)])
     digits = len(str(count - 1))
     nodes = tuple(f"n{at:0{digits}d}" for at in range(count))
-    pairs = _neighbours(points)
+    pairs = _neighbours(points, dense)
     links = []
     for a, b in pairs:
         length_km = float(np.hypot(*(points[a] - points[b])))
@@ -100,6 +104,40 @@ def units(plan: Plan, fan_out: int, depth: int) -> dict[str, tuple[str, ...]]:
     return {plan.nodes[at]: path for at, path in paths.items()}
 
 
+def thinned(plan: Plan, places: dict[str, tuple[str, ...]], most: int) -> Plan:
+    """At most so many links between any two units that lie in the same one around them, over different nodes first.
+
+    As people build it: a unit has some gateways, not a link from each of its nodes; so what is known of a unit does not
+    grow with its size.
+    """
+    between: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[str, str, float]]] = {}
+    kept = []
+    for link in plan.links:
+        a, b = places[link[0]], places[link[1]]
+        same = next((at for at, (mine, its) in enumerate(zip(a, b, strict=True)) if mine != its), None)
+        if same is None:
+            kept.append(link)
+        else:
+            one, other = sorted((a[: same + 1], b[: same + 1]))
+            between.setdefault((one, other), []).append(link)
+    for links in between.values():
+        kept += _spread(sorted(links, key=lambda link: link[2]), most)
+    order = {link: at for at, link in enumerate(plan.links)}
+    return Plan(plan.name, plan.nodes, tuple(sorted(kept, key=order.__getitem__)))
+
+
+def _spread(links: list[tuple[str, str, float]], most: int) -> list[tuple[str, str, float]]:
+    """So many links, shortest first, but those with unused ends before others."""
+    chosen: list[tuple[str, str, float]] = []
+    used: set[str] = set()
+    for fresh in (True, False):
+        for link in links:
+            if len(chosen) < most and link not in chosen and (not fresh or not used & {link[0], link[1]}):
+                chosen.append(link)
+                used |= {link[0], link[1]}
+    return chosen
+
+
 def build(
     network: Network, plan: Plan, places: dict[str, tuple[str, ...]] | None = None, *, jitter_ms: float = 0.0,
     loss: float = 0.0, rate: float = math.inf,
@@ -120,11 +158,13 @@ def _largest(plan: Plan) -> Plan:
     return Plan(plan.name, nodes, tuple(link for link in plan.links if link[0] in nodes))
 
 
-def _neighbours(points: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs whose circle over their distance holds no other point."""
+def _neighbours(points: NDArray[np.float64], dense: bool) -> list[tuple[int, int]]:
+    """Pairs that share a side of the triangulation; unless dense, only if no point is in the circle over it."""
     if len(points) < 4:
         return [(a, b) for a in range(len(points)) for b in range(a)]
     edges = {tuple(sorted((int(t[i]), int(t[i - 1])))) for t in Delaunay(points).simplices for i in range(3)}
+    if dense:
+        return sorted(edges)
     tree = KDTree(points)
     found = []
     for a, b in sorted(edges):
