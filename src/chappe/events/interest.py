@@ -1,6 +1,6 @@
 """What the clients of a node want, counted, and as the few patterns that the mesh is told (MR-134).
 
-The algebra of patterns is in `chappe.wire.patterns`, below everything that talks about interest; its names are here, too.
+The algebra of patterns is in `chappe.wire.patterns`, below all that talks about interest; its names are here, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOBODY = Wanted(False)
 
 
 def active(since_ns: int, created_ns: int | None, slack_ns: int = CLOCK_SLACK_NS) -> bool:
-    """Whether a subscription made at `since_ns` (wall clock) takes in an event created then; one without a stamp always.
+    """Whether a subscription made at `since_ns` (wall clock) takes in an event created then; one without a stamp: yes.
 
     The stamps come from two clocks: an event counts as older only if it is so by more than the slack.
     """
@@ -59,7 +59,7 @@ class Subscriptions:
         self._taken_back = 0
 
     def add(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
-        """Count a subscription; True if the mesh must be told. TopicError or RefusedError leaves everything as it was."""
+        """Count a subscription; True if the mesh must be told. TopicError and RefusedError leave all as it was."""
         check_pattern(text, kind)
         pattern = Pattern(kind, text, group, tuple(sorted(set(filters))))
         if group and group not in self._groups and len(self._groups) >= self.max_groups:

@@ -20,6 +20,7 @@ MAX_UNITS = 4096
 MAX_GROUPS = 1024
 MAX_TRACE = 64  # no event goes through more units than this
 MAX_LEVEL = 16
+MAX_RESCUES = 8  # then it is given up: no event can be handed to and fro for ever
 MAX_NAME = 1024
 MAX_GROUP_NAME = 255
 
@@ -51,7 +52,7 @@ class Way(msgspec.Struct, array_like=True, frozen=True):
     units: tuple[Unit, ...] = ()
     trace: tuple[str, ...] = ()  # units that were left for good, by path: an event never comes back there
     profile: str = "default"
-    again: bool = False  # a rescue: nodes that had the event pass it on all the same, they do not deliver it twice
+    rescues: int = 0  # how often it was planned anew after a loss: if at all, nodes that had the event pass it on, too
 
 
 _decoder = msgspec.msgpack.Decoder(Way)
@@ -108,6 +109,8 @@ def _check(way: Way) -> None:
         raise ProtocolError(f"way of {len(way.tree)} nodes: at most {MAX_STEPS} are allowed")
     if len(way.trace) > MAX_TRACE:
         raise ProtocolError(f"way through {len(way.trace)} units: at most {MAX_TRACE} are allowed")
+    if not 0 <= way.rescues <= MAX_RESCUES:
+        raise ProtocolError(f"way: rescued {way.rescues} times; at most {MAX_RESCUES} are allowed")
     for name in way.trace:
         _check_name(name, "unit in the trace")
     _check_name(way.profile, "profile")

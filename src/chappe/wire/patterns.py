@@ -1,7 +1,7 @@
 """What a subscription's pattern takes in, and how a long list of them becomes a short one (MR-134).
 
-The rules are those of the engine's topic table: levels by `/`, `+` is one level, `#` the rest and the parent; integer and
-long topics are typed and have no wildcards, except `#` in a summary, which stands for all topics of that type.
+The rules are those of the engine's topic table: levels by `/`, `+` is one level, `#` the rest and the parent; integer
+and long topics are typed and have no wildcards, except `#` in a summary, which stands for all topics of that type.
 Everything that talks about interest may import this module: adverts, the network map and the ways of events.
 """
 
