@@ -53,7 +53,8 @@ class Member:
         self.measurement = Measurement(engine, settings, rng)
         self.state = LinkState(me, settings.map, rng, sign, verify)
         self.mine = Subscriptions()
-        self.ways = Ways(me, self.state, self.mine, settings.profile)
+        profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
+        self.ways = Ways(me, self.state, self.mine, settings.profile, profiles, connected=self.links.ports.__contains__)
         self.rescue = Rescue(
             engine, self.ways, self._raw, settings.stranded_ns, settings.stranded_bytes, settings.slice
         )

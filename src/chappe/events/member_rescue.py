@@ -83,17 +83,20 @@ class Rescue:
         if not events:
             del self._lost[port]
         for event in events:
-            if not self._send(event, name):
-                self._strand(_Stranded(event, name, port, now_ns + self._stranded_ns))
+            rest = self._send(event, name)
+            if rest is not None:
+                self._strand(_Stranded(rest, name, port, now_ns + self._stranded_ns))
         return bool(events)
 
     def retry(self) -> None:
         """Ways have changed: try those that wait again."""
         for _ in range(len(self._stranded)):
             each = self._stranded.popleft()
-            if self._send(each.event, each.lost):
+            rest = self._send(each.event, each.lost)
+            if rest is None:
                 self._bytes -= len(each.event.frame)
             else:
+                each.event = rest
                 self._stranded.append(each)
 
     def expire(self, now_ns: int) -> None:
@@ -101,13 +104,13 @@ class Rescue:
         while self._stranded and self._stranded[0].until_ns <= now_ns:
             self._drop()
 
-    def _send(self, event: Rescued, lost: str) -> bool:
+    def _send(self, event: Rescued, lost: str) -> Rescued | None:
+        """Send it wherever there is a way now; what is left of it otherwise."""
         outputs = self._ways.rescue(event.way, event.kind, event.topic, lost)
-        if not outputs.branches:
-            return not outputs.undeliverable  # nobody wants it any more: done
-        self._engine.redirect(event, self._raw(outputs))
-        self.rescued += 1
-        return True
+        if outputs.branches:
+            self._engine.redirect(event, self._raw(outputs))
+            self.rescued += 1
+        return event._replace(way=outputs.rest) if outputs.rest else None
 
     def _strand(self, stranded: _Stranded) -> None:
         self._stranded.append(stranded)

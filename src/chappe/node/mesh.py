@@ -66,6 +66,8 @@ class NodeMesh:
             random.Random(), sign=Signer(tls) if signs and tls is not None else None,
             verify=Verifier(tls, node.revoked) if signs and tls is not None else None,
         )  # fmt: skip
+        if mesh is not None and mesh.publications:
+            self.member.advertise(("s", pattern) for pattern in mesh.publications)
         self.reports = Reports(node.name, node.config.report, self.member)
         self._tick: FlushTick | None = None
         self._timer: asyncio.TimerHandle | None = None

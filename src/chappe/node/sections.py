@@ -120,6 +120,7 @@ class Mesh(Section, frozen=True, kw_only=True):
     hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals before a way that was changed changes again
     refresh_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0  # what is spread is repeated; forgotten after three times
     publish: bool = True  # costs that are told, as events on PBR/PerformanceData/...
+    publications: tuple[str, ...] = ()  # topics and patterns that are advertised to be published here (MR-133)
     formula: dict[str, str] = msgspec.field(default_factory=dict)  # own profiles: "latency_ms + 20 * jitter" (MR-109)
 
 
