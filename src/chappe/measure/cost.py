@@ -98,7 +98,7 @@ def register(name: str, formula: Formula | str) -> None:
 def cost(
     profile: str, latency_ms: ArrayLike, jitter: ArrayLike = 0.0, loss: ArrayLike = nan, bandwidth: ArrayLike = nan
 ) -> Any:
-    """The cost of a link, or of many; NaN while its latency is not known.
+    """The cost of a link, or of many; NaN while its latency is not known, and where a user's formula has no result.
 
     Loss and jitter that are not measured count nothing, bandwidth like 100 Mbit/s.
     """
@@ -107,14 +107,13 @@ def cost(
         raise ValueError(f"no cost profile {profile!r}; there are {', '.join(sorted(PROFILES))}")
     latency = np.asarray(latency_ms, dtype=np.float64)
     speed = np.asarray(bandwidth, dtype=np.float64)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # whatever a user's formula does
         total = formula(
             latency,
-            np.nan_to_num(np.asarray(jitter, dtype=np.float64)),
-            np.nan_to_num(np.asarray(loss, dtype=np.float64)),
+            np.where(np.isnan(jitter), 0.0, jitter),
+            np.where(np.isnan(loss), 0.0, loss),
             np.where(speed > 0, speed, UNKNOWN_BANDWIDTH),
         )
-        # A user's formula may do anything at values that were not tried: what is no number is not measured.
         return np.where(np.isfinite(total) & np.isfinite(latency), np.maximum(total, 0.0), nan)[()]
 
 
@@ -129,6 +128,5 @@ def changed(new: ArrayLike, told: ArrayLike, share: float = SHARE, floor: float 
     The first cost is (told NaN); a cost that is not known any more (new NaN) is not: what was told stays.
     """
     now, then = np.asarray(new, dtype=np.float64), np.asarray(told, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        moved = np.abs(now - then) > np.maximum(share * np.abs(then), floor)
+    moved = np.abs(now - then) > np.maximum(share * np.abs(then), floor)
     return (moved | (np.isnan(then) & ~np.isnan(now)))[()]

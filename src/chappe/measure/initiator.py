@@ -41,11 +41,12 @@ class Initiator:
         self._heap: list[tuple[int, int]] = []  # (when, row); stale where `_due` says otherwise
         self._due: list[int] = []  # when the next probe of a row is due, NEVER if none is
         self._sent: list[int] = []  # when its last one was
-        self._samples: list[tuple[int, float]] = []  # echoes that were not evaluated yet
+        self._samples: list[tuple[int, int]] = []  # (row, round trip) of echoes that were not evaluated yet
         self._lost: set[int] = set()  # rows that lost a probe since
         self._told: set[int] = set()  # rows of which something else is new
         self._evaluate_at = NEVER
         self._evaluated_ns = -NEVER
+        self._batch_ns = int(settings.batch * settings.base_ns)
         self._now_ns = 0
         self._origin_ns = 0  # of synchronous rounds
 
@@ -123,9 +124,11 @@ class Initiator:
         if link is not None:
             row = self._links.row(link)
             self._pace.exact_ns[row] = interval_ns
+            self._batch_ns = min(self._batch_ns, int(settings.batch * interval_ns))
             self._restart(row)
             return
         self._pace.base_ns = interval_ns
+        self._batch_ns = int(settings.batch * interval_ns)
         for row in self._links.rows.values():
             self._restart(row)
 
@@ -139,19 +142,18 @@ class Initiator:
     def carries(self, link: int, traffic: bool) -> None:
         """Whether the link carries traffic: then it is never measured less often than every second base interval."""
         row = self._links.row(link)
-        if self._pace.carrying[row] != traffic:
-            self._pace.carrying[row] = traffic
-            if self.awake and self._due[row] != NEVER:
-                self._hasten(row, self._pace.interval_ns(row))
+        self._pace.carry(row, traffic)
+        if self.awake:
+            self._hasten(row, self._interval_ns(row))
 
     def bandwidth(self, link: int, bytes_per_s: float) -> None:
         """The available bandwidth of the link, as its estimator says; NaN = not known any more."""
         row = self._links.row(link)
         self._links.bandwidth[row] = bytes_per_s
-        self._pace.capacity[row] = bytes_per_s if bytes_per_s > 0 else 0.0
+        self._pace.capacity[row] = bytes_per_s if bytes_per_s > 0 else np.inf
         if self.awake:
             self._told.add(row)
-            self._evaluate_at = min(self._evaluate_at, self._now_ns + self.settings.batch_ns)
+            self._evaluate_at = min(self._evaluate_at, self._now_ns + self._batch_ns)
 
     def extremes(self, low_ms: float, high_ms: float) -> None:
         """Latencies that few links of this realm are below or above, instead of what the own links say (MR-070)."""
@@ -173,7 +175,7 @@ class Initiator:
             wanted.append((self._links.link[row], self._probes.send(row, now_ns, self._pace.timeout_ns(row))))
             first = self._sent[row] == NEVER
             self._sent[row] = now_ns
-            interval_ns = self._pace.interval_ns(row)
+            interval_ns = self._interval_ns(row)
             if self.settings.synchronous:
                 rounds = (now_ns - self._origin_ns) // interval_ns + 1
                 self._plan(row, self._origin_ns + rounds * interval_ns)
@@ -192,11 +194,11 @@ class Initiator:
             return
         if self._probes.answered(token):
             self._told.add(row)
-        self._pace.travelled(row, rtt_ns)
-        latency_ms = metrics.latency_ms(rtt_ns)
-        self._samples.append((row, latency_ms))
-        wait_ns = 0 if self._links.windows.unusual(row, latency_ms) else self.settings.batch_ns
-        self._evaluate_by(now_ns + wait_ns)
+        self._samples.append((row, rtt_ns))
+        if self._links.windows.unusual(row, metrics.latency_ms(rtt_ns)):
+            self._evaluate_by(now_ns)
+        elif self._evaluate_at == NEVER:
+            self._evaluate_at = now_ns + self._batch_ns
 
     def tick(self, now_ns: int) -> list[Reading]:
         """Links whose metrics are new; finds probes that got no answer in time."""
@@ -216,9 +218,9 @@ class Initiator:
         told, self._told = self._told, set()
         changes = self._links.evaluate(samples, lost_rows, told, now_ns)
         for row in changes.returned:
-            self._hasten(row, self._pace.interval_ns(row))
+            self._hasten(row, self._interval_ns(row))
         for row in changes.alone:
-            self._hasten(row, int(self._pace.least_ns(row) * self.settings.confirm), from_ns=now_ns)
+            self._hasten(row, int(self._pace.least_ns(np.array([row]))[0] * self.settings.confirm), from_ns=now_ns)
         return changes.readings
 
     def next_ns(self) -> int:
@@ -259,13 +261,16 @@ class Initiator:
 
     def interval_ns(self, link: int | None = None) -> int:
         """How often the link is measured now; without a link how often one is that is near, fast and not steady."""
-        return self._pace.central_ns() if link is None else self._pace.interval_ns(self._links.row(link))
+        return self._pace.central_ns() if link is None else self._interval_ns(self._links.row(link))
 
     def history(self, link: int) -> NDArray[np.void]:
         """The last readings of the link, oldest first, as HISTORY entries (MR-131)."""
         return self._links.history(self._links.row(link))
 
     # --- planning
+
+    def _interval_ns(self, row: int) -> int:
+        return int(self._pace.interval_ns[row])
 
     def _evaluate_by(self, at_ns: int) -> None:
         """Evaluations that cannot wait are still some time apart, so that many links cannot make many of them."""
@@ -279,7 +284,7 @@ class Initiator:
         """The first probe comes within that part of the interval, at a random moment."""
         self._due[row] = NEVER
         if self._links.probed(row):
-            spread = 0 if self.settings.synchronous else int(self._rng.random() * part * self._pace.interval_ns(row))
+            spread = 0 if self.settings.synchronous else int(self._rng.random() * part * self._interval_ns(row))
             self._plan(row, now_ns + spread)
 
     def _restart(self, row: int) -> None:
@@ -293,7 +298,7 @@ class Initiator:
         elif self._sent[row] == NEVER or self._due[row] == NEVER:
             self._plan_first(row, self._now_ns, 0.1)
         else:
-            next_ns = self._sent[row] + self._pace.interval_ns(row)
+            next_ns = self._sent[row] + self._interval_ns(row)
             if next_ns <= self._now_ns:
                 self._plan_first(row, self._now_ns, 0.1)
             else:

@@ -138,13 +138,14 @@ class Links:
 
     # --- evaluation
 
-    def evaluate(self, samples: list[tuple[int, float]], lost: set[int], told: set[int], now_ns: int) -> Changes:
-        """Take new samples into their windows and say what is new of these rows, and of those that lost probes or have
-        other news."""
+    def evaluate(self, samples: list[tuple[int, int]], lost: set[int], told: set[int], now_ns: int) -> Changes:
+        """Take new samples (row, round trip) into their windows and say what is new of these rows, and of those that
+        lost probes or have other news."""
         disturbed, shifted = set(lost), set[int]()
         alone: list[int] = []
-        for rows, latencies in _layers(samples):
-            absorbed = self.windows.absorb(rows, latencies)
+        for rows, rtt_ns in _layers(samples):
+            self.pace.travelled(rows, rtt_ns)
+            absorbed = self.windows.absorb(rows, metrics.latency_ms(rtt_ns))
             if absorbed.deviates.any():
                 disturbed.update(rows[absorbed.deviates].tolist())
                 shifted.update(rows[absorbed.shifted].tolist())
@@ -158,14 +159,13 @@ class Links:
             cost(self._settings.profile, seen["latency_ms"], seen["jitter"], seen["loss"], seen["bandwidth"])
         )
         self.pace.look(self.windows.latency_ms, now_ns)
-        moved = np.array([row in disturbed for row in fresh.tolist()])
-        rounds = np.array([row in sampled or row in disturbed for row in fresh.tolist()])
-        returned = np.zeros(len(fresh), dtype=np.bool_)
-        returned[rounds] = self.pace.rounds(
-            fresh[rounds], costs[rounds], self.windows.latency_ms[fresh[rounds]], moved[rounds]
-        )
+        round_of = fresh if len(fresh) == len(sampled) else np.array(sorted(sampled | lost), dtype=np.intp)
+        at = np.searchsorted(fresh, round_of)
+        moved = np.array([row in disturbed for row in round_of.tolist()], dtype=np.bool_)
+        returned = self.pace.rounds(round_of, costs[at], self.windows.latency_ms[round_of], moved)
+        self.pace.refresh(fresh)
         self._remember(fresh, seen, costs, now_ns)
-        return Changes(self._readings(fresh, seen, shifted), fresh[returned].tolist(), alone)
+        return Changes(self._readings(fresh, seen, shifted), round_of[returned].tolist(), alone)
 
     def reading(self, row: int) -> Reading | None:
         """What is known of a row, None if nothing is."""
@@ -196,9 +196,12 @@ class Links:
     def _readings(self, rows: Rows, seen: dict[str, Floats], shifted: set[int]) -> list[Reading]:
         columns = zip(*(values.tolist() for values in seen.values()), strict=True)
         counts, outliers = self.windows.count[rows].tolist(), self.windows.outliers[rows].tolist()
+        intervals = self.pace.interval_ns[rows].astype(np.int64).tolist()
         return [
-            Reading(self.link[row], count, out, Metrics(*values), self.pace.interval_ns(row), row in shifted)
-            for row, count, out, values in zip(rows.tolist(), counts, outliers, columns, strict=True)
+            Reading(self.link[row], count, out, Metrics(*values), interval_ns, row in shifted)
+            for row, count, out, values, interval_ns in zip(
+                rows.tolist(), counts, outliers, columns, intervals, strict=True
+            )
         ]
 
     def _remember(self, rows: Rows, seen: dict[str, Floats], costs: Floats, now_ns: int) -> None:
@@ -213,15 +216,15 @@ class Links:
             self._past_count[row] = count + 1
 
 
-def _layers(samples: list[tuple[int, float]]) -> Iterable[tuple[Rows, Floats]]:
+def _layers(samples: list[tuple[int, int]]) -> Iterable[tuple[Rows, Floats]]:
     """Samples in their order, cut into layers in which no row is twice."""
     while samples:
-        layer: dict[int, float] = {}
-        later: list[tuple[int, float]] = []
-        for row, latency_ms in samples:
+        layer: dict[int, int] = {}
+        later: list[tuple[int, int]] = []
+        for row, rtt_ns in samples:
             if row in layer:
-                later.append((row, latency_ms))
+                later.append((row, rtt_ns))
             else:
-                layer[row] = latency_ms
+                layer[row] = rtt_ns
         yield np.fromiter(layer, dtype=np.intp), np.fromiter(layer.values(), dtype=np.float64)
         samples = later

@@ -39,16 +39,13 @@ def filled(counts: ArrayLike, size: int) -> Mask:
 
 def mean(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
     """The mean of each window."""
-    samples, weight = _masked(window, valid)
-    return _per_sample(samples.sum(axis=-1), weight)
+    return _mean(*_masked(window, valid))
 
 
 def deviation(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
     """The population standard deviation of each window (MR-064)."""
     samples, weight = _masked(window, valid)
-    middle = _per_sample(samples.sum(axis=-1), weight)
-    squares = np.where(weight, (samples - middle[..., None]) ** 2, 0.0)
-    return np.sqrt(_per_sample(squares.sum(axis=-1), weight))
+    return _deviation(samples, weight, _mean(samples, weight))
 
 
 def relative_jitter(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
@@ -57,10 +54,7 @@ def relative_jitter(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
     0 where the mean is 0, since then all samples are.
     """
     samples, weight = _masked(window, valid)
-    middle = np.asarray(_per_sample(samples.sum(axis=-1), weight))
-    apart = np.where(weight, np.abs(samples - middle[..., None]), 0.0)
-    spread = np.asarray(_per_sample(apart.sum(axis=-1), weight))
-    return np.divide(spread, middle, out=np.where(np.isnan(middle), np.nan, 0.0), where=middle > 0)[()]
+    return _relative_jitter(samples, weight, _mean(samples, weight))
 
 
 def rtp_jitter_step(jitter: ArrayLike, previous: ArrayLike, latest: ArrayLike) -> Any:
@@ -92,13 +86,16 @@ def outliers(window: ArrayLike, valid: ArrayLike | None = None, z: float = Z) ->
     None is in a window of fewer than 6 samples, where the test cannot succeed, or whose deviation is 0.
     """
     samples, weight = _masked(window, valid)
-    middle = np.asarray(mean(samples, weight))
-    spread = np.asarray(deviation(samples, weight))
-    tested = (weight.sum(axis=-1) >= OUTLIER_MINIMUM) & (spread > 0)
-    with np.errstate(invalid="ignore"):
-        far = np.abs(samples - middle[..., None]) > z * spread[..., None]
-    found: Mask = far & weight & tested[..., None]
-    return found
+    return _outliers(samples, weight, z)
+
+
+def summary(window: ArrayLike, valid: ArrayLike | None = None, z: float = Z) -> tuple[Any, Any, Any, Any]:
+    """Number of outliers, and mean, deviation and relative jitter without them, of each window."""
+    samples, weight = _masked(window, valid)
+    out = _outliers(samples, weight, z)
+    clean = weight & ~out
+    middle = _mean(samples, clean)
+    return out.sum(axis=-1), middle, _deviation(samples, clean, middle), _relative_jitter(samples, clean, middle)
 
 
 def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: float = Z, share: float = SHARE,
@@ -115,8 +112,7 @@ def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: f
 def deviates(latest: ArrayLike, mean: ArrayLike, range_ms: ArrayLike, count: ArrayLike) -> Any:
     """1 if the latest sample is above the usual range around the mean of `count` earlier ones, -1 if below, else 0."""
     apart = np.subtract(latest, mean)
-    with np.errstate(invalid="ignore"):
-        outside = (np.abs(apart) > range_ms) & (np.asarray(count) >= SHIFT_MINIMUM)
+    outside = (np.abs(apart) > range_ms) & (np.asarray(count) >= SHIFT_MINIMUM)
     return np.where(outside, np.sign(apart), 0.0).astype(np.int8)[()]
 
 
@@ -130,11 +126,28 @@ def _masked(window: ArrayLike, valid: ArrayLike | None) -> tuple[Floats, Mask]:
     samples = np.asarray(window, dtype=np.float64)
     if valid is None:
         return samples, np.ones(samples.shape, dtype=np.bool_)
-    weight = np.broadcast_to(np.asarray(valid, dtype=np.bool_), samples.shape)
-    return np.where(weight, samples, 0.0), weight
+    return samples, np.asarray(valid, dtype=np.bool_)
 
 
-def _per_sample(total: Any, weight: Mask) -> Any:
-    """Total by number of samples that count, NaN where none does."""
+def _mean(samples: Floats, weight: Mask) -> Any:
+    """The mean of what counts, NaN where nothing does."""
     count = weight.sum(axis=-1)
-    return np.divide(total, count, out=np.full(np.shape(total), np.nan), where=count > 0)[()]
+    return np.where(weight, samples, 0.0).sum(axis=-1) / np.where(count, count, np.nan)
+
+
+def _deviation(samples: Floats, weight: Mask, middle: Any) -> Any:
+    return np.sqrt(_mean((samples - np.asarray(middle)[..., None]) ** 2, weight))
+
+
+def _relative_jitter(samples: Floats, weight: Mask, middle: Any) -> Any:
+    spread = _mean(np.abs(samples - np.asarray(middle)[..., None]), weight)
+    return spread / np.where(np.equal(middle, 0), 1.0, middle)
+
+
+def _outliers(samples: Floats, weight: Mask, z: float) -> Mask:
+    middle = _mean(samples, weight)
+    spread = np.asarray(_deviation(samples, weight, middle))
+    tested = (weight.sum(axis=-1) >= OUTLIER_MINIMUM) & (spread > 0)
+    limit = np.where(tested, z * spread, np.inf)
+    found: Mask = (np.abs(samples - np.asarray(middle)[..., None]) > limit[..., None]) & weight
+    return found

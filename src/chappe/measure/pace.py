@@ -19,13 +19,15 @@ class Pace:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._steps: Floats = np.array(settings.steps)
         self.base_ns = settings.base_ns
         self.links = 0  # how many take part
-        self.rtt_ns: list[float] = []  # smoothed, 0 before the first echo
-        self.exact_ns: list[int] = []  # wanted for this link alone, 0 = none
-        self.asked_ns: list[int] = []  # at least this, says the other end
-        self.capacity: list[float] = []  # bytes/s, 0 = not known
-        self.carrying: list[bool] = []
+        self.interval_ns: Floats = np.zeros(0)  # of each row as it is now
+        self.rtt_ns: Floats = np.zeros(0)  # smoothed, 0 before the first echo
+        self.exact_ns: Floats = np.zeros(0)  # wanted for this link alone, 0 = none
+        self.asked_ns: Floats = np.zeros(0)  # at least this, says the other end
+        self.capacity: Floats = np.zeros(0)  # bytes/s, infinite if not known
+        self.slowest: Floats = np.zeros(0)  # multiple of the base interval that the row never goes beyond
         self._step: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._steady: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._reference: Floats = np.zeros(0)  # the cost that rounds are compared with
@@ -37,31 +39,31 @@ class Pace:
     def grow(self, rows: int) -> None:
         """Room for more rows."""
         more = rows - len(self.rtt_ns)
-        self.rtt_ns += [0.0] * more
-        self.exact_ns += [0] * more
-        self.asked_ns += [0] * more
-        self.capacity += [0.0] * more
-        self.carrying += [False] * more
-        self._step = np.concatenate((self._step, np.zeros(more, dtype=np.intp)))
-        self._steady = np.concatenate((self._steady, np.zeros(more, dtype=np.intp)))
-        self._reference = np.concatenate((self._reference, np.full(more, np.nan)))
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name != "_steps":
+                setattr(self, name, np.concatenate((value, np.zeros(more, dtype=value.dtype))))
 
     def clear(self, row: int) -> None:
         """The row belongs to another link from now on."""
-        self.rtt_ns[row] = self.capacity[row] = 0.0
-        self.exact_ns[row] = self.asked_ns[row] = 0
-        self.carrying[row] = False
+        self.rtt_ns[row] = self.exact_ns[row] = self.asked_ns[row] = 0
+        self.capacity[row] = self.slowest[row] = np.inf
         self._reference[row] = np.nan
         self.reset(row)
 
     def reset(self, row: int) -> None:
-        """Back to the base interval."""
+        """Back to the base interval, whatever that is by now."""
         self._step[row] = self._steady[row] = 0
+        self.refresh(np.array([row]))
 
-    def travelled(self, row: int, rtt_ns: int) -> None:
-        """One more round trip, smoothed as TCP does."""
-        before = self.rtt_ns[row]
-        self.rtt_ns[row] = before + (rtt_ns - before) / 8 if before else float(rtt_ns)
+    def carry(self, row: int, traffic: bool) -> None:
+        """The row carries traffic, or does not."""
+        self.slowest[row] = self._settings.carrying if traffic else np.inf
+        self.refresh(np.array([row]))
+
+    def travelled(self, rows: Rows, rtt_ns: Floats) -> None:
+        """One more round trip of each of these rows, smoothed as TCP does."""
+        before = self.rtt_ns[rows]
+        self.rtt_ns[rows] = np.where(before > 0, before + (rtt_ns - before) / 8, rtt_ns)
 
     def timeout_ns(self, row: int) -> int:
         """How long an answer may take."""
@@ -72,23 +74,20 @@ class Pace:
         settings = self._settings
         return min(max(self.base_ns, self.links * settings.per_link_ns), settings.longest_ns)
 
-    def least_ns(self, row: int) -> int:
-        """The interval of the row while nothing is steady about it."""
+    def least_ns(self, rows: Rows) -> Floats:
+        """The interval of each of these rows while nothing is steady about it."""
         settings = self._settings
-        wanted = self.exact_ns[row] or min(
-            max(self.central_ns(), int(settings.rtt_factor * self.rtt_ns[row])), settings.longest_ns
-        )
-        capacity = self.capacity[row]
-        allowed = int(settings.probe_bytes / (settings.share * capacity) * SECOND) if capacity else 0
-        return max(wanted, self.asked_ns[row], allowed)
+        exact = self.exact_ns[rows]
+        usual = np.minimum(np.maximum(settings.rtt_factor * self.rtt_ns[rows], self.central_ns()), settings.longest_ns)
+        allowed = settings.probe_bytes * SECOND / settings.share / self.capacity[rows]
+        wanted: Floats = np.maximum(np.where(exact > 0, exact, usual), np.maximum(self.asked_ns[rows], allowed))
+        return wanted
 
-    def interval_ns(self, row: int) -> int:
-        """The interval of the row as it is now."""
-        least = self.least_ns(row)
-        multiple = self._settings.steps[self._step[row]]
-        if self.carrying[row]:
-            multiple = min(multiple, self._settings.carrying)
-        return max(least, min(int(least * multiple), self._settings.longest_ns))
+    def refresh(self, rows: Rows) -> None:
+        """Compute the interval of these rows anew."""
+        least = self.least_ns(rows)
+        multiple = np.minimum(self._steps[self._step[rows]], self.slowest[rows])
+        self.interval_ns[rows] = np.maximum(least, np.minimum(least * multiple, self._settings.longest_ns))
 
     def extremes(self, low_ms: float, high_ms: float) -> None:
         """Mean latencies below and above which a link of this realm is extreme, from now on instead of what the own

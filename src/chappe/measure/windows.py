@@ -74,9 +74,7 @@ class Windows:
         shift = metrics.level_shift(before, sign)
         last = self._last[rows]
         first = np.isnan(last)
-        self.jitter_ms[rows] = np.where(
-            first, 0.0, metrics.rtp_jitter_step(np.nan_to_num(self.jitter_ms[rows]), last, latency_ms)
-        )
+        self.jitter_ms[rows] = np.where(first, 0.0, metrics.rtp_jitter_step(self.jitter_ms[rows], last, latency_ms))
         if shift.any():
             again = rows[shift]
             self._samples[again, 0] = last[shift]
@@ -92,14 +90,13 @@ class Windows:
     def _evaluate(self, rows: Rows) -> None:
         samples = self._samples[rows]
         valid = metrics.filled(self.count[rows], self.size)
-        out = metrics.outliers(samples, valid, self._z)
-        clean = valid & ~out
-        self.outliers[rows] = out.sum(axis=-1)
-        self.latency_ms[rows] = metrics.mean(samples, clean)
-        self.deviation_ms[rows] = metrics.deviation(samples, clean)
-        self.jitter[rows] = metrics.relative_jitter(samples, clean)
+        outliers, middle, spread, jitter = metrics.summary(samples, valid, self._z)
+        self.outliers[rows] = outliers
+        self.latency_ms[rows] = middle
+        self.deviation_ms[rows] = spread
+        self.jitter[rows] = jitter
         self.range_ms[rows] = metrics.usual_range_ms(
-            self.latency_ms[rows], self.deviation_ms[rows], self.count[rows], self._z, self._share, self._floor_ms
+            middle, spread, self.count[rows], self._z, self._share, self._floor_ms
         )
 
 
