@@ -122,7 +122,7 @@ class Planner:
         for part in parts:
             route = self._state.routes.route(profile, part, avoid)
             if route is not None and _rises(route):
-                mark(plan.graft(route.things), unit.deliver, unit.groups)
+                mark(plan.graft(route.things), unit.deliver, () if found else unit.groups)
                 found += 1
         return 0 < found == len(parts)
 

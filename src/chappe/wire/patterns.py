@@ -54,6 +54,22 @@ def covers(a: Pattern, b: Pattern) -> bool:
     return _covers(_levels(a), _levels(b), 0)
 
 
+def overlaps(a: Pattern, b: Pattern) -> bool:
+    """Whether there is a topic that both want, whatever their groups and filters."""
+    if a.kind != b.kind:
+        return False
+    one, other = _levels(a), _levels(b)
+    if a.kind != "s":
+        return ALL in (a.text, b.text) or a.text == b.text
+    for x, y in zip(one, other, strict=False):
+        if ALL in (x, y):
+            return True
+        if x != y and "+" not in (x, y):
+            return False
+    longer = one if len(one) > len(other) else other
+    return len(one) == len(other) or longer[min(len(one), len(other)) :] == (ALL,)
+
+
 def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
     """At most `limit` patterns that want all that these want, in order; it may be more, never less.
 
