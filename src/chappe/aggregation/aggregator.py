@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +31,9 @@ FULL_EVERY = 10  # snapshots, of which one tells everything and the others what 
 REPLY_S = 30.0
 ORDERS = 1000  # without an answer yet
 PARTIES = 100_000
+SILENT_NS = 300 * SECOND
+LINKS = 500_000  # ends of links that are followed at the same time
+FORGET_NS = 86_400 * SECOND  # a link that was not heard of for so long is followed no more
 
 
 class Keep(NamedTuple):
@@ -61,6 +65,17 @@ class Notice(NamedTuple):
 Output = Keep | KeepEvent | Publish | Answered | Notice
 
 
+class StandingOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An `[[order]]` table: what every node gets to hear when it first reports; the keys of ControlRequest."""
+
+    action: Literal["start", "stop", "set_interval", "report_only"]
+    nodes: tuple[str, ...] = ("*",)
+    links: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    interval_ms: float | None = None
+    change: Change | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What an aggregator is told.
 
@@ -76,6 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_s: float = 60.0
     follows: tuple[tuple[str, str], ...] = ()
     advises: Mapping[str, tuple[str, float]] = {}
+    orders: tuple[StandingOrder, ...] = ()
 
 
 @dataclass(slots=True)
@@ -112,7 +128,7 @@ class Aggregator:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What it subscribes to: own reports, those of nodes that know no aggregator yet, answers, others of the kind."""
+        """What it subscribes to: reports to it and to nobody named, answers, announcements, snapshots it follows."""
         realm, name = self.settings.realm, self.settings.name
         return (
             messages.report_topic(realm, "+", name),
@@ -216,8 +232,22 @@ class Aggregator:
                 outputs += self._refuse(topic, f"a record of {each.node} in {each.realm} came from {node}")
         outputs += self._taken(own)
         if own:
-            links = len({each.link for each in own})
-            self._meet(Party("producer", node, self.settings.realm, now_ns, {"links": links, "records": len(own)}))
+            outputs += self._met_producer(node, len(own), now_ns)
+        return outputs
+
+    def _met_producer(self, node: str, records: int, now_ns: int) -> list[Output]:
+        """A node that was not heard of for long may have started anew: it is told the standing orders again."""
+        before = self.parties.get(("producer", node, self.settings.realm))
+        total = records + (int(str(before.details["records"])) if before else 0)
+        self._meet(Party("producer", node, self.settings.realm, now_ns, {"records": total}))
+        outputs: list[Output] = []
+        if before is None or now_ns - before.heard_ns > SILENT_NS:
+            for standing in self.settings.orders:
+                if any(fnmatchcase(node, pattern) for pattern in standing.nodes):
+                    outputs += self.order(
+                        node, standing.action, now_ns, links=standing.links, metrics=standing.metrics,
+                        interval_ms=standing.interval_ms, change=standing.change,
+                    )[1]  # fmt: skip
         return outputs
 
     def _taken(self, records: Sequence[Record]) -> list[Output]:
@@ -228,7 +258,9 @@ class Aggregator:
         for each in sorted(records, key=lambda each: each.stamp_ns):
             place = (each.link, each.node)
             before = self.newest.get(place)
-            if before is None or each.stamp_ns > before.stamp_ns:
+            if before is None and len(self.newest) >= LINKS:
+                self.refused += 1
+            elif before is None or each.stamp_ns > before.stamp_ns:
                 self.newest[place] = each
                 events += self.alerts.record(each)
         return [Keep(records), *self._raised(events)]
@@ -287,13 +319,13 @@ class Aggregator:
     def _snapshot(self, now_ns: int) -> list[Output]:
         """Only records of the own realm: what another one has shown is not passed on."""
         self._snapshot_ns = now_ns
+        outputs = self._forget(now_ns)
         full = self._snapshots % FULL_EVERY == 0
         self._snapshots += 1
         own = {place: each for place, each in self.newest.items() if each.realm == self.settings.realm}
         told = {} if full else self._told
         changed = [each for place, each in own.items() if told.get(place) != each.stamp_ns]
         self._told = {place: each.stamp_ns for place, each in own.items()}
-        outputs: list[Output] = []
         for view in self.access.exchanged():
             seen = [shown for each in changed if (shown := view.shown(each)) is not None]
             parts = [seen[start : start + PART] for start in range(0, len(seen), PART)]
@@ -305,6 +337,14 @@ class Aggregator:
                 topic = messages.snapshot_topic(self.settings.realm, view.group)
                 outputs.append(Publish(topic, messages.encode(snapshot)))
         return outputs
+
+    def _forget(self, now_ns: int) -> list[Output]:
+        events: list[AlertEvent] = []
+        for place, each in list(self.newest.items()):
+            if now_ns - each.stamp_ns > FORGET_NS:
+                del self.newest[place]
+                events += self.alerts.forget(each, now_ns)
+        return self._raised(events)
 
     def _meet(self, party: Party) -> None:
         place = (party.kind, party.name, party.realm)

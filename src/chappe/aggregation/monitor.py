@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a node reports (MR-083: each node may or may not).
 
     aggregator: the one to use while none is announced. silence_s: a link without change is reported that often anyway.
+    advice: largest weight in a cost of what others measured; 0: it is not taken, whoever sends it.
     """
 
     enabled: bool = True
@@ -61,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user_group: str = ""
     aggregator: str = ""
     silence_s: float = 60.0
+    advice: float = 0.0
 
 
 @dataclass(slots=True)
@@ -102,11 +104,8 @@ class Monitor:
         if not self.settings.enabled:
             return ()
         realm = self.settings.realm
-        return (
-            messages.announce_topic(realm),
-            messages.control_topic(realm, self.node),
-            messages.advice_topic(realm, self.node),
-        )
+        advice = (messages.advice_topic(realm, self.node),) if self.settings.advice else ()
+        return (messages.announce_topic(realm), messages.control_topic(realm, self.node), *advice)
 
     def reading(self, reading: Record, now_ns: int) -> list[Publish]:
         """What to publish after one link was measured."""
@@ -221,9 +220,9 @@ class Monitor:
         return [Switch(name, factor, request.action == "start") for factor in factors]
 
     def _advised(self, advice: Advice) -> list[Output]:
-        if advice.link not in self._links:
-            raise RecordError(f"advice about {advice.link}, which is no link of {self.node}")
-        return [Advised(advice)]
+        if advice.link not in self._links or not self.settings.advice:
+            raise RecordError(f"advice about {advice.link}, which {self.node} does not take")
+        return [Advised(msgspec.structs.replace(advice, weight=min(advice.weight, self.settings.advice)))]
 
 
 def _wrong(request: ControlRequest) -> str:
