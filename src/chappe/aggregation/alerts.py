@@ -86,6 +86,16 @@ class Alerts:
             events += [event for rule in self._aging if (event := self._judge(rule, record, values, now_ns))]
         return events
 
+    def forget(self, record: Record, now_ns: int) -> list[AlertEvent]:
+        """An end of a link is followed no more: what is raised there is over."""
+        events = []
+        for rule in self.rules.values():
+            state = self._states.pop((rule.name, record.link, record.node), None)
+            if state is not None and state.raised:
+                condition = self._conditions[rule.name]
+                events.append(_event(rule, "cleared", record, state.since_ns, now_ns, _values(record, 0.0), condition))
+        return events
+
     def _judge(self, rule: Rule, record: Record, values: Mapping[str, float | None], now_ns: int) -> AlertEvent | None:
         if rule.links and not any(_matches(pattern, record) for pattern in rule.links):
             return None

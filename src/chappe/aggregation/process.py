@@ -1,4 +1,4 @@
-"""The aggregator as a process: a client of a node that stores what it hears, in a thread of its own (MR-081, MR-084)."""
+"""The aggregator as a process: a client of a node that stores what it hears in a thread of its own (MR-081, MR-084)."""
 
 from __future__ import annotations
 

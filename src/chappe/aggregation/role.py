@@ -196,12 +196,11 @@ class Role:
         return new
 
     async def _prune(self) -> None:
+        store, rows = self._store, self.config.aggregates.keep_rows
+        assert store is not None
         while True:
             await asyncio.sleep(PRUNE_S)
             try:
-                store = self._store
-                assert store is not None
-                rows = self.config.aggregates.keep_rows
                 await self._in_thread(lambda: store.prune(time.time_ns(), self._age_ns, rows))
             except StoreError as error:
                 log.error("the store was not pruned", reason=str(error))
