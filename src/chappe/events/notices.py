@@ -72,7 +72,7 @@ def publishers(advertised: Mapping[Thing, Iterable[Pattern]], wanted: Pattern) -
 
 
 def performance(me: Address, told: CostTold, wall_ns: int = 0) -> tuple[str, bytes]:
-    """Topic and body of the cost of an own link; what is not known is null, and so is the cost of a link that is gone."""
+    """Topic and body of the cost of an own link; what is not known, and the cost of a link that is gone, is null."""
     metrics = told.metrics
     return _under(PERFORMANCE, told.scope), _json(
         {
