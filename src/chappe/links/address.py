@@ -75,6 +75,11 @@ def define(name: str, scheme: Scheme) -> None:
     _known[name] = scheme
 
 
+def undefine(name: str) -> None:
+    """Forget a scheme."""
+    _known.pop(name, None)
+
+
 def schemes() -> tuple[str, ...]:
     """All that are known."""
     return tuple(_known)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chappe.errors import ConfigError, LinkError
-from chappe.links.address import Address, Scheme, define
+from chappe.links.address import Address, Scheme, define, undefine
 from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, no_stream
 from chappe.links.link import Raw
 from chappe.links.listener import Finished, Listener, bind
@@ -118,7 +118,7 @@ class Datagrams:
         raise no_stream(address, "listen on")
 
 
-_STREAMS = frozenset({"tcp", "tls", "unix", "ws", "wss", "parallel"})
+_STREAMS = frozenset({"tcp", "tls", "unix", "ws", "wss"})
 _factories: dict[str, Factory] = {
     factory.kind: factory
     for factory in (
@@ -139,6 +139,13 @@ def register(factory: Factory) -> None:
     for name, scheme in factory.schemes.items():
         define(name, scheme)
     _factories[factory.kind] = factory
+
+
+def unregister(kind: str) -> None:
+    """Forget a transport that was registered; links of it that exist stay."""
+    factory = _factories.pop(kind, None)
+    for name in factory.schemes if factory is not None else ():
+        undefine(name)
 
 
 def factories() -> dict[str, Factory]:

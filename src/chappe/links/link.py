@@ -58,6 +58,7 @@ class Raw(abc.ABC):
         self.certificate_der: bytes | None = None
         self.security = Security()
         self.local = ""  # our end
+        self.kind = peer.scheme  # of transport
         self._buffer = bytearray()
         self._finished = finished
 
@@ -91,6 +92,7 @@ class Raw(abc.ABC):
         the socket or the ProtocolError of bad bytes otherwise; never after `close` or `abort`.
         """
         link = self._attach(stack, port, tick, on_lost)
+        link.local, link.security, link.kind = self.local, self.security, self.kind
         self._finish()
         return link
 
@@ -142,6 +144,9 @@ class Link(abc.ABC):
     def __init__(self, peer: Address, stack: Stack, port: int, tick: FlushTick, on_lost: OnLost) -> None:
         self.peer = peer
         self.port = port
+        self.local = ""  # our end
+        self.kind = peer.scheme  # of transport
+        self.security = Security()
         self.open = True
         self._stack = stack
         self._tick = tick
