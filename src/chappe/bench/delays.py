@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections import deque
 from typing import Self
 
+PIECE = 1 << 16
 BUFFERED = 8 << 20  # bytes that wait in one direction before the sender is read no further
 
 
@@ -22,23 +25,26 @@ class DelayRelay:
         self.port = 0
         self.carried = 0  # bytes, both ways
         self._severed = False
-        self._server: asyncio.Server | None = None
-        self._ends: set[_End] = set()
+        self._server: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> Self:
         """Listen; the port is known from then on."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = socket.create_server(("127.0.0.1", self.port))
+        self._server.setblocking(False)
+        self.port = int(self._server.getsockname()[1])
+        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._server))
         return self
 
     async def close(self) -> None:
         """End everything."""
+        tasks = [*self._connections, *([self._accepting] if self._accepting is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._server is not None:
             self._server.close()
-        for end in list(self._ends):
-            end.abort()
-        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -49,93 +55,78 @@ class DelayRelay:
     def cut(self) -> None:
         """Neither end hears of the other any more."""
         self._severed = True
-        for end in list(self._ends):
-            end.abort()
+        for task in list(self._connections):
+            task.cancel()
 
     def mend(self) -> None:
         """Connections are taken again."""
         self._severed = False
 
-    def _accept(self) -> asyncio.Protocol:
-        return _End(self, dialled=False)
+    async def _accept(self, server: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            inward, _ = await loop.sock_accept(server)
+            if self._severed:
+                inward.close()
+                continue
+            task = loop.create_task(self._connect(inward))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _connect(self, inward: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        outward = socket.socket()
+        outward.setblocking(False)
+        with inward, outward, contextlib.suppress(OSError):
+            for sock in (inward, outward):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(outward, ("127.0.0.1", self.target))
+            ways = [_Way(self, inward, outward), _Way(self, outward, inward)]
+            tasks = [loop.create_task(job) for way in ways for job in (way.read(), way.write())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _End(asyncio.Protocol):
-    """One end of a connection through the relay: what it hears goes to its partner, later."""
+class _Way:
+    """One direction of a connection: `read` is done when the sender has closed and all is passed on."""
 
-    def __init__(self, relay: DelayRelay, dialled: bool, partner: _End | None = None) -> None:
+    def __init__(self, relay: DelayRelay, source: socket.socket, sink: socket.socket) -> None:
         self._relay = relay
-        self._dialled = dialled
-        self._partner = partner
-        self._transport: asyncio.Transport | None = None
+        self._source = source
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[float, bytes]] = deque()
         self._size = 0
-        self._paused = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._over = False
-        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._relay._ends.add(self)
-        if self._relay._severed:
-            self.abort()
-        elif not self._dialled:
-            transport.pause_reading()
-            self._dialling = self._loop.create_task(self._dial())
-        else:
-            assert self._partner is not None
-            self._partner._partner = self
+    async def read(self) -> None:
+        while piece := await self._loop.sock_recv(self._source, PIECE):
+            last = self._waiting[-1][0] if self._waiting else 0.0
+            self._waiting.append((max(last, self._loop.time() + self._relay.delay_s), piece))
+            self._size += len(piece)
+            self._changed.set()
+            while self._size > BUFFERED:
+                self._changed.clear()
+                await self._changed.wait()
+        while self._waiting:
+            self._changed.clear()
+            await self._changed.wait()
 
-    async def _dial(self) -> None:
-        try:
-            await self._loop.create_connection(lambda: _End(self._relay, True, self), "127.0.0.1", self._relay.target)
-        except OSError:
-            self.abort()
-        else:
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        last = self._waiting[-1][0] if self._waiting else 0.0
-        self._waiting.append((max(last, self._loop.time() + self._relay.delay_s), data))
-        self._size += len(data)
-        if self._size > BUFFERED and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-        if self._timer is None:
-            self._release()
-
-    def _release(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        partner = self._partner
-        while self._waiting and self._waiting[0][0] <= now:
-            _, data = self._waiting.popleft()
-            self._size -= len(data)
-            self._relay.carried += len(data)
-            if partner is not None and partner._transport is not None and not partner._transport.is_closing():
-                partner._transport.write(data)
-        if self._paused and self._size < BUFFERED // 2 and self._transport is not None and not self._over:
-            self._paused = False
-            self._transport.resume_reading()
-        if self._waiting:
-            self._timer = self._loop.call_at(self._waiting[0][0], self._release)
-        elif self._over and partner is not None and partner._transport is not None:
-            partner._transport.close()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._over = True
-        self._relay._ends.discard(self)
-        if self._timer is None:
-            self._release()
-
-    def abort(self) -> None:
-        """End it now, with what waits in it."""
-        self._waiting.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._transport is not None:
-            self._transport.abort()
+    async def write(self) -> None:
+        while True:
+            while not self._waiting:
+                self._changed.clear()
+                await self._changed.wait()
+            due, piece = self._waiting[0]
+            pause = due - self._loop.time()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            await self._loop.sock_sendall(self._sink, piece)
+            self._waiting.popleft()
+            self._size -= len(piece)
+            self._relay.carried += len(piece)
+            self._changed.set()
