@@ -9,6 +9,7 @@ from typing import Any
 from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs
 from chappe.errors import ConfigError
+from chappe.events import notices
 from chappe.events.interest import Subscriptions
 from chappe.events.member_links import Link, Links, joining, proposal
 from chappe.events.member_measure import Measurement
@@ -62,6 +63,7 @@ class Member:
         self._rng = rng
         self._publications: tuple[Pattern, ...] = ()
         self._interest_changed = False
+        self._advertised = False
         self._ways_changed = False
 
     # --- links
@@ -168,6 +170,9 @@ class Member:
             self._interest_changed = False
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
             self._ways_changed = True
+        if self._advertised:
+            self._advertised = False
+            outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
         if now_ns >= self.state.next_ns():
             outputs += self._obey(self.state.tick(now_ns))
         if self.rescue.busy:
@@ -212,7 +217,7 @@ class Member:
     def advertise(self, publications: Iterable[tuple[str, str]]) -> None:
         """What is published here, as (kind, topic or pattern), in place of what was told before (MR-133)."""
         self._publications = tuple(Pattern(kind, text) for kind, text in publications)
-        self._interest_changed = True
+        self._interest_changed = self._advertised = True
 
     # --- asked by the engine
 
@@ -257,9 +262,7 @@ class Member:
                     self._ways_changed = True
                 case netmap.CostTold():
                     if self.settings.costs:
-                        from chappe.events import notices
-
-                        found.append(Publish(*notices.performance(self.me, output)))
+                        found.append(Publish(*notices.performance(self.me, output, self.engine.wall_ns)))
                 case netmap.Notice(kind, thing, reason):
                     found += self._noticed(output, kind, str(thing), reason)
         return found
@@ -268,9 +271,10 @@ class Member:
         if kind == "refused":
             self.refused += 1
             return [Log("refused", "warning", {"of": thing, "reason": reason})]
-        from chappe.events import notices
-
-        return [Log(kind, "info", {"thing": thing, "reason": reason}), Publish(*notices.membership(self.me, notice))]
+        told: list[Output] = [Log(kind, "info", {"thing": thing, "reason": reason})]
+        if notices.speaks(self.me, self.state, notice.thing):
+            told.append(Publish(*notices.membership(self.me, notice, self.engine.wall_ns)))
+        return told
 
     def _new_ways(self) -> None:
         self._ways_changed = False

@@ -11,6 +11,7 @@ import structlog
 
 from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
+from chappe.events import notices
 from chappe.events.member import Log, Measured, Member, Publish, Refuse, Send
 from chappe.events.member import Output as MemberOutput
 from chappe.links._socket import clocks
@@ -129,6 +130,10 @@ class NodeMesh:
     def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
         """A message of a neighbour."""
         return self._converted(self.member.receive(port, message, now_ns))
+
+    def reserved(self, kind: str, topic: bytes) -> bool:
+        """Whether the mesh tells of itself there."""
+        return self.member.settings.mesh and notices.reserved(kind, topic)
 
     def subscribed(self, kind: str, pattern: str, group: str) -> None:
         """A client wants events of that pattern."""

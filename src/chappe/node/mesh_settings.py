@@ -50,5 +50,4 @@ def _measured(measure: Measure, base_ns: int, mesh: Mesh) -> MeasureSettings:
         window=measure.window,
         profile=mesh.profile,
         timeout_ns=min(SECOND, max(base_ns, SECOND // 10)),
-        batch_ns=min(SECOND // 4, base_ns // 4),
     )

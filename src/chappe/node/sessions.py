@@ -60,6 +60,9 @@ class Interest(Protocol):
     def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
         """One that it takes."""
 
+    def reserved(self, kind: str, topic: bytes) -> bool:
+        """Whether only nodes publish there."""
+
     def subscribed(self, kind: str, pattern: str, group: str) -> None:
         """A client wants events of that pattern."""
 
@@ -218,6 +221,11 @@ class Control:
             return False
         text = topic.decode(errors="replace") if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
         address = topic_address(kind, text)
+        if self.mesh is not None and self.mesh.reserved(kind, topic):
+            self.refused += 1
+            reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
+            self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=reason)))
+            return False
         decision = self.book.allows(session.identity, "publish", address)
         if decision:
             session.published.add(address)
