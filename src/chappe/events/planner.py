@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from chappe.errors import ProtocolError
@@ -10,6 +11,7 @@ from chappe.events.interest import Wanted
 from chappe.events.plan import Plan, mark, wanting
 from chappe.events.trace import crossed, visited, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
+from chappe.measure.cost import PROFILES
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing
@@ -27,17 +29,34 @@ class Planned:
 
 
 class Planner:
-    """Makes plans from the network map as it is; it keeps nothing but the names of the own units."""
+    """Makes plans from the network map as it is; until `changed`, it keeps what it asked of it."""
 
     def __init__(self, me: Address, state: LinkState, connected: Callable[[str], bool]) -> None:
         self.me = me
         self._state = state
         self._connected = connected
         self._own: dict[int, str] = {}
+        self._direct_routes: dict[tuple[str, Thing], Route | None] = {}
+        self._exits: dict[tuple[str, Thing], str | None] = {}
 
     def changed(self) -> None:
         """The map is another one."""
         self._own.clear()
+        self._direct_routes.clear()
+        self._exits.clear()
+
+    def latency_ms(self, links: Iterable[bytes]) -> float:
+        """What the map says now of the way over these links; NaN if one of them is gone or not measured."""
+        view = self._state.routes.view
+        total = 0.0
+        for link in links:
+            numbers = view.ends.get(link)
+            if not numbers:
+                return math.nan
+            edge = view.edges[numbers[0]]
+            a, b = edge.fact_a.latency_ms, edge.fact_b.latency_ms
+            total += b if math.isnan(a) else a if math.isnan(b) else max(a, b)
+        return total
 
     def plan(
         self, profile: str, marks: Marks, onward: Iterable[Sequence[Unit]], trace: tuple[str, ...], rescues: int
@@ -47,7 +66,7 @@ class Planner:
         lost: list[Thing] = []
         routes: dict[Thing, Route] = {}
         for thing in sorted(marks):
-            route = self._state.routes.route(profile, thing)
+            route = self._route(profile, thing)
             if route is None or not _rises(route):
                 lost.append(thing)
                 continue
@@ -120,7 +139,7 @@ class Planner:
         parts = self._state.resolve(Thing(unit.level, unit.name))
         found = 0
         for part in parts:
-            route = self._state.routes.route(profile, part, avoid)
+            route = self._route(profile, part, avoid)
             if route is not None and _rises(route):
                 mark(plan.graft(route.things), unit.deliver, () if found else unit.groups)
                 found += 1
@@ -128,23 +147,32 @@ class Planner:
 
     def _direct(self, profile: str, thing: Thing) -> Route | None:
         """The route into a unit from inside the own unit of its level, through no other one of that level or above."""
-        route = self._state.routes.route(profile, thing)
-        if route is None or all(passed.level < thing.level for passed in route.things[:-1]):
-            return route
-        others = {seen for seen in self._state.things() if seen.level >= thing.level and seen != thing}
-        return self._state.routes.route(profile, thing, others)
+        key = (profile, thing)
+        if key not in self._direct_routes:
+            route = self._route(profile, thing)
+            if route is not None and any(passed.level >= thing.level for passed in route.things[:-1]):
+                others = {seen for seen in self._state.things() if seen.level >= thing.level and seen != thing}
+                route = self._route(profile, thing, others)
+            self._direct_routes[key] = route
+        return self._direct_routes[key]
 
     def exit(self, profile: str, thing: Thing, trace: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
         """The peer over whose link this node enters a unit, and the trace of what goes there; None without a link."""
-        route = self._state.routes.route(profile, thing)
-        if route is not None and len(route.things) > 1:
-            others = {seen for seen in self._state.things() if seen != thing}
-            route = self._state.routes.route(profile, thing, others)
-        peer = self._state.peer(route.links[0]) if route is not None else None
+        key = (profile, thing)
+        if key not in self._exits:
+            route = self._route(profile, thing)
+            if route is not None and len(route.things) > 1:
+                route = self._route(profile, thing, {seen for seen in self._state.things() if seen != thing})
+            self._exits[key] = self._state.peer(route.links[0]) if route is not None else None
+        peer = self._exits[key]
         if peer is None or not self._connected(peer):
             return None
         passed = crossed(self.me, thing.level, self.names()[thing.level], trace)
         return (peer, passed) if passed else None
+
+    def _route(self, profile: str, thing: Thing, avoid: Collection[Thing] = ()) -> Route | None:
+        """A route by the map; a way may carry a profile that only others have a formula for."""
+        return self._state.routes.route(profile if profile in PROFILES else "default", thing, avoid)
 
     def names(self) -> dict[int, str]:
         """The own unit of each level, as others call it: if it fell apart, the part."""

@@ -46,5 +46,9 @@ def crossed(me: Address, level: int, own: str, trace: Iterable[str]) -> tuple[st
     Empty if it has been through too many units.
     """
     path = me.path(level)
-    kept = [unit for unit in trace if not (unit.partition("@")[0] + "/").startswith(path + "/")]
+    kept = [
+        unit
+        for unit in trace
+        if not unit.startswith(path + "/") and not (unit.partition("@")[0] == path and related(unit, own))
+    ]
     return (*kept, own) if len(kept) < MAX_TRACE else ()

@@ -76,7 +76,7 @@ def decode(raw: bytes) -> Way:
         raise ProtocolError(f"way of {len(raw)} bytes: at most {MAX_BYTES} are allowed")
     try:
         way = _decoder.decode(raw)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"way: {error}") from None
     _check(way)
     return way

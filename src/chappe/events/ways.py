@@ -97,7 +97,7 @@ class Ways:
         return Outputs(
             True,
             planned.branches,
-            self._hold(profile, (kind, topic), planned),
+            self._hold((kind, topic), planned),
             here.groups if grouped else None,
             planned.undeliverable,
         )
@@ -213,7 +213,7 @@ class Ways:
 
     # --- what was before
 
-    def _hold(self, profile: str, topic: tuple[str, bytes], planned: Planned) -> int:
+    def _hold(self, topic: tuple[str, bytes], planned: Planned) -> int:
         """How long events wait so that none overtakes one on the old way: the difference, if the new one is quicker."""
         old = self._last.pop(topic, None)
         self._last[topic] = planned
@@ -225,13 +225,19 @@ class Ways:
         if hold is None:
             hold = self._holds[old, planned] = max(
                 (
-                    _difference_ns(route, planned.routes[thing][1])
+                    self._difference_ns(route, planned.routes[thing][1])
                     for thing, (path, route) in old.routes.items()
                     if thing in planned.routes and planned.routes[thing][0] != path
                 ),
                 default=0,
             )
         return hold
+
+    def _difference_ns(self, old: Route, new: Route) -> int:
+        """By how much the new way is quicker: the old one as it is measured now, else as it was when it was taken."""
+        now_ms = self._planner.latency_ms(old.links)
+        gain_ms = (old.latency_ms if math.isnan(now_ms) else now_ms) - new.latency_ms
+        return max(0, int(gain_ms * 1e6)) if math.isfinite(gain_ms) else 0
 
     def _read(self, raw: bytes) -> Way:
         way = self._decoded.get(raw)
@@ -241,11 +247,6 @@ class Ways:
                 self._decoded.clear()
             self._decoded[raw] = way
         return way
-
-
-def _difference_ns(old: Route, new: Route) -> int:
-    difference = (old.latency_ms - new.latency_ms) * 1e6
-    return max(0, int(difference)) if math.isfinite(difference) else 0
 
 
 def _rest(way: Way, left: Iterable[Thing]) -> bytes:
