@@ -1,4 +1,4 @@
-"""Streams between two stacks over real TCP, Unix and TLS sockets."""
+"""What every stream transport promises, between two stacks over real sockets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import trustme
 
 from chappe.errors import LinkError, ProtocolError, RefusedError, VersionError
 from chappe.links._socket import Flusher
-from chappe.links.address import Address, parse
+from chappe.links.address import parse
 from chappe.links.handshake import accept_handshake, connect_handshake
+from chappe.links.kinds import encrypts
 from chappe.links.stream import FlushTick, Link, LinkOptions, Listener, Raw, control_frame, dial, listen
 from chappe.wire.control import CAPABILITIES, MAJOR, MINOR, Hello, Refused, Welcome, decode
 from chappe.wire.frames import PREAMBLE, Kind
@@ -24,7 +25,7 @@ from tests.unit.links.tapes import Tape
 from tests.unit.links.wait import until
 
 HELLO = Hello(role="client", name="c", session=b"c" * 16, capabilities=CAPABILITIES)
-SCHEMES = ("tcp", "unix", "tls")
+SCHEMES = ("tcp", "unix", "tls", "ws", "wss")
 
 
 def welcome(_: Hello) -> Welcome:
@@ -112,14 +113,14 @@ async def world(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Open]:
         async def open_world(
             scheme: str, *, options: LinkOptions | None = None, node: Any = None, client: Any = None
         ) -> World:
-            address = parse(f"unix://{tmp_path}/s") if scheme == "unix" else Address(scheme, "127.0.0.1", 0)
+            address = parse(f"unix://{tmp_path}/s" if scheme == "unix" else f"{scheme}://127.0.0.1:0")
             place = Place(node or Tape(echo=True))
 
             async def accepted(raw: Raw) -> None:
                 await accept_handshake(raw, welcome)
                 place.attach(raw, len(place.links))
 
-            tls = scheme == "tls"
+            tls = encrypts(address)
             options = options or LinkOptions()
             listener = await listen(address, accepted, tls=secrets.server if tls else None, options=options)
             made = World(place, Place(client or Tape()), listener, secrets.client if tls else None, options)
@@ -131,7 +132,7 @@ async def world(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Open]:
         yield open_world
 
 
-@pytest.mark.spec("NS-007", "NS-012")
+@pytest.mark.spec("NS-007", "NS-012", "MR-023", "MR-024", "MR-028", "MR-029")
 @pytest.mark.parametrize("scheme", SCHEMES)
 async def test_bytes_go_there_and_back(world: Open, scheme: str) -> None:
     made = await world(scheme)

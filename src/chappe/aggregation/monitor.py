@@ -19,13 +19,18 @@ MISSED = 3  # announcements until an aggregator counts as gone
 SLACK = 0.25  # of the least load: aggregators that are about as loaded are spread over the nodes
 SLACK_PER_S = 10.0
 INTERVALS_MS = (1.0, 86_400_000.0)
+FACTORS = {
+    "latency_ms": "latency", "deviation_ms": "deviation", "jitter_ms": "jitter", "jitter": "jitter", "loss": "loss",
+    "bandwidth": "bandwidth",
+}  # fmt: skip
+"""What is measured for each metric; the cost is computed and not measured."""
 
 
 class Switch(NamedTuple):
-    """Measure a link, or one metric of it, or do not."""
+    """Measure a link, or one factor of it, or do not."""
 
     link: str
-    metric: str  # empty: all
+    factor: str  # empty: all
     on: bool
 
 
@@ -49,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a node reports (MR-083: each node may or may not).
 
     aggregator: the one to use while none is announced. silence_s: a link without change is reported that often anyway.
+    advice: largest weight in a cost of what others measured; 0: it is not taken, whoever sends it.
     """
 
     enabled: bool = True
@@ -56,6 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user_group: str = ""
     aggregator: str = ""
     silence_s: float = 60.0
+    advice: float = 0.0
 
 
 @dataclass(slots=True)
@@ -97,11 +104,8 @@ class Monitor:
         if not self.settings.enabled:
             return ()
         realm = self.settings.realm
-        return (
-            messages.announce_topic(realm),
-            messages.control_topic(realm, self.node),
-            messages.advice_topic(realm, self.node),
-        )
+        advice = (messages.advice_topic(realm, self.node),) if self.settings.advice else ()
+        return (messages.announce_topic(realm), messages.control_topic(realm, self.node), *advice)
 
     def reading(self, reading: Record, now_ns: int) -> list[Publish]:
         """What to publish after one link was measured."""
@@ -147,7 +151,10 @@ class Monitor:
     def _due(self, reading: Record, now_ns: int) -> Record | None:
         """The record to report, with the metrics that are wanted; None if it does not differ enough."""
         own = msgspec.structs.replace(
-            reading, node=self.node, realm=self.settings.realm, user_group=reading.user_group or self.settings.user_group
+            reading,
+            node=self.node,
+            realm=self.settings.realm,
+            user_group=reading.user_group or self.settings.user_group,
         )
         link = self._links.setdefault(reading.link, _Link(own))
         link.record = own
@@ -209,18 +216,21 @@ class Monitor:
             case "set_interval":
                 assert request.interval_ms is not None
                 return [Interval(name, int(request.interval_ms * 1e6))]
-        return [Switch(name, metric, request.action == "start") for metric in request.metrics or ("",)]
+        factors = dict.fromkeys(FACTORS[metric] for metric in request.metrics) or {"": None}
+        return [Switch(name, factor, request.action == "start") for factor in factors]
 
     def _advised(self, advice: Advice) -> list[Output]:
-        if advice.link not in self._links:
-            raise RecordError(f"advice about {advice.link}, which is no link of {self.node}")
-        return [Advised(advice)]
+        if advice.link not in self._links or not self.settings.advice:
+            raise RecordError(f"advice about {advice.link}, which {self.node} does not take")
+        return [Advised(msgspec.structs.replace(advice, weight=min(advice.weight, self.settings.advice)))]
 
 
 def _wrong(request: ControlRequest) -> str:
     low, high = INTERVALS_MS
     if request.action == "set_interval" and not (request.interval_ms and low <= request.interval_ms <= high):
         return f"interval_ms: {request.interval_ms} is not between {low:g} and {high:g}"
+    if request.action in ("start", "stop") and "cost" in request.metrics:
+        return "metrics: cost is computed from the others; use report_only to leave it out of reports"
     if request.action != "report_only" and request.change is not None:
         return f"change: belongs to report_only, not to {request.action}"
     return ""

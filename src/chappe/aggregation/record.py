@@ -134,8 +134,8 @@ def _identity(record: Record) -> str:
         return f"link: {record.link[:60]!r} is no UUID"
     if record.origin != MEASURED and not (record.origin.startswith(FOREIGN) and len(record.origin) <= 64):
         return f"origin: {record.origin[:60]!r} is neither {MEASURED} nor {FOREIGN}NAME"
-    if len(record.uri) > 1024 or not (record.uri + record.origin).isprintable():
-        return "uri: has characters that cannot be shown, or more than 1024"
+    if len(record.uri) > 1024 or record.uri != record.uri.strip() or not (record.uri + record.origin).isprintable():
+        return "uri: has characters that cannot be shown, blanks around, or more than 1024"
     return ""
 
 
@@ -146,8 +146,8 @@ def _names(record: Record) -> str:
         text: str = getattr(record, field)
         if not text:
             continue
-        if len(text) > NAME_CHARACTERS or not text.isprintable() or _FORBIDDEN.search(text):
-            return f"{field}: {text[:60]!r} is longer than {NAME_CHARACTERS}, or has / + # or control characters"
+        if len(text) > NAME_CHARACTERS or text != text.strip() or not text.isprintable() or _FORBIDDEN.search(text):
+            return f"{field}: {text[:60]!r} has / + # or control characters, blanks around, or over {NAME_CHARACTERS}"
     return ""
 
 

@@ -1,15 +1,16 @@
-"""`chappe map`: the picture that brokers have of their routers and channels (GS-172)."""
+"""`chappe map`: the picture that brokers have of their routers and channels (GS-172), or a node of its mesh."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chappe.cli._operator import Operator
 from chappe.cli._target import run, targeted
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, RefusedError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +21,9 @@ EXAMPLES = (
     "chappe map -d grid.toml",
     "chappe map -d grid.toml --broker north --watch",
     "chappe map --url tcp://127.0.0.1:7501 --channels 0   # routers alone",
+    "chappe map --url tcp://127.0.0.1:7400 --watch        # of a node with [mesh]",
 )
+Draw = Callable[[], Awaitable["RenderableType"]]
 
 
 @targeted
@@ -35,7 +38,8 @@ def map_(
     """Draw routers where their coordinates say, with state and load, and the fullest channels with bars.
 
     A router has the colour of its cloud and a mark for its load: . idle, o in use, O above half, ! above 90 %; X is
-    down. With --deployment and without --broker every broker is asked.
+    down. With --deployment and without --broker every broker is asked. A node with [mesh] at --url draws its own map:
+    the tree of its ways, and every link it knows with its cost.
     """
     run(_map(operator, watch, interval, channels), endless=watch)
 
@@ -44,32 +48,54 @@ async def _map(operator: Operator, watch: bool, interval: float, channels: int) 
     from rich.console import Console
     from rich.live import Live
 
-    from chappe.cli._picture import drawn
-
     console = Console(highlight=False)
-    picture = await _taken(operator)
+    draw = await _drawer(operator, channels, console.width)
+    picture = await draw()
     if not watch:
-        console.print(drawn(picture, console.width, channels))
+        console.print(picture)
         return
     if not console.is_terminal:
         while True:
-            console.print(drawn(picture, console.width, channels))
+            console.print(picture)
             await asyncio.sleep(interval)
-            picture = await _taken(operator)
-    with Live(drawn(picture, console.width, channels), console=console, auto_refresh=False, screen=True) as live:
+            picture = await draw()
+    with Live(picture, console=console, auto_refresh=False, screen=True) as live:
         while True:
             await asyncio.sleep(interval)
-            live.update(await _next(operator, console.width, channels), refresh=True)
+            live.update(await _next(draw), refresh=True)
 
 
-async def _next(operator: Operator, width: int, channels: int) -> RenderableType:
-    """The next picture; while no broker answers, why."""
-    from rich.text import Text
-
+async def _drawer(operator: Operator, channels: int, width: int) -> Draw:
+    """What draws: the map of a node if there is one at --url that has it, else the picture of brokers."""
     from chappe.cli._picture import drawn
 
-    try:
+    async def of_brokers() -> RenderableType:
         return drawn(await _taken(operator), width, channels)
+
+    async def of_node() -> RenderableType:
+        from chappe.cli._mesh import network
+
+        async with operator.at(operator.url) as client:
+            rows, routes, members = [await client.list(what, 100_000) for what in ("map", "routes", "members")]
+            return network(client.node.name if client.node else "", rows, routes, members)
+
+    if operator.deployment is None and operator.url and not operator.broker:
+        try:
+            await of_node()
+        except RefusedError as error:
+            if error.code == "denied":
+                raise
+        else:
+            return of_node
+    return of_brokers
+
+
+async def _next(draw: Draw) -> RenderableType:
+    """The next picture; while nobody answers, why."""
+    from rich.text import Text
+
+    try:
+        return await draw()
     except ChappeError as error:
         return Text(f"no picture: {error}", style="red")
 

@@ -183,6 +183,16 @@ class Connection:
         if self.state == "closed":
             self._end(LinkError(f"the connection was lost: {error or 'end of stream'}"))
 
+    async def settled(self) -> bool:
+        """The node has every event; a request under way would be lost with the connection."""
+        if not self._up.is_set() or self._requests.waiting:
+            return False
+        try:
+            await self.flush(self.timeout_s)
+        except ChappeError:
+            return False
+        return not self._requests.waiting
+
     async def _restore(self) -> None:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
         subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
@@ -366,14 +376,20 @@ class Connection:
         if callback is not None:
             asyncio.get_running_loop().call_soon(callback, *arguments)
 
-    async def list(self, what: str, limit: int = 1000, variable: str = "") -> list[dict[str, Any]]:
+    async def list(
+        self, what: str, limit: int = 1000, variable: str = "", *, of: str = "", to: str = "", profile: str = ""
+    ) -> list[dict[str, Any]]:
         """Rows of what exists: variables, topics, publishers, types, links, clients, counters.
 
-        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE.
+        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE. A
+        node of a mesh has measured, map, routes, members; `history` `of` a link; `route` `of` a node `to` another one.
         """
         rows: list[dict[str, Any]] = []
         while True:
-            wanted = control.List(id=0, what=what, limit=limit - len(rows), start=len(rows), variable=variable)
+            wanted = control.List(
+                id=0, what=what, limit=limit - len(rows), start=len(rows), variable=variable, of=of, to=to,
+                profile=profile,
+            )  # fmt: skip
             answer = await self._ask(_numbered(wanted), control.Listing, f"list {what}")
             rows += answer.rows
             if not answer.rows or len(rows) >= min(limit, answer.total):

@@ -37,6 +37,11 @@ class Requests:
         self._last = 0
         self._pending: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer."""
+        return len(self._pending)
+
     def ask(
         self,
         make: Callable[[int], Request],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import ssl
 import time
@@ -13,6 +14,7 @@ from typing import Literal, Protocol
 import structlog
 
 from chappe.client._core import ClientCore
+from chappe.client.attachment import Ranking, answer_times
 from chappe.errors import ChappeError, LinkError
 from chappe.links._socket import Flusher
 from chappe.links.address import Address
@@ -20,8 +22,10 @@ from chappe.links.backoff import Backoff
 from chappe.links.dial import dial
 from chappe.links.handshake import connect_handshake
 from chappe.links.heartbeat import Heartbeat
-from chappe.links.link import Link, control_frame
+from chappe.links.kinds import encrypts
+from chappe.links.link import Link, Raw, control_frame
 from chappe.links.options import LinkOptions
+from chappe.links.proxy import proxy_for
 from chappe.links.tick import FlushTick
 from chappe.wire.control import Goodbye, Hello, Welcome
 
@@ -36,6 +40,9 @@ class Owner(Protocol):
 
     def session_up(self, welcome: Welcome, again: bool) -> None: ...
     def session_down(self, error: Exception | None) -> None: ...
+    async def settled(self) -> bool:
+        """Whether the node has everything, so that the connection can be changed for another one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,8 @@ class Route:
     reconnect: bool = True
     heartbeat_s: float = 1.0
     wait_s: float = 0.0  # how long the first connection is tried
+    proxy: str = ""  # http://user:password@host:port, or `environment`
+    compare_s: float = 30.0  # of several addresses: how often they are compared while connected; 0: never
 
 
 class Session:
@@ -70,7 +79,9 @@ class Session:
         self._heartbeat = Heartbeat(max(1, round(route.heartbeat_s * 1e9)))
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._next = 0
+        self._comparing: asyncio.Task[None] | None = None
+        self._ranking = Ranking(len(route.addresses))
+        self._place: int | None = None  # of the address that is or was connected
         self._paused = False
         core.schedule = self._flusher.soon
         core.write = self._tick.now
@@ -86,26 +97,40 @@ class Session:
         backoff = Backoff(random.random, cap_s=CAP_S)
         backoff.next_s()
         while True:
-            for place in range(len(self._route.addresses)):
+            order = await self._order()
+            for place in order:
                 try:
-                    return await self._connect()
+                    await self._connect(place)
                 except LinkError:
-                    last = place == len(self._route.addresses) - 1
-                    if last and self._loop.time() >= deadline:
+                    if place == order[-1] and self._loop.time() >= deadline:
                         raise
+                else:
+                    if len(order) > 1 and self._route.compare_s:
+                        self._comparing = self._loop.create_task(self._compare())
+                    return
             await asyncio.sleep(backoff.next_s())
 
-    async def _connect(self) -> None:
-        address = self._route.addresses[self._next % len(self._route.addresses)]
-        self._next += 1
-        tls = self._route.tls if address.scheme == "tls" else None
-        raw = await dial(address, tls=tls, server_name=self._route.server_name, options=self._route.options)
+    async def _order(self) -> list[int]:
+        """Places of the addresses, the one to try first at the front."""
+        if len(self._route.addresses) > 1:
+            self._ranking.measured(await answer_times(self._route.addresses, self._dial))
+        return self._ranking.order(self._place)
+
+    async def _dial(self, address: Address) -> Raw:
+        route = self._route
+        tls = route.tls if encrypts(address) else None
+        proxy = proxy_for(route.proxy, address, os.environ)
+        return await dial(address, tls=tls, server_name=route.server_name, options=route.options, proxy=proxy)
+
+    async def _connect(self, place: int) -> None:
+        address = self._route.addresses[place]
+        raw = await self._dial(address)
         welcome = await connect_handshake(raw, self._hello(), self._route.options.handshake_timeout_s)
         if self.state == "closed":
             raw.abort()
             return
         again, self.state = self.state == "reconnecting", "connected"
-        self.address, self.welcome = address, welcome
+        self.address, self.welcome, self._place = address, welcome, place
         credit = welcome.credit if "credit" in welcome.capabilities else 0
         try:
             self._core.connected(
@@ -118,7 +143,6 @@ class Session:
             raise
         if self._paused:
             self._link.pause_reading()
-        self._next -= 1  # after a loss the same address comes first
         self._heartbeat = Heartbeat(max(1, welcome.heartbeat_ns))
         self._heartbeat.connected(time.monotonic_ns())
         self._beat()
@@ -140,14 +164,30 @@ class Session:
         backoff = Backoff(random.random, cap_s=CAP_S)
         while self.state == "reconnecting":
             await asyncio.sleep(backoff.next_s())
-            for _ in range(len(self._route.addresses)):
+            for place in await self._order():
                 try:
-                    await self._connect()
+                    await self._connect(place)
                 except (ChappeError, OSError) as error:
                     log.info("reconnection failed", error=str(error))
                 else:
                     self.reconnections += 1
                     return
+
+    async def _compare(self) -> None:
+        """Move to another node that has answered sooner for several rounds in a row (MR-008)."""
+        while self.state != "closed":
+            await asyncio.sleep(self._route.compare_s * random.uniform(0.9, 1.1))
+            if self.state != "connected":
+                self._ranking.moved()
+                continue
+            times = await answer_times(self._route.addresses, self._dial)
+            self._ranking.measured(times, self._place)
+            better = self._ranking.move()
+            if better is not None and self.state == "connected" and await self._owner.settled():
+                log.info("another node is nearer", address=str(self._route.addresses[better]), left=str(self.address))
+                self._ranking.moved()
+                self._place = better
+                self.drop(LinkError(f"{self._route.addresses[better]} answers sooner than {self.address}"))
 
     def _beat(self) -> None:
         now = time.monotonic_ns()
@@ -195,8 +235,9 @@ class Session:
         if link is not None:
             link.close(control_frame(Goodbye()))  # it ends in good order: what it had is not kept for it
         self._unlink()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._comparing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if link is not None:
             await link.wait_closed()

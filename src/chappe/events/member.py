@@ -1,76 +1,46 @@
-"""A node as a member of the measuring mesh: measurement, network map and ways put together, without a socket or clock."""
+"""A node as a member of the measuring mesh: measurement, network map and ways together, without a socket or clock."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chappe.engine._engine import Engine
+from chappe.engine.rescue import RawOutputs
+from chappe.errors import ConfigError
+from chappe.events import notices
+from chappe.events.interest import Subscriptions
+from chappe.events.member_links import Link, Links, joining, proposal
+from chappe.events.member_measure import Measurement
+from chappe.events.member_outputs import Log as Log
+from chappe.events.member_outputs import Measured as Measured
+from chappe.events.member_outputs import MemberSettings as MemberSettings
+from chappe.events.member_outputs import Output as Output
+from chappe.events.member_outputs import Publish as Publish
+from chappe.events.member_outputs import Refuse as Refuse
+from chappe.events.member_outputs import Send as Send
+from chappe.events.member_rescue import Rescue
+from chappe.events.ways import Outputs, Ways
+from chappe.measure.cost import PROFILES
+from chappe.netmap import outputs as netmap
+from chappe.netmap.linkstate import LinkState
+from chappe.netmap.units import Address
 from chappe.wire.base import Message
+from chappe.wire.mesh import MESH, MeshJoin
+from chappe.wire.patterns import Pattern
 
-if TYPE_CHECKING:
-    from chappe.netmap.units import Address
-
-RawOutputs = tuple[bool, list[tuple[int, bytes]], int, tuple[str, ...] | None]
 Sign = Callable[[bytes], bytes]  # what the node says of a text
 Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
 
-
-@dataclass(frozen=True, slots=True)
-class MemberSettings:
-    """What a member is told; each part has its own settings."""
-
-    performance: bool = True  # routes by measured costs; else by static ones (MR-117)
-    measures: bool = True  # whether probes are sent
-    bandwidth: bool = False  # whether trains are sent
-    interval_ns: int = 1_000_000_000  # base interval of measurement
-    profile: str = "default"
-    mesh: bool = True  # False: links are measured, and that is all
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A control message for the other end of a link."""
-
-    port: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """An event of this node itself."""
-
-    topic: str
-    body: bytes
-    content_type: str = "application/json"
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The other end of a link does not belong here: it is no neighbour; the reason is for a person."""
-
-    port: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A line for the log."""
-
-    event: str
-    level: str = "info"
-    fields: dict[str, Any] = field(default_factory=dict)
-
-
-Output = Send | Publish | Refuse | Log
+FAR_NS = 1 << 62
 
 
 class Member:
-    """One member of the mesh. Ticks in which nothing is due cost next to nothing; route changes are applied once a tick.
+    """One member of the mesh. Ticks in which nothing is due cost next to nothing; new ways are applied once a tick.
 
-    The engine asks `publish_way` and `forward_way`; give it functions that call these, since it is made first.
+    The engine asks `publish_way` and `forward_way`; give it functions that call these, since it is made first. `up`
+    after `resume_port` and `down` after `park_port` of the engine.
     """
 
     def __init__(
@@ -80,86 +50,238 @@ class Member:
         self.me = me
         self.engine = engine
         self.settings = settings
+        self.links = Links()
+        self.measurement = Measurement(engine, settings, rng)
+        self.state = LinkState(me, settings.map, rng, sign, verify)
+        self.mine = Subscriptions()
+        profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
+        self.ways = Ways(me, self.state, self.mine, settings.profile, profiles, connected=self.links.ports.__contains__)
+        self.rescue = Rescue(
+            engine, self.ways, self._raw, settings.stranded_ns, settings.stranded_bytes, settings.slice
+        )
+        self.refused = 0  # messages of neighbours that were not believed
+        self._rng = rng
+        self._publications: tuple[Pattern, ...] = ()
+        self._interest_changed = False
+        self._advertised = False
+        self._ways_changed = False
 
     # --- links
 
     def up(self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False) -> list[Output]:
-        """A link to another node can be sent to; both ends say Join on it."""
-        raise NotImplementedError
+        """A link to another node can be sent to; both ends say MeshJoin on it."""
+        outputs = self.down(port, now_ns) if port in self.links.by_port else []
+        link = Link(port, name, "node", kind, lossy, proposal(self._rng), since_ns=now_ns)
+        self.links.add(link)
+        self.measurement.add(link, now_ns)
+        self.rescue.returned(port)
+        if not self.settings.mesh:
+            return outputs
+        unit = "/".join(self.me.unit)
+        join = MeshJoin(name=self.me.node, unit=unit, link=link.proposed, kind=kind, profiles=tuple(sorted(PROFILES)))
+        return [*outputs, Send(port, join)]
 
     def down(self, port: int, now_ns: int) -> list[Output]:
         """A link to another node is gone: what its other end had not confirmed takes other ways."""
-        raise NotImplementedError
+        link = self.links.remove(port)
+        if link is None:
+            return []
+        self.measurement.remove(port)
+        if not link.joined:
+            return []
+        outputs = self._obey(self.state.down(link.name, link.id, now_ns))
+        self._new_ways()
+        self.rescue.begin(port, link.name)
+        self.rescue.work(now_ns)
+        return outputs
 
-    def attend(self, port: int, now_ns: int, *, kind: str = "tcp", lossy: bool = False) -> None:
+    def removed(self, port: int, now_ns: int) -> list[Output]:
+        """Its port is about to be closed for good: all that it holds takes other ways now. Call it before."""
+        outputs = self.down(port, now_ns)
+        self.rescue.finish(port, now_ns)
+        return outputs
+
+    def suspect(self, port: int, on: bool, now_ns: int) -> list[Output]:
+        """The other end was silent for longer than it should, or is heard again (MR-021)."""
+        link = self.links.by_port.get(port)
+        if link is None or not link.joined or link.suspect is on:
+            return []
+        link.suspect = on
+        return self._obey(self.state.suspect(link.id, on, now_ns))
+
+    def attend(self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False) -> None:
         """Measure a link to a client, too (MR-002)."""
-        raise NotImplementedError
+        link = Link(port, name, "client", kind, lossy, since_ns=now_ns)
+        self.links.add(link)
+        self.measurement.add(link, now_ns)
 
     def leave(self, port: int) -> None:
         """Measure it no more."""
-        raise NotImplementedError
+        if self.links.remove(port) is not None:
+            self.measurement.remove(port)
 
     # --- what arrives
-
-    def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
-        """A control message of a neighbour; `takes` says which ones are meant."""
-        raise NotImplementedError
 
     @staticmethod
     def takes(message: Message) -> bool:
         """Whether messages of this kind are for the member."""
-        raise NotImplementedError
+        return isinstance(message, MESH)
+
+    def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
+        """A control message of a neighbour."""
+        link = self.links.by_port.get(port)
+        if link is None or link.role != "node" or not self.settings.mesh:
+            return []
+        if isinstance(message, MeshJoin):
+            return self._join(link, message, now_ns)
+        if not link.joined:
+            self.refused += 1
+            return [Log("a message before MeshJoin is ignored", "warning", {"link": link.name})]
+        return self._obey(self.state.receive(link.name, message, now_ns))
+
+    def _join(self, link: Link, message: MeshJoin, now_ns: int) -> list[Output]:
+        if link.joined:
+            self.refused += 1
+            return [Log("a second MeshJoin is ignored", "warning", {"link": link.name})]
+        try:
+            number, address = joining(self.me, link, message)
+        except ConfigError as error:
+            self.refused += 1
+            return [Refuse(link.port, str(error))]
+        other = self.links.ports.get(link.name)
+        outputs = self.down(other, now_ns) if other is not None and other != link.port else []
+        self.links.join(link, number, address)
+        outputs += self._obey(self.state.up(link.name, address, number, link.kind, now_ns))
+        self._ways_changed = True
+        return outputs
 
     def arrived(self, now_ns: int) -> list[Output]:
         """Take the echoes and train reports that the engine got."""
-        raise NotImplementedError
+        self.measurement.arrived(now_ns)
+        return []
 
     def tick(self, now_ns: int) -> list[Output]:
-        """Send probes that are due, tell costs, refresh and forget, apply new routes."""
-        raise NotImplementedError
+        """Send probes that are due, tell costs, refresh and forget, apply new ways."""
+        outputs: list[Output] = []
+        if now_ns >= self.measurement.next_ns():
+            for reading in self.measurement.tick(self.links, now_ns):
+                outputs += self._read(reading, now_ns)
+        if self._interest_changed:
+            self._interest_changed = False
+            outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
+            self._ways_changed = True
+        if self._advertised:
+            self._advertised = False
+            outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
+        if now_ns >= self.state.next_ns():
+            outputs += self._obey(self.state.tick(now_ns))
+        if self.rescue.busy:
+            self.rescue.work(now_ns)
+        if self._ways_changed:
+            self._new_ways()
+            self.rescue.retry()
+        if self.rescue.waiting:
+            self.rescue.expire(now_ns)
+        return outputs
+
+    @property
+    def busy(self) -> bool:
+        """Whether `tick` should be called again at once: it works in slices."""
+        return self.rescue.busy
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        raise NotImplementedError
+        if self._interest_changed or self._ways_changed or self.rescue.busy:
+            return 0
+        return min(self.measurement.next_ns(), self.state.next_ns() if self.settings.mesh else FAR_NS)
 
     # --- interest
 
     def subscribed(self, kind: str, pattern: str, group: str = "") -> None:
-        """A client of this node subscribed; the same once for each client."""
-        raise NotImplementedError
+        """A client of this node subscribed; once for each client. RefusedError if the node has too many groups."""
+        stamp = self.mine.stamp
+        told = self.mine.add(kind, pattern, group)
+        self._interest_changed = self._interest_changed or told
+        self._ways_changed = self._ways_changed or stamp != self.mine.stamp
 
     def unsubscribed(self, kind: str, pattern: str, group: str = "") -> None:
-        """It does so no more."""
-        raise NotImplementedError
+        """It does so no more; one that was not counted changes nothing."""
+        stamp = self.mine.stamp
+        try:
+            told = self.mine.remove(kind, pattern, group)
+        except KeyError:
+            return
+        self._interest_changed = self._interest_changed or told
+        self._ways_changed = self._ways_changed or stamp != self.mine.stamp
 
     def advertise(self, publications: Iterable[tuple[str, str]]) -> None:
-        """What is published here, as (kind, topic), in place of what was told before."""
-        raise NotImplementedError
+        """What is published here, as (kind, topic or pattern), in place of what was told before (MR-133)."""
+        self._publications = tuple(Pattern(kind, text) for kind, text in publications)
+        self._interest_changed = self._advertised = True
 
     # --- asked by the engine
 
     def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         """Where events of clients of this node go."""
-        raise NotImplementedError
+        return self._raw(self.ways.publish(kind, topic))
 
     def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
         """Where events that came with that way go."""
-        raise NotImplementedError
+        link = self.links.by_port.get(port)
+        return self._raw(self.ways.forward(link.name if link is not None else "", way, kind, topic))
 
-    # --- to see it
+    # --- switches
 
-    def link_rows(self) -> list[dict[str, Any]]:
-        """One row a link: name, kind, mean, deviation, jitter, loss, bandwidth, cost (MR-073)."""
-        raise NotImplementedError
+    def performance(self, on: bool, now_ns: int) -> list[Output]:
+        """Route by measured costs, or by static ones (MR-117)."""
+        return self._obey(self.state.perform(on, now_ns))
 
-    def history(self, port: int) -> list[tuple[int, float]]:
-        """(time in ns, round trip in ms) of the last probes of a link (MR-074)."""
-        raise NotImplementedError
+    # --- what follows from it
 
-    def map_rows(self) -> list[dict[str, Any]]:
-        """The links of the network map."""
-        raise NotImplementedError
+    def _read(self, reading: Any, now_ns: int) -> list[Output]:
+        link = self.links.by_port.get(reading.link)
+        if link is None:
+            return []
+        told: list[Output] = []
+        if link.joined:
+            told = self._obey(self.state.measured(link.id, reading.metrics, now_ns))
+        if self.settings.readings:
+            told.append(Measured(link.port, reading, bool(told)))
+        return told
 
-    def explain(self, profile: str, to: str) -> list[dict[str, Any]]:
-        """The way to a node or unit, the next best, the static one, and why."""
-        raise NotImplementedError
+    def _obey(self, asked: Iterable[netmap.Output]) -> list[Output]:
+        """What the network map wants, with neighbours as ports and facts as events."""
+        found: list[Output] = []
+        for output in asked:
+            match output:
+                case netmap.Tell(peer, message):
+                    port = self.links.ports.get(peer)
+                    if port is not None:
+                        found.append(Send(port, message))
+                case netmap.RoutesChanged() | netmap.InterestChanged():
+                    self._ways_changed = True
+                case netmap.CostTold():
+                    if self.settings.costs:
+                        found.append(Publish(*notices.performance(self.me, output, self.engine.wall_ns)))
+                case netmap.Notice(kind, thing, reason):
+                    found += self._noticed(output, kind, str(thing), reason)
+        return found
+
+    def _noticed(self, notice: netmap.Notice, kind: str, thing: str, reason: str) -> list[Output]:
+        if kind == "refused":
+            self.refused += 1
+            return [Log("refused", "warning", {"of": thing, "reason": reason})]
+        told: list[Output] = [Log(kind, "info", {"thing": thing, "reason": reason})]
+        if notices.speaks(self.me, self.state, notice.thing):
+            told.append(Publish(*notices.membership(self.me, notice, self.engine.wall_ns)))
+        return told
+
+    def _new_ways(self) -> None:
+        self._ways_changed = False
+        self.ways.changed()
+        self.engine.topics.new_ways()
+
+    def _raw(self, outputs: Outputs) -> RawOutputs:
+        ports = self.links.ports
+        branches = [(ports[peer], way) for peer, way in outputs.branches if peer in ports]
+        return outputs.local, branches, outputs.hold_ns, outputs.groups

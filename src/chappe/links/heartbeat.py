@@ -43,6 +43,10 @@ class Heartbeat:
         self.last_heard_ns = now_ns
         self._last_sent_ns = now_ns
 
+    def excuse(self, now_ns: int) -> None:
+        """Silence until now counts for nothing."""
+        self.last_heard_ns = max(self.last_heard_ns, now_ns)
+
     def connecting(self) -> None:
         """The link is being made again."""
         self.status = LinkStatus.CONNECTING

@@ -6,6 +6,7 @@ import abc
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from chappe.engine._stack import Stack
@@ -28,6 +29,21 @@ def reason_of(error: OSError) -> str:
     return os.strerror(number) if number > 0 else str(error)
 
 
+def place_of(name: object) -> str:
+    """A socket's own or other address as text: host:port, [host]:port or a path."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What protects a link (MR-037): nothing, the machine (Unix sockets), TLS, or a tag on each datagram."""
+
+    secure: bool = False
+    mechanism: str = "none"
+
+
 def control_frame(message: Message) -> bytes:
     """A whole CONTROL frame."""
     return encode_frame(Kind.CONTROL, encode(message))
@@ -40,6 +56,9 @@ class Raw(abc.ABC):
         self.peer = peer
         self.certificate: dict[str, Any] | None = None  # of the other side, verified; as ssl's getpeercert() gives it
         self.certificate_der: bytes | None = None
+        self.security = Security()
+        self.local = ""  # our end
+        self.kind = peer.scheme  # of transport
         self._buffer = bytearray()
         self._finished = finished
 
@@ -73,6 +92,7 @@ class Raw(abc.ABC):
         the socket or the ProtocolError of bad bytes otherwise; never after `close` or `abort`.
         """
         link = self._attach(stack, port, tick, on_lost)
+        link.local, link.security, link.kind = self.local, self.security, self.kind
         self._finish()
         return link
 
@@ -124,6 +144,9 @@ class Link(abc.ABC):
     def __init__(self, peer: Address, stack: Stack, port: int, tick: FlushTick, on_lost: OnLost) -> None:
         self.peer = peer
         self.port = port
+        self.local = ""  # our end
+        self.kind = peer.scheme  # of transport
+        self.security = Security()
         self.open = True
         self._stack = stack
         self._tick = tick

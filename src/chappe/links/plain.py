@@ -11,7 +11,7 @@ from chappe.engine._stack import Stack
 from chappe.errors import LinkError
 from chappe.links._socket import StreamSocket, feed
 from chappe.links.address import Address
-from chappe.links.link import LINGER_S, Link, OnLost, Raw, reason_of
+from chappe.links.link import LINGER_S, Link, OnLost, Raw, Security, place_of, reason_of
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 
@@ -25,6 +25,9 @@ class PlainRaw(Raw):
         self, sock: socket.socket, peer: Address, options: LinkOptions, finished: Callable[[Raw], None] | None = None
     ) -> None:
         super().__init__(peer, finished)
+        self.local = place_of(sock.getsockname())
+        if sock.family == socket.AF_UNIX:
+            self.security = Security(True, "this machine only")
         self._sock = sock
         self._options = options
         self._loop = asyncio.get_running_loop()

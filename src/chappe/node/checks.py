@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chappe.errors import ConfigError
-from chappe.links.address import SCHEMES
 from chappe.links.address import parse as parse_address
-from chappe.node.sections import Config
+from chappe.links.address import schemes
+from chappe.links.kinds import factory_of, stream_schemes
+from chappe.links.proxy import ENVIRONMENT, parse_proxy
+from chappe.netmap.units import checked_name, parse_unit
+from chappe.node.sections import Config, Mesh
 from chappe.security.patterns import Pattern, PatternError
 from chappe.security.rules import check_rule
-
-STREAMS = ("tcp", "tls", "unix")
 
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
     """One line `key: reason` for each thing that is wrong; `files` also looks whether named files can be read."""
     found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config),
-             *_management(config)]  # fmt: skip
+             *_management(config), *_mesh(config)]  # fmt: skip
     if files:
         found += _files(config)
     return found
@@ -34,7 +35,7 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
     datagrams = 0
     for key, url, listening in places:
         try:
-            address = parse_address(url, SCHEMES if listening else STREAMS)
+            address = parse_address(url, schemes() if listening else stream_schemes())
         except ConfigError as error:
             yield f"{key}: {error}"
             continue
@@ -45,10 +46,11 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
             yield f"{key}: {address} is listened on twice"
         if dev and not address.is_loopback:
             yield f"{key}: --dev has no authentication and serves loopback only; {address.host} is not loopback"
-        elif address.scheme == "tcp" and not address.is_loopback:
-            yield f"{key}: plain tcp is for loopback only; use tls:// for {address.host}"
-        if address.scheme == "tls" and config.tls is None:
-            yield f"{key}: tls:// needs a [tls] section with ca, cert and key"
+        elif not factory_of(address).secure and not address.is_loopback:
+            better = "wss" if address.scheme == "ws" else "tls"
+            yield f"{key}: plain {address.scheme} is for loopback only; use {better}:// for {address.host}"
+        if factory_of(address).encrypts and config.tls is None:
+            yield f"{key}: {address.scheme}:// needs a [tls] section with ca, cert and key"
     if config.metrics.address:
         try:
             address = parse_address(f"tcp://{config.metrics.address}")
@@ -67,6 +69,11 @@ def _peers(config: Config) -> Iterator[str]:
         if peer.name in seen:
             yield f"peer[{at}].name: {peer.name!r} is used twice"
         seen.add(peer.name)
+        if peer.proxy and peer.proxy != ENVIRONMENT:
+            try:
+                parse_proxy(peer.proxy)
+            except ConfigError as error:
+                yield f"peer[{at}].proxy: {error}"
         if peer.reconnect_min_s > peer.reconnect_max_s:
             yield f"peer[{at}].reconnect_min_s: is above reconnect_max_s ({peer.reconnect_max_s})"
 
@@ -122,6 +129,49 @@ def _management(config: Config) -> Iterator[str]:
     yield from (f"manages.topology: {problem}" for problem in topology.problems())
     if role not in topology.brokers:
         yield f"manages.role: there is no broker {role!r} in manages.topology"
+
+
+def _mesh(config: Config) -> Iterator[str]:
+    if config.report is not None and config.measure is None and config.mesh is None:
+        yield "report: nothing is measured that could be reported; add [measure] or [mesh]"
+    if config.mesh is None:
+        return
+    if config.topic_route:
+        yield "topic_route: in a mesh events find their ways by themselves; remove [[topic_route]] or [mesh]"
+    if config.manages is not None:
+        yield "mesh: a broker forwards no events; remove [mesh] or [manages]"
+    try:
+        parse_unit(config.mesh.unit)
+        checked_name(config.node.name, "node")
+    except ConfigError as error:
+        yield f"mesh.unit: {error}"
+    yield from _profiles(config.mesh)
+    for at, pattern in enumerate(config.mesh.publications):
+        try:
+            Pattern.address(pattern)
+        except PatternError as error:
+            yield f"mesh.publications[{at}]: {error}"
+
+
+def _profiles(mesh: Mesh) -> Iterator[str]:
+    from chappe.measure import cost, formula  # a node without a mesh needs no NumPy
+
+    known = {*cost.PROFILES, *mesh.formula}
+    for name, text in mesh.formula.items():
+        try:
+            formula.parse(text)
+        except ValueError as error:
+            yield f"mesh.formula.{name}: {error}"
+    named = [("mesh.profile", mesh.profile)]
+    named += [(f"mesh.topic[{at}].profile", each.profile) for at, each in enumerate(mesh.topic)]
+    for key, profile in named:
+        if profile not in known:
+            yield f"{key}: there is no profile {profile!r} (profiles: {', '.join(sorted(known))})"
+    for at, each in enumerate(mesh.topic):
+        try:
+            Pattern.address(each.pattern)
+        except PatternError as error:
+            yield f"mesh.topic[{at}].pattern: {error}"
 
 
 def _files(config: Config) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.links.heartbeat import Heartbeat
 from chappe.links.link import Link, control_frame
+from chappe.links.registry import LinkEntry, Notice, Transports
 from chappe.node.sessions import Session
 from chappe.wire.control import Message, Refused
 
@@ -39,6 +42,9 @@ class Connection:
     busy_frames: int = 0
     outbox: deque[bytes] = field(default_factory=deque)  # control frames for which the queue had no room
     paused_until_ns: int = 0
+    entry: LinkEntry | None = None  # in the list of all links
+    due_ns: int = 0  # when it is looked at next
+    agreed_ns: int = 0  # interval of heartbeats by the handshake
     lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -54,6 +60,8 @@ class Connections:
 
     def __init__(self, engine: Engine, gone: Callable[[Connection, str], None]) -> None:
         self.by_port: dict[int, Connection] = {}
+        self.transports = Transports(uuid.uuid4)
+        self.transports.watch(self._noticed)
         self._engine = engine
         self._gone = gone
         self._due: list[tuple[int, int, Connection]] = []
@@ -74,8 +82,22 @@ class Connections:
         if connection.session.role == "client":
             self._clients[connection.issuer] = connection
         connection.heartbeat.connected(now_ns)
+        connection.agreed_ns = connection.heartbeat.interval_ns
         connection.busy_ns = now_ns
+        self._list(connection)
         self._schedule(connection, now_ns + connection.heartbeat.interval_ns)
+
+    def _list(self, connection: Connection) -> None:
+        link, session = connection.link, connection.session
+        connection.entry = self.transports.opened(
+            uri=str(link.peer), kind=link.kind, peer=session.name, role=session.role, port=session.port,
+            local=link.local, remote=str(link.peer), security=link.security, wall_ns=time.time_ns(),
+        )  # fmt: skip
+
+    def _noticed(self, notice: Notice) -> None:
+        connection = self.by_port.get(notice.entry.port)
+        if notice.what == "switched" and connection is not None and connection.entry is notice.entry:
+            self._schedule(connection, self._engine.mono_ns)
 
     def client(self, issuer: bytes) -> Connection | None:
         """The connection of the client with that session."""
@@ -119,8 +141,8 @@ class Connections:
     def tick(self, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Lapsed) -> None:
         """Heartbeats, dead links, idle clients, identities that are no longer believed, ports to free."""
         while self._due and self._due[0][0] <= now_ns:
-            _, _, connection = heapq.heappop(self._due)
-            if self.by_port.get(connection.port) is connection:
+            at_ns, _, connection = heapq.heappop(self._due)
+            if self.by_port.get(connection.port) is connection and at_ns == connection.due_ns:
                 self._check(connection, now_ns, wall_ns, idle_ns, lapsed)
         for port, connection in list(self._stuffed.items()):
             self._unpack(port, connection)
@@ -143,6 +165,11 @@ class Connections:
                 return
         if connection.paused_until_ns:  # we do not read it: its silence is ours
             connection.heartbeat.connected(now_ns)
+        switches = self.transports.switched(connection.link.kind)
+        if switches is not None:
+            connection.heartbeat.interval_ns = switches.detection_ns or connection.agreed_ns
+            if not switches.detection:
+                connection.heartbeat.excuse(now_ns)
         verdict = connection.heartbeat.check(now_ns, self._engine.last_heard(port))
         if verdict.dead:
             silent_s = connection.heartbeat.interval_ns * connection.heartbeat.misses / 1e9
@@ -164,6 +191,7 @@ class Connections:
 
     def _schedule(self, connection: Connection, at_ns: int) -> None:
         self._order += 1
+        connection.due_ns = at_ns
         heapq.heappush(self._due, (at_ns, self._order, connection))
 
     def _unpack(self, port: int, connection: Connection) -> None:
@@ -179,5 +207,7 @@ class Connections:
             if self._clients.get(connection.issuer) is connection:
                 del self._clients[connection.issuer]
             connection.outbox.clear()
+            if connection.entry is not None:
+                self.transports.closed(connection.entry, reason)
             connection.lost.set()
             self._gone(connection, reason)

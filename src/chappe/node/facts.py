@@ -21,6 +21,7 @@ LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
     "functions",
 )  # fmt: skip
+MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
 Row = dict[str, Any]
 
 
@@ -51,6 +52,7 @@ class Facts:
         self._edge = edge
         self.control: Control | None = None  # set once both exist
         self.functions: Callable[[], list[Row]] = list  # rows of the functions that run here
+        self.mesh: Callable[[List], list[Row]] | None = None  # rows of MESH_LISTS, where the node measures
 
     def rows(self, request: List, session: Session) -> tuple[list[Row], int]:
         """The rows and how many there are in all; DeniedError, or KeyError for a word that is none of them."""
@@ -66,7 +68,8 @@ class Facts:
             case "topics":
                 return list(islice(self._topic_rows(session), start, limit)), self._engine.topics.subscriptions()
         assert self.control is not None
-        if request.what not in LISTS and self.control.role is None:
+        meshed = request.what in MESH_LISTS and self.mesh is not None
+        if request.what not in LISTS and self.control.role is None and not meshed:
             raise _unknown(request.what)
         self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
         if self.control.role is not None:
@@ -75,6 +78,10 @@ class Facts:
                 if request.variable:
                     rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
                 return rows[start:limit], len(rows)
+        if meshed:
+            assert self.mesh is not None
+            rows = self.mesh(request)
+            return rows[start:limit], len(rows)
         if request.what not in LISTS:
             raise _unknown(request.what)
         match request.what:
@@ -185,4 +192,6 @@ class Facts:
 
 
 def _unknown(what: str) -> KeyError:
+    if what in MESH_LISTS:
+        return KeyError(f"{what}: this node neither measures nor is it in a mesh; add [mesh] or [measure] to its file")
     return KeyError(f"{what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")

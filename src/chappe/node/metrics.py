@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -48,6 +49,16 @@ class Snapshot:
     gauges: dict[str, float] = field(default_factory=dict)
     listeners: dict[str, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # by code
+    links: list[LinkSample] = field(default_factory=list)  # what was measured
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSample:
+    """What was measured of one link; NaN where nothing was."""
+
+    role: str
+    name: str
+    figures: dict[str, float]
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -66,6 +77,7 @@ class _Families(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from _ports(self._snapshot)
         yield from _totals(self._snapshot)
+        yield from _links(self._snapshot)
 
 
 def _ports(snapshot: Snapshot) -> Iterator[Metric]:
@@ -118,6 +130,28 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     for code, value in snapshot.refused.items():
         refused.add_metric([snapshot.node, code], value)
     yield refused
+
+
+_FIGURES = {
+    "latency_seconds": "Mean one-way time of a link",
+    "deviation_seconds": "Standard deviation of the one-way time",
+    "jitter_seconds": "Jitter as RTP has it",
+    "loss_ratio": "Share of probes without an answer",
+    "bandwidth_bytes": "Available bandwidth, bytes a second",
+    "cost": "Cost of the link by the profile of the node",
+}
+
+
+def _links(snapshot: Snapshot) -> Iterator[Metric]:
+    if not snapshot.links:
+        return
+    for figure, text in _FIGURES.items():
+        family = GaugeMetricFamily(f"chappe_link_{figure}", text, labels=["node", "role", "link"])
+        for link in snapshot.links:
+            value = link.figures.get(figure, math.nan)
+            if not math.isnan(value):
+                family.add_metric([snapshot.node, link.role, link.name], value)
+        yield family
 
 
 def _gauge(node: str, name: str, value: float) -> Metric:

@@ -6,15 +6,18 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 
 from chappe.engine._engine import Engine
-from chappe.errors import ConfigError
+from chappe.engine.rescue import RawOutputs
+from chappe.errors import ConfigError, RefusedError
 from chappe.links._socket import Flusher, clocks
 from chappe.links.address import Address, parse
 from chappe.links.heartbeat import Heartbeat
+from chappe.links.kinds import encrypts
 from chappe.links.link import Raw
 from chappe.links.listen import Listener, listen
 from chappe.links.options import LinkOptions
@@ -42,8 +45,11 @@ from chappe.security.audit import AuditLog
 from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
-from chappe.wire.control import Goodbye, Hello, Welcome
+from chappe.wire.control import Goodbye, Hello, List, Welcome
 from chappe.wire.management import Channel, Entity
+
+if TYPE_CHECKING:
+    from chappe.node.mesh import NodeMesh
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +79,10 @@ class Node:
 
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
-        self.engine = Engine(layout=config.node.layout, authorize=self._authorize)
+        ways: dict[str, Any] = {}
+        if config.mesh is not None:
+            ways = {"publish_way": self._publish_way, "forward_way": self._forward_way}
+        self.engine = Engine(layout=config.node.layout, authorize=self._authorize, **ways)
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)
@@ -105,6 +114,9 @@ class Node:
         self.peers.configure(config.peer, config.topic_route)
         self.management = ManagementLinks(self.peers, self._broker_objection)
         self.role = self.control.role = role_of(config, self)
+        self.mesh = self._mesh()
+        if self.mesh is not None:
+            self.control.mesh, facts.mesh, self.shell.echoes = self.mesh, self.mesh.rows, False
 
     @property
     def name(self) -> str:
@@ -133,6 +145,8 @@ class Node:
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
+        if self.mesh is not None:
+            self.mesh.start(self.tick)
         self.peers.start()
         if self.config.broker is not None:
             self.management.follow(self.config.broker.urls)
@@ -161,6 +175,8 @@ class Node:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
         await self.management.stop()
+        if self.mesh is not None:
+            self.mesh.stop()
         await self.peers.stop()
         await self.shell.recorded()
         links = [connection.link for connection in self.connections]
@@ -191,6 +207,8 @@ class Node:
             self.config.broker and self.config.broker.name, self.config.manages,
         ):  # fmt: skip
             found.append("broker, manages: cannot change while the node runs; restart it")
+        if (config.mesh, config.measure, config.report) != (self.config.mesh, self.config.measure, self.config.report):
+            found.append("mesh, measure, report: cannot change while the node runs; restart it")
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
@@ -230,7 +248,18 @@ class Node:
         )  # fmt: skip
         if self.role is not None:
             snapshot.gauges.update(self.role.gauges())
+        if self.mesh is not None:
+            snapshot.links = self.mesh.samples()
         return snapshot
+
+    def mesh_rows(self, what: str, name: str = "") -> list[dict[str, Any]]:
+        """The `links`, the `map`, or the `history` of the link of that name, for pages; empty where there is none."""
+        if self.mesh is None or (what == "map" and self.config.mesh is None):
+            return []
+        try:
+            return self.mesh.rows(List(id=0, what="measured" if what == "links" else what, of=name))
+        except RefusedError:
+            return []
 
     # --- connections
 
@@ -243,7 +272,7 @@ class Node:
         if address.scheme == "udp":
             await self.datagrams.listen(address, options, self.tick)
             return
-        tls = self._credentials.server if address.scheme == "tls" else None
+        tls = self._credentials.server if encrypts(address) else None
 
         async def accepted(raw: Raw) -> None:
             await self.reception.accept(raw, entry)
@@ -272,7 +301,10 @@ class Node:
         if not internal:
             self._limit_rate(port)
         session = Session(port, hello.name[:64], "client", identity, hello.session, internal=internal)
-        return self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
+        connection = self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
+        if self.mesh is not None and not internal and not connection.lost.is_set():
+            self.mesh.client_up(session, raw.peer.scheme)
+        return connection
 
     def _carry_peer(
         self, peer: PeerLink, raw: Raw, identity: Identity, issuer: bytes, minor: int, heartbeat_ns: int, dialled: bool
@@ -289,6 +321,8 @@ class Node:
             self.tick.soon()
             return connection
         self.variables.peer_up(peer.port, fresh, self.engine.mono_ns)
+        if self.mesh is not None:
+            self.mesh.peer_up(peer, raw.peer.scheme)
         self.shell.perform(self.control.flush())
         if dialled and peer.config.data == "udp":
             self.datagrams.ask(peer.port)
@@ -328,6 +362,8 @@ class Node:
             self.shell.hear_out(session.port)
         self.shell.forget(session.port)
         self.datagrams.gone(session.port)
+        if self.mesh is not None:
+            self.mesh.gone(session)
         if session.role == "client":
             self.engine.close_port(session.port)
             self.shell.perform(self.control.close(session.port, self.engine.mono_ns))
@@ -336,6 +372,8 @@ class Node:
         self.shell.perform(self.control.close(session.port, self.engine.mono_ns))
         self.variables.peer_down(session.port)
         self.engine.park_port(session.port)
+        if self.mesh is not None and not session.manager:
+            self.mesh.peer_down(session.port)
         peer = self.peers.named(session.name)
         if peer is not None and peer.connection is connection:
             peer.connection = None
@@ -345,6 +383,8 @@ class Node:
         if peer.connection is not None:
             self.connections.close(peer.connection, reason, "address")
         self.peers.remove(peer)
+        if self.mesh is not None:
+            self.mesh.peer_removed(peer.port)
         self.paths.port_gone(peer.port, self.engine.mono_ns)
         self.variables.peer_gone(peer.port, self.engine.mono_ns)
         self.connections.free(peer.port)
@@ -412,7 +452,28 @@ class Node:
         limits = self.config.limits
         self.engine.limit_rate(port, limits.rate, limits.burst or max(1, round(limits.rate)))
 
+    def _mesh(self) -> NodeMesh | None:
+        if self.config.mesh is None and self.config.measure is None:
+            return None
+        from chappe.node.mesh import mesh_of  # a node that does not measure needs no NumPy
+
+        return mesh_of(self.config, self)
+
+    def revoked(self, serial: str) -> bool:
+        """Whether a certificate of another node must not be believed any more."""
+        return self._credentials.revoked(serial)
+
+    def _publish_way(self, kind: str, topic: bytes) -> RawOutputs:
+        assert self.mesh is not None
+        return self.mesh.member.publish_way(kind, topic)
+
+    def _forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
+        assert self.mesh is not None
+        return self.mesh.member.forward_way(port, way, kind, topic)
+
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
+        if self.mesh is not None and port == self.mesh.own_port:
+            return True
         self.shell.publishes(port)
         return self.control.authorize(port, kind, topic)
 

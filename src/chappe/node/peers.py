@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,10 @@ from chappe.links.address import parse
 from chappe.links.backoff import Backoff
 from chappe.links.dial import dial
 from chappe.links.handshake import connect_handshake
+from chappe.links.kinds import encrypts
 from chappe.links.link import Raw
 from chappe.links.options import LinkOptions
+from chappe.links.proxy import proxy_for
 from chappe.node.connections import Connection
 from chappe.node.sections import Peer, TopicRoute
 from chappe.security.certificates import identity_of
@@ -150,8 +153,8 @@ class Peers:
         """A connection whose handshake is done."""
         options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
         address = parse(config.url)
-        tls = self._client_tls() if address.scheme == "tls" else None
-        raw = await dial(address, tls=tls, options=options)
+        tls = self._client_tls() if encrypts(address) else None
+        raw = await dial(address, tls=tls, options=options, proxy=proxy_for(config.proxy, address, os.environ))
         hello = Hello(
             role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
             heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume,

@@ -16,6 +16,7 @@ import uvloop
 
 from chappe.errors import ChappeError, ConfigError
 from chappe.node.config import load
+from chappe.node.mesh_pages import pages
 from chappe.node.metrics import render
 from chappe.node.node import Node
 from chappe.node.sections import Config, Listen, Log, NodeSection
@@ -148,7 +149,13 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
         is_ready = asyncio.run_coroutine_threadsafe(state(), loop).result(ANSWER_S)
         return (200, "ready") if is_ready else (503, "not listening")
 
-    return Web(address, metrics, health, ready)
+    async def rows(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
+        return node.name, node.mesh_rows(what, name)
+
+    def asked(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
+        return asyncio.run_coroutine_threadsafe(rows(what, name), loop).result(ANSWER_S)
+
+    return Web(address, metrics, health, ready, pages(asked))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -50,6 +50,7 @@ class Peer(Section, frozen=True):
 
     name: Name
     url: str = ""
+    proxy: str = ""  # http://user:password@host:port on the way there, or "environment": https_proxy and no_proxy
     data: Literal["stream", "udp"] = "stream"  # what carries STATUS; the control connection is always a stream
     level: Annotated[int, Meta(ge=0, le=255)] = 0  # a flooded variable of that level or above uses this link
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 8 << 20  # of each of the four classes
@@ -98,6 +99,53 @@ class Manages(Section, frozen=True, kw_only=True):
         return self if "://" in self.store else msgspec.structs.replace(self, store=str(base / self.store))
 
 
+class TopicProfile(Section, frozen=True):
+    """Events whose topic matches take the way that is best by another profile of cost."""
+
+    pattern: str
+    profile: str
+
+
+class Mesh(Section, frozen=True, kw_only=True):
+    """`[mesh]`: this node brings topic events to whoever wants them, anywhere in a mesh of nodes that have it, too."""
+
+    unit: Annotated[str, Meta(max_length=512)] = ""  # "east/plant-3": outermost first; all nodes have the same depth
+    performance: bool = True  # ways by measured costs; else by static ones (MR-117)
+    profile: str = "default"  # of topics that no [[mesh.topic]] names
+    topic: tuple[TopicProfile, ...] = ()
+    threshold: Annotated[float, Meta(ge=0, le=10)] = 0.1  # a cost is told when it has changed by more than this share
+    floor_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.5  # and by more than this
+    gain: Annotated[float, Meta(ge=0, le=10)] = 0.05  # a way is changed for one that is better by this share
+    gain_ms: Annotated[float, Meta(ge=0, le=10_000)] = 1.0  # and by this
+    hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals before a way that was changed changes again
+    refresh_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0  # what is spread is repeated; forgotten after three times
+    publish: bool = True  # costs that are told, as events on PBR/PerformanceData/...
+    publications: tuple[str, ...] = ()  # topics and patterns that are advertised to be published here (MR-133)
+    formula: dict[str, str] = msgspec.field(default_factory=dict)  # own profiles: "latency_ms + 20 * jitter" (MR-109)
+
+
+class Measure(Section, frozen=True, kw_only=True):
+    """`[measure]`: how links are measured; without it, a node of a mesh does so by these defaults."""
+
+    on: bool = True
+    interval_s: Annotated[float, Meta(ge=0.01, le=3600)] = 1.0  # base interval; links that are stable less often
+    clients: bool = False  # links to clients, too (MR-002)
+    factors: tuple[Literal["latency", "jitter", "loss"], ...] = ("latency", "jitter", "loss")
+    bandwidth: bool = False  # trains of up to 2 % of the capacity that was found
+    adapt: bool = True  # stable and extreme links less often
+    synchronous: bool = False  # all links at once in place of a random phase for each
+    window: Annotated[int, Meta(ge=4, le=1000)] = 20  # round trips that a mean is made of
+
+
+class Report(Section, frozen=True, kw_only=True):
+    """`[report]`: what is measured goes to an aggregator of the realm, as events (MR-083)."""
+
+    realm: Name = "default"
+    user_group: str = ""
+    aggregator: str = ""  # the one to use while none is announced
+    silence_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0  # a link without change is reported that often anyway
+
+
 class Limits(Section, frozen=True):
     """What one node, and one client of it, may use."""
 
@@ -139,6 +187,9 @@ class Config(Section, frozen=True):
     topic_route: tuple[TopicRoute, ...] = ()
     broker: BrokerLink | None = None
     manages: Manages | None = None
+    mesh: Mesh | None = None
+    measure: Measure | None = None
+    report: Report | None = None
     limits: Limits = Limits()
     tls: Tls | None = None
     tokens: Tokens | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -24,6 +24,7 @@ from chappe.security.identity import Identity
 from chappe.security.patterns import topic_address, variable_address
 from chappe.security.rules import RuleBook
 from chappe.wire import control, management
+from chappe.wire.mesh import MESH, MeshJoin
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,25 @@ class Session:
     everywhere: frozenset[Action] = frozenset()  # these
 
 
+class Interest(Protocol):
+    """The mesh as the control protocol knows it."""
+
+    def takes(self, message: control.Message) -> bool:
+        """Whether messages of this kind, of other nodes, are for the mesh."""
+
+    def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
+        """One that it takes."""
+
+    def reserved(self, kind: str, topic: bytes) -> bool:
+        """Whether only nodes publish there."""
+
+    def subscribed(self, kind: str, pattern: str, group: str) -> None:
+        """A client wants events of that pattern."""
+
+    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
+        """It does not any more."""
+
+
 class Control:
     """Answers the requests of every port; nothing else changes the tables of a node.
 
@@ -69,6 +89,7 @@ class Control:
         edge: Edge | None = None,
     ) -> None:
         self.role = role
+        self.mesh: Interest | None = None  # set where the node is in a mesh
         self.book = book
         self.limits = limits
         self.sessions: dict[int, Session] = {}
@@ -101,6 +122,7 @@ class Control:
             control.Goodbye: self._goodbye,
             control.DatagramOpened: self._datagram_opened,
             control.Failed: self._goodbye,
+            **dict.fromkeys(MESH, self._meshless),
         }
         self._from_brokers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             management.Lead: self._lead,
@@ -146,6 +168,9 @@ class Control:
         outputs: list[Output] = []
         if session is not None and self.role is not None:
             outputs = self.role.closed(session, now_ns)
+        if session is not None and self.mesh is not None:
+            for key in session.subscriptions:
+                self.mesh.unsubscribed(*key)
         if session is not None and session.role == "client":
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
             if session.waiting:
@@ -159,6 +184,8 @@ class Control:
             return []
         if self.role is not None and self.role.takes(message):
             return self.role.receive(session, message, now_ns)
+        if self.mesh is not None and session.role == "node" and not session.manager and self.mesh.takes(message):
+            return self.mesh.receive(session.port, message, now_ns)
         if isinstance(message, control.Command):
             return self._command(session, message, now_ns)
         if session.manager:
@@ -194,6 +221,11 @@ class Control:
             return False
         text = topic.decode(errors="replace") if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
         address = topic_address(kind, text)
+        if self.mesh is not None and self.mesh.reserved(kind, topic):
+            self.refused += 1
+            reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
+            self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=reason)))
+            return False
         decision = self.book.allows(session.identity, "publish", address)
         if decision:
             session.published.add(address)
@@ -310,6 +342,8 @@ class Control:
             )
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
+        if self.mesh is not None and key not in session.subscriptions:
+            self.mesh.subscribed(*key)
         session.subscriptions.add(key)
         return [Send(session.port, control.Done(id=request.id))]
 
@@ -318,6 +352,8 @@ class Control:
         if key not in session.subscriptions:
             return [failed(session.port, request, "unknown", f"{request.pattern!r} is not subscribed to by you")]
         session.subscriptions.discard(key)
+        if self.mesh is not None:
+            self.mesh.unsubscribed(*key)
         self._engine.topics.unsubscribe(session.port, request.pattern, request.kind, request.group)
         return [Send(session.port, control.Done(id=request.id))]
 
@@ -349,6 +385,11 @@ class Control:
 
     def _goodbye(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
         log.info("told by the other side", link=session.name, message=str(message)[:500])
+        return []
+
+    def _meshless(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
+        if isinstance(message, MeshJoin):
+            log.info("a neighbour is in a mesh, this node is not: add [mesh] to its file", link=session.name)
         return []
 
     def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Output]:

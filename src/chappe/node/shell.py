@@ -37,6 +37,7 @@ class Shell:
     ) -> None:  # fmt: skip
         self.tick: FlushTick | None = None  # set once both exist
         self._throttles = False  # whether clients have a rate limit
+        self.echoes = True  # whether echoes are nobody's: `sweep` forgets them
         self._engine = engine
         self._control = control
         self._connections = connections
@@ -72,7 +73,8 @@ class Shell:
     def sweep(self) -> None:
         """Forget what nobody takes: parcels, until cells and rendezvous exist, and echoes; the engine counts both."""
         self._engine.take_parcels()
-        self._engine.take_echoes()
+        if self.echoes:
+            self._engine.take_echoes()
 
     def _work(self) -> None:
         until_ns = perf_counter_ns() + self._budget_ns

@@ -113,6 +113,10 @@ class Credentials:
             return self._now.tokens.lapsed(identity) if self._now.tokens else "this node takes no tokens any more"
         return None
 
+    def revoked(self, serial: str) -> bool:
+        """Whether a certificate of that serial number is revoked."""
+        return bool(self._now.material) and serial in self._now.material.revoked
+
     def _leeway_ns(self, identity: Identity) -> int:
         return self._tokens.leeway_s * 1_000_000_000 if self._tokens and identity.how == "token" else 0
 

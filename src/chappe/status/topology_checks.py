@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from chappe.errors import ConfigError
 from chappe.links.address import Address, parse
+from chappe.links.kinds import stream_schemes
 from chappe.status.topology import Topology
 
-STREAMS = ("tcp", "tls", "unix")
 SHOWN = 5  # names in one line
 
 
@@ -157,7 +157,7 @@ def _addresses(topology: Topology) -> Iterator[str]:
     seen: dict[Address, str] = {}
     for key, url in places:
         try:
-            address = parse(url, STREAMS)
+            address = parse(url, stream_schemes())
         except ConfigError as error:
             yield f"{key}: {error}"
             continue

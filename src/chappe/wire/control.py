@@ -17,6 +17,7 @@ from chappe.wire.base import Qos as Qos
 from chappe.wire.base import Request as Request
 from chappe.wire.base import Variable as Variable
 from chappe.wire.management import MANAGEMENT
+from chappe.wire.mesh import MESH
 
 MAJOR, MINOR = 1, 2
 CAPABILITIES = ("credit", "loss", "datagram")
@@ -147,6 +148,9 @@ class List(Request):
     limit: int = 1000
     start: int = 0  # rows to pass over: an answer holds at most 5,000
     variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
+    of: str = ""  # of a node: the link whose history, the node whose route is asked for; empty: its own
+    to: str = ""  # node or unit at the end of a route
+    profile: str = ""  # of the costs of a route; empty: that of the node
 
 
 class Listing(Request):
@@ -195,7 +199,7 @@ class SetMode(Command):
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
     Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, PrepareMode,
-    SetMode, *MANAGEMENT,
+    SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _ALL}
 

@@ -1,0 +1,58 @@
+"""What the next measurement will probably be: simple forecasters, and the one that was right most often (MR-128).
+
+As in the Network Weather Service: all run over the history, each is judged by how far off it was, and the best speaks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+WINDOW = 16
+GAIN = 0.25
+LEAST = 8  # values below which nothing is said
+JUDGED = 512  # the newest so many forecasts are judged
+
+Series = NDArray[np.float64]
+
+
+class Forecast(NamedTuple):
+    """The next value, who says so, and how far off it was on average."""
+
+    value: float
+    method: str
+    error: float
+    judged: int
+
+
+def forecast(values: ArrayLike) -> Forecast | None:
+    """The next value of a series, oldest first; None if it is too short to judge anybody."""
+    series = np.asarray(values, dtype=np.float64)
+    series = series[np.isfinite(series)][-(JUDGED + WINDOW) :]
+    if len(series) < LEAST:
+        return None
+    told = {
+        "last": series,
+        "mean": np.cumsum(series) / np.arange(1, len(series) + 1),
+        "window": _rolling(series, np.mean),
+        "median": _rolling(series, np.median),
+        "smooth": _smooth(series),
+    }
+    # told[i] was said after value i, about value i + 1
+    errors = {name: float(np.mean(np.abs(said[:-1] - series[1:]))) for name, said in told.items()}
+    best = min(errors, key=lambda name: errors[name])
+    return Forecast(float(told[best][-1]), best, errors[best], len(series) - 1)
+
+
+def _rolling(series: Series, of: object) -> Series:
+    assert callable(of)
+    return np.array([of(series[max(0, end - WINDOW) : end]) for end in range(1, len(series) + 1)], dtype=np.float64)
+
+
+def _smooth(series: Series) -> Series:
+    smoothed = series.copy()
+    for place in range(1, len(series)):
+        smoothed[place] = smoothed[place - 1] + GAIN * (series[place] - smoothed[place - 1])
+    return smoothed

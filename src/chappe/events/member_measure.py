@@ -1,0 +1,96 @@
+"""The measuring half of a member: probes and trains out by the engine, echoes and reports in (MR-001, MR-060)."""
+
+from __future__ import annotations
+
+import random
+
+from chappe.engine._engine import Engine
+from chappe.events.member_links import Link, Links
+from chappe.events.member_outputs import SECOND, MemberSettings
+from chappe.measure.bandwidth import Estimator
+from chappe.measure.initiator import Initiator
+from chappe.measure.readings import FACTORS, Reading
+
+BUSY = ("events_in", "events_out", "status_in", "status_out")  # what counts as traffic
+
+
+class Measurement:
+    """One initiator for all links of a node, one estimator for each link whose bandwidth is wanted."""
+
+    def __init__(self, engine: Engine, settings: MemberSettings, rng: random.Random) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._rng = rng
+        self.initiator = Initiator(settings.measure, rng)
+        self._awake = False
+        self._trained: dict[int, Estimator] = {}  # by port
+        self._looked_ns = 0
+
+    def add(self, link: Link, now_ns: int) -> None:
+        """A link is up; the first one wakes the initiator, if this node measures."""
+        self.initiator.add(link.port, link.kind, link.lossy, now_ns)
+        for factor in FACTORS:
+            if factor != "bandwidth" and factor not in self._settings.factors:
+                self.initiator.switch_factor(link.port, factor, False)
+        if self._settings.measures and not self._awake:
+            self.wake(now_ns)
+        if self._settings.bandwidth and link.role == "node":
+            link.trains = self._trained[link.port] = Estimator(self._settings.trains, self._rng)
+
+    def remove(self, port: int) -> None:
+        """It is gone, with all that was known of it."""
+        self.initiator.remove(port)
+        self._trained.pop(port, None)
+
+    def wake(self, now_ns: int) -> None:
+        """Measure."""
+        self._awake = True
+        self.initiator.wake(now_ns)
+
+    def sleep(self) -> None:
+        """Measure no more; what is known stays."""
+        self._awake = False
+        self.initiator.sleep()
+
+    def arrived(self, now_ns: int) -> None:
+        """Take what came back."""
+        for port, token, clock_ns, arrived_ns in self._engine.take_echoes():
+            self.initiator.echoed(port, token, arrived_ns - clock_ns, now_ns)
+        if not self._trained:
+            return
+        for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():
+            estimator = self._trained.get(port)
+            if estimator is not None:
+                estimator.trained(token, half_bytes, half_ns, now_ns)
+                self.initiator.bandwidth(port, estimator.estimate)
+
+    def tick(self, links: Links, now_ns: int) -> list[Reading]:
+        """Send what is due; links whose metrics are new."""
+        for port, token in self.initiator.due(now_ns):
+            self._engine.send_probe(port, token)
+        if now_ns - self._looked_ns >= SECOND:
+            self._look(links, now_ns)
+        for port, estimator in self._trained.items():
+            train = estimator.next_train(now_ns)
+            if train is not None and not self._engine.send_train(port, train.token, train.bytes):
+                estimator.lost(train.token)
+        return self.initiator.tick(now_ns)
+
+    def next_ns(self) -> int:
+        """When `tick` has something to do at the latest."""
+        at = self.initiator.next_ns()
+        return min((at, *(estimator.next_ns() for estimator in self._trained.values()))) if self._trained else at
+
+    def _look(self, links: Links, now_ns: int) -> None:
+        """Which links carry traffic: those are measured more often."""
+        self._looked_ns = now_ns
+        for link in links:
+            counters = self._engine.port_counters(link.port)
+            traffic = sum(counters[name] for name in BUSY)
+            if link.traffic >= 0:
+                self.initiator.carries(link.port, traffic != link.traffic)
+            link.traffic = traffic
+            if link.trains is not None:
+                reading = self.initiator.reading(link.port)
+                if reading is not None and reading.metrics.latency_ms == reading.metrics.latency_ms:
+                    link.trains.travelled(round(reading.metrics.latency_ms * 2e6))

@@ -1,0 +1,265 @@
+"""Where the events of a topic go from this node: asked once a topic and again when map or interest change.
+
+The publisher's node plans a tree of nodes and units; a node on it only follows it; the first node of a unit plans what
+is inside that unit and nothing else. So each node gets an event once, whatever the maps of others say (MR-019, MR-022).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from chappe.errors import ProtocolError
+from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
+from chappe.events.planner import Marks, Planned, Planner
+from chappe.events.trace import returns
+from chappe.events.way import Step, Unit, Way, branches, decode, encode
+from chappe.netmap.linkstate import LinkState
+from chappe.netmap.routes import Route
+from chappe.netmap.units import Address, Thing, visible
+
+REMEMBERED = 1 << 17  # topics whose last way is known, so that a quicker one waits for it
+DECODED = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a node does with the events of one topic that came by one way."""
+
+    local: bool  # deliver to the subscribers of this node
+    branches: tuple[tuple[str, bytes], ...] = ()  # (peer, way) of each copy that leaves
+    hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
+    groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
+    undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now: counted, once for each event
+    again: bool = False  # a rescue: pass on what this node has seen before, too, but do not deliver it twice
+    rest: bytes = b""  # of `rescue`: the way with what is undeliverable now and nothing else, to be tried again later
+
+
+class Ways:
+    """The ways of one node.
+
+    Call `changed()` whenever the network map or interest, others' or that of own queue groups, is another one.
+    `profiles` gives topics a profile of their own, the first pattern that matches counts; `connected` says whether a
+    peer can be sent to at this moment.
+    """
+
+    def __init__(
+        self,
+        me: Address,
+        state: LinkState,
+        mine: Subscriptions | None = None,
+        profile: str = "default",
+        profiles: Sequence[tuple[Pattern, str]] = (),
+        connected: Callable[[str], bool] = lambda peer: True,
+        remembered: int = REMEMBERED,
+    ) -> None:
+        self.me = me
+        self.mine = mine if mine is not None else Subscriptions()
+        self.profile = profile
+        self.profiles = tuple(profiles)
+        self.generation = 0
+        self._state = state
+        self._connected = connected
+        self._remembered = remembered
+        self._last: dict[tuple[str, bytes], Planned] = {}
+        self._decoded: dict[bytes, Way] = {}
+        self._plans: dict[tuple[object, ...], Planned] = {}
+        self._followed: dict[tuple[str, bytes], Outputs] = {}
+        self._holds: dict[tuple[Planned, Planned], int] = {}
+        self._planner = Planner(me, state, connected)
+
+    # --- what is asked
+
+    def changed(self) -> None:
+        """Ways may be others now: what was computed is forgotten, the last way of each topic kept for comparison."""
+        self.generation += 1
+        self._plans.clear()
+        self._followed.clear()
+        self._holds.clear()
+        self._planner.changed()
+
+    def publish(self, kind: str, topic: bytes) -> Outputs:
+        """Where events of this node's own clients go."""
+        wanted = self._state.wanting(kind, topic)
+        profile = self.profile
+        for pattern, name in self.profiles:
+            if matches(pattern, kind, topic):
+                profile = name
+                break
+        marks, here = self._chosen(kind, topic, wanted, None)
+        key = (profile, frozenset(marks.items()))
+        planned = self._plans.get(key)
+        if planned is None:
+            planned = self._plans[key] = self._planner.plan(profile, marks, (), (), 0)
+        grouped = any(names != {""} for names in wanted.values())
+        return Outputs(
+            True,
+            planned.branches,
+            self._hold((kind, topic), planned),
+            here.groups if grouped else None,
+            planned.undeliverable,
+        )
+
+    def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
+        """Where events go that came from a peer with this way; ProtocolError if the way makes no sense here."""
+        found = self._read(way)
+        if not found.tree:
+            return self._enter(peer, way, found, kind, topic)
+        outputs = self._followed.get((peer, way))
+        if outputs is None:
+            outputs = self._followed[peer, way] = self._follow(peer, found)
+        return outputs
+
+    def rescue(self, way: bytes, kind: str, topic: bytes, lost: str) -> Outputs:
+        """Where events go that were sent to the lost peer with this way and not confirmed.
+
+        Tell the network map of the loss first. What this node or others had before is passed on, not delivered again.
+        """
+        key = ("rescue", way)
+        planned = self._plans.get(key)
+        if planned is None:
+            found = self._read(way)
+            planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
+        rest = _rest(self._read(way), planned.undeliverable) if planned.undeliverable else b""
+        return Outputs(False, planned.branches, 0, (), planned.undeliverable, True, rest)
+
+    def reaches(self, kind: str, topic: bytes, address: Address) -> bool:
+        """Whether an event published here now would be sent towards that node: its interest has spread to here."""
+        if address == self.me:
+            return bool(self.mine.wants(kind, topic))
+        seen = visible(self.me, address)
+        return any(thing.level == seen.level and thing.path == seen.name for thing in self._state.wanting(kind, topic))
+
+    # --- on the way
+
+    def _follow(self, peer: str, way: Way) -> Outputs:
+        """Inside a cluster nothing is decided: the tree says what is next."""
+        step = way.tree[0]
+        if step.node != self.me.node:
+            raise ProtocolError(
+                f"way begins at {step.node!r}, this is {self.me.node!r}: {peer} sent it to the wrong node"
+            )
+        ready: list[tuple[str, bytes]] = []
+        lost: list[Thing] = []
+        broken: list[Step] = []
+        astray: list[Sequence[Unit]] = []
+        for tree in branches(way.tree[1:]):
+            if tree[0].node == peer:
+                lost += [Thing(0, below.node) for below in tree if below.deliver or below.groups]
+            elif self._connected(tree[0].node):
+                ready.append((tree[0].node, encode(Way(tuple(tree), (), way.trace, way.profile, way.rescues))))
+            else:
+                broken += tree
+        for units in branches(step.leaves):
+            way_out = self._planner.exit(way.profile, Thing(units[0].level, units[0].name), way.trace)
+            if way_out is None or way_out[0] == peer:
+                astray.append(units)
+            else:
+                ready.append((way_out[0], encode(Way((), tuple(units), way_out[1], way.profile, way.rescues))))
+        if broken or astray:
+            planned = self._planner.repair(way, broken, astray)
+            ready += planned.branches
+            lost += planned.undeliverable
+        local = step.deliver or bool(step.groups)
+        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), way.rescues > 0)
+
+    def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
+        """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
+        root = way.units[0]
+        if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != Thing(root.level, root.name).path:
+            raise ProtocolError(f"way enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
+        back = returns(self.me, self._planner.names(), way.trace)
+        if back:
+            raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
+        marks: Marks = {}
+        here = Wanted(False)
+        if root.deliver or root.groups:
+            inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
+            marks, here = self._chosen(kind, topic, inside, root)
+        key = (raw, frozenset(marks.items()))
+        planned = self._plans.get(key)
+        if planned is None:
+            onward = list(branches(way.units[1:]))
+            planned = self._plans[key] = self._planner.plan(way.profile, marks, onward, way.trace, way.rescues)
+        local = root.deliver or bool(here.groups)
+        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, way.rescues > 0)
+
+    def _chosen(
+        self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None
+    ) -> tuple[Marks, Wanted]:
+        """Who gets an event, here and elsewhere: all plain subscribers, and of each queue group one place.
+
+        Members at this node come first; else the choice goes round with the topic and the generation. For a unit on a
+        way only what that way asks of it: the other groups are served elsewhere.
+        """
+        plain = unit is None or unit.deliver
+        marks = {thing: Wanted(True) for thing, names in wanted.items() if plain and "" in names}
+        here = self.mine.wants(kind, topic)
+        if unit is not None:
+            here = Wanted(here.plain and plain, tuple(g for g in here.groups if g in unit.groups))
+        members: dict[str, list[Thing]] = {}
+        for thing, names in wanted.items():
+            for group in names:
+                if group and group not in here.groups and (unit is None or group in unit.groups):
+                    members.setdefault(group, []).append(thing)
+        for group, things in sorted(members.items()):
+            turn = zlib.crc32(group.encode(), zlib.crc32(topic)) + self.generation
+            thing = sorted(things)[turn % len(things)]
+            old = marks.get(thing, Wanted(False))
+            marks[thing] = Wanted(old.plain, (*old.groups, group))
+        return marks, here
+
+    # --- what was before
+
+    def _hold(self, topic: tuple[str, bytes], planned: Planned) -> int:
+        """How long events wait so that none overtakes one on the old way: the difference, if the new one is quicker."""
+        old = self._last.pop(topic, None)
+        self._last[topic] = planned
+        if len(self._last) > self._remembered:
+            del self._last[next(iter(self._last))]
+        if old is None or old is planned:
+            return 0
+        hold = self._holds.get((old, planned))
+        if hold is None:
+            hold = self._holds[old, planned] = max(
+                (
+                    self._difference_ns(route, planned.routes[thing][1])
+                    for thing, (path, route) in old.routes.items()
+                    if thing in planned.routes and planned.routes[thing][0] != path
+                ),
+                default=0,
+            )
+        return hold
+
+    def _difference_ns(self, old: Route, new: Route) -> int:
+        """By how much the new way is quicker: the old one as it is measured now, else as it was when it was taken."""
+        now_ms = self._planner.latency_ms(old.links)
+        gain_ms = (old.latency_ms if math.isnan(now_ms) else now_ms) - new.latency_ms
+        return max(0, int(gain_ms * 1e6)) if math.isfinite(gain_ms) else 0
+
+    def _read(self, raw: bytes) -> Way:
+        way = self._decoded.get(raw)
+        if way is None:
+            way = decode(raw)
+            if len(self._decoded) >= DECODED:
+                self._decoded.clear()
+            self._decoded[raw] = way
+        return way
+
+
+def _rest(way: Way, left: Iterable[Thing]) -> bytes:
+    """The way with these destinations alone."""
+    names = set(left)
+
+    def units(forest: tuple[Unit, ...]) -> tuple[Unit, ...]:
+        return tuple(u if (u.level, u.name) in names else Unit(u.level, u.name, u.below, False) for u in forest)
+
+    steps = tuple(
+        Step(s.node, s.below, s.deliver, s.groups, units(s.leaves))
+        if (0, s.node) in names
+        else Step(s.node, s.below, False, (), units(s.leaves))
+        for s in way.tree
+    )
+    return encode(Way(steps, units(way.units), way.trace, way.profile, way.rescues))

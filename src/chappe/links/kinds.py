@@ -1,0 +1,175 @@
+"""The transports of this process, one factory each; `register` adds another, and nothing else has to change."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chappe.errors import ConfigError, LinkError
+from chappe.links.address import Address, Scheme, define, undefine
+from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, no_stream
+from chappe.links.link import Raw
+from chappe.links.listener import Finished, Listener, bind
+from chappe.links.plain import PlainRaw
+from chappe.links.reach import reach
+from chappe.links.transported import TransportRaw, connected
+from chappe.links.transported import accepted as accepted_transport
+from chappe.links.websocket import accept_upgrade, request_upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """TCP and Unix sockets, read and written by compiled code (MR-023, MR-024)."""
+
+    kind: str
+    ranks: Mapping[str, int]
+    migrates_to: frozenset[str]
+    secure: bool = False
+    encrypts: bool = False
+    stream: bool = True
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+
+    def takes(self, address: Address) -> bool:
+        return address.scheme == self.kind and not address.option("parallel")
+
+    async def connect(self, address: Address, how: Dialling) -> Raw:
+        check_context(address, False, how.tls)
+        sock, rest = await reach(address, how)
+        raw = PlainRaw(sock, address, how.options)
+        raw.unread(rest)
+        return raw
+
+    async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
+        check_context(address, False, how.tls)
+
+        async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw:
+            return PlainRaw(sock, peer, how.options, finished)
+
+        return await bind(address, opener, accepted, how.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Transported:
+    """TLS, and WebSocket over TCP or TLS (MR-028, MR-029)."""
+
+    kind: str
+    encrypts: bool
+    web: bool
+    ranks: Mapping[str, int]
+    migrates_to: frozenset[str]
+    stream: bool = True
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+
+    @property
+    def secure(self) -> bool:
+        return self.encrypts
+
+    def takes(self, address: Address) -> bool:
+        return address.scheme == self.kind and not address.option("parallel")
+
+    async def connect(self, address: Address, how: Dialling) -> Raw:
+        check_context(address, self.encrypts, how.tls)
+        sock, rest = await reach(address, how)
+        if rest:
+            sock.close()
+            raise LinkError(f"{address}: proxy {how.proxy} sent bytes before it was asked for any")
+        raw = TransportRaw(await connected(sock, address, how.tls, how.server_name or address.host), address)
+        if self.web:
+            await request_upgrade(raw, address, how.options.handshake_timeout_s)
+        return raw
+
+    async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
+        check_context(address, self.encrypts, how.tls)
+        timeout_s = how.options.handshake_timeout_s
+
+        async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw:
+            raw = TransportRaw(await accepted_transport(sock, how.tls, timeout_s), peer, finished)
+            if self.web:
+                try:
+                    await accept_upgrade(raw, address, timeout_s)
+                except BaseException:
+                    raw.close()
+                    raise
+            return raw
+
+        return await bind(address, opener, accepted, how.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Datagrams:
+    """UDP beside a stream that handed over its key (MR-025): opened by `links.datagram`, never dialled alone."""
+
+    kind: str
+    ranks: Mapping[str, int]
+    migrates_to: frozenset[str]
+    secure: bool = True  # authentic, not secret
+    encrypts: bool = False
+    stream: bool = False
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+
+    def takes(self, address: Address) -> bool:
+        return address.scheme == self.kind
+
+    async def connect(self, address: Address, how: Dialling) -> Raw:
+        raise no_stream(address, "connect by")
+
+    async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
+        raise no_stream(address, "listen on")
+
+
+_STREAMS = frozenset({"tcp", "tls", "unix", "ws", "wss"})
+_factories: dict[str, Factory] = {
+    factory.kind: factory
+    for factory in (
+        Plain("unix", {"control": 0, "status": 1, "bulk": 0}, _STREAMS, secure=True),
+        Plain("tcp", {"control": 1, "status": 2, "bulk": 2}, _STREAMS),
+        Transported("tls", True, False, {"control": 2, "status": 3, "bulk": 3}, _STREAMS),
+        Transported("ws", False, True, {"control": 3, "status": 5, "bulk": 5}, _STREAMS),
+        Transported("wss", True, True, {"control": 4, "status": 6, "bulk": 6}, _STREAMS),
+        Datagrams("udp", {"status": 0}, _STREAMS),
+    )
+}
+
+
+def register(factory: Factory) -> None:
+    """Make a transport known; ConfigError if its kind exists. Addresses of its schemes work everywhere from then on."""
+    if factory.kind in _factories:
+        raise ConfigError(f"a transport of kind {factory.kind!r} exists already")
+    for name, scheme in factory.schemes.items():
+        define(name, scheme)
+    _factories[factory.kind] = factory
+
+
+def unregister(kind: str) -> None:
+    """Forget a transport that was registered; links of it that exist stay."""
+    factory = _factories.pop(kind, None)
+    for name in factory.schemes if factory is not None else ():
+        undefine(name)
+
+
+def factories() -> dict[str, Factory]:
+    """All of them by kind."""
+    return dict(_factories)
+
+
+def factory_of(address: Address) -> Factory:
+    """The one that makes links of that address."""
+    for factory in _factories.values():
+        if factory.takes(address):
+            return factory
+    raise ConfigError(f"{address}: no transport takes it")
+
+
+def stream_schemes() -> tuple[str, ...]:
+    """Schemes of addresses that can be dialled."""
+    found: dict[str, None] = {}
+    for factory in _factories.values():
+        if factory.stream:
+            found.update(dict.fromkeys(factory.schemes or (factory.kind,)))
+    return tuple(found)
+
+
+def encrypts(address: Address) -> bool:
+    """Whether links there need certificates."""
+    return factory_of(address).encrypts

@@ -1,0 +1,221 @@
+"""Accepting connections, through floods and exhausted descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import structlog
+
+from chappe.errors import ChappeError, LinkError
+from chappe.links.address import Address
+from chappe.links.factory import Accepted
+from chappe.links.link import Raw, reason_of
+from chappe.links.options import LinkOptions, apply
+
+log = structlog.get_logger(__name__)
+
+Finished: TypeAlias = Callable[[Raw], None]
+Opener: TypeAlias = Callable[[socket.socket, Address, Finished], Awaitable[Raw | None]]  # None: nothing to hand over
+
+ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
+PAUSE_S = 0.1  # after the system ran out of descriptors or memory
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+async def bind(address: Address, opener: Opener, accepted: Accepted, options: LinkOptions) -> Listener:
+    """Listen on the TCP port or Unix socket of an address; `opener` turns an accepted socket into a Raw.
+
+    `accepted(raw)` does the handshake and attaches or closes the connection; an error that leaves it closes it.
+    """
+    try:
+        sock = _bind_unix(address) if address.scheme == "unix" else await _bind_tcp(address)
+        try:
+            apply(sock, options)
+            sock.listen(options.backlog)
+            return Listener(sock, address, opener, accepted, options)
+        except BaseException:
+            sock.close()
+            raise
+    except OSError as error:
+        raise LinkError(f"can not listen on {address}: {reason_of(error)}") from error
+
+
+async def _bind_tcp(address: Address) -> socket.socket:
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, _, _, _, place = found[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(place)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind_unix(address: Address) -> socket.socket:
+    if _alive(address.path):
+        raise LinkError(f"can not listen on {address}: another process listens there")
+    with contextlib.suppress(FileNotFoundError):
+        if not _is_socket(address.path):
+            raise LinkError(f"can not listen on {address}: the path exists and is no socket; remove it")
+        os.unlink(address.path)  # left behind by a process that was killed
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(address.path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_socket(path: str) -> bool:
+    return (os.lstat(path).st_mode & 0o170000) == 0o140000
+
+
+def _alive(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+class Listener:
+    """A listening socket; `address` has the real port."""
+
+    def __init__(
+        self, sock: socket.socket, address: Address, opener: Opener, accepted: Accepted, options: LinkOptions
+    ) -> None:
+        self.address = address.with_port(sock.getsockname()[1]) if address.scheme != "unix" else address
+        self.accepted_total = 0
+        self.accept_errors = 0
+        self.tls_failures = 0  # and upgrades that failed
+        self.evicted = 0
+        self._sock = sock
+        self._inode = os.stat(address.path).st_ino if address.scheme == "unix" else 0
+        self._opener = opener
+        self._accepted = accepted
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[asyncio.Task[None], None] = {}  # in order of arrival
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._loop.add_reader(sock, self._on_readable)
+
+    @property
+    def pending(self) -> int:
+        """Connections that are neither attached nor closed."""
+        return len(self._pending)
+
+    def counters(self) -> dict[str, int]:
+        """What happened to connections so far."""
+        return {
+            "accepted": self.accepted_total,
+            "accept_errors": self.accept_errors,
+            "tls_failures": self.tls_failures,
+            "evicted": self.evicted,
+            "pending": self.pending,
+        }
+
+    async def close(self) -> None:
+        """Stop listening; connections whose handshake is not over are closed, attached ones stay."""
+        if self._sock.fileno() < 0:
+            return
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        if self.address.scheme == "unix":
+            with contextlib.suppress(OSError):
+                if os.stat(self.address.path).st_ino == self._inode:
+                    os.unlink(self.address.path)
+        pending = list(self._pending)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    def _on_readable(self) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, place = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.accept_errors += 1
+                if error.errno in EXHAUSTED:
+                    log.warning("accept failed, pausing", address=str(self.address), reason=reason_of(error))
+                    self._loop.remove_reader(self._sock)
+                    self._pause = self._loop.call_later(PAUSE_S, self._resume)
+                    return
+                continue  # that one connection was gone before it was accepted
+            self.accepted_total += 1
+            self._start(sock, place)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._sock, self._on_readable)
+
+    def _start(self, sock: socket.socket, place: Any) -> None:
+        if len(self._pending) >= self._options.max_pending:
+            # An honest handshake takes milliseconds: the one that has waited longest is the least likely to be one.
+            oldest = next(iter(self._pending))
+            del self._pending[oldest]
+            oldest.cancel()
+            self.evicted += 1
+        task = self._loop.create_task(self._serve(sock, self._peer(place)))
+        self._pending[task] = None
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _peer(self, place: Any) -> Address:
+        if self.address.scheme == "unix":
+            return self.address
+        return Address(self.address.scheme, place[0], place[1])
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._pending.pop(task, None)
+        self._tasks.discard(task)
+
+    async def _serve(self, sock: socket.socket, peer: Address) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def finished(raw: Raw) -> None:
+            self._pending.pop(task, None)
+
+        try:
+            apply(sock, self._options)
+            raw = await self._opener(sock, peer, finished)
+        except BaseException as error:
+            sock.close()
+            if not isinstance(error, (OSError, ChappeError)):  # ssl.SSLError and TimeoutError are OSErrors, too
+                raise
+            self.tls_failures += 1
+            log.info("connection ended before its handshake", peer=str(peer), reason=str(error) or type(error).__name__)
+            return
+        if raw is None:
+            return
+        try:
+            await self._accepted(raw)
+        except ChappeError as error:
+            log.info("connection refused", peer=str(peer), reason=str(error))
+            raw.close()
+        except Exception:
+            log.exception("accepting a connection failed", peer=str(peer))
+            raw.abort()
+        except BaseException:
+            raw.abort()
+            raise

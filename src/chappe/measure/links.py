@@ -1,0 +1,230 @@
+"""The links of a node as rows of arrays: what is switched on, what is known, and one evaluation for all that is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chappe.measure import metrics
+from chappe.measure.cost import Metrics, cost
+from chappe.measure.metrics import Floats, Mask
+from chappe.measure.pace import Pace
+from chappe.measure.probes import Probes
+from chappe.measure.readings import FACTORS, HISTORY, Reading, Settings
+from chappe.measure.windows import Rows, Windows
+
+_LATENCY, _DEVIATION, _JITTER, _LOSS, _BANDWIDTH = range(len(FACTORS))
+_PROBED = (_LATENCY, _DEVIATION, _JITTER, _LOSS)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an evaluation found."""
+
+    readings: list[Reading]
+    returned: list[int]  # rows that went back to their base interval
+    alone: list[int]  # rows whose last sample deviates while the one before did not
+
+
+class Links:
+    """Rows by link, reused when a link is gone; arrays grow by doubling."""
+
+    def __init__(self, settings: Settings, first_token: int) -> None:
+        self._settings = settings
+        self.rows: dict[int, int] = {}
+        self.link: list[int] = []
+        self.pace = Pace(settings)
+        self.probes = Probes(first_token, settings.late_ns)
+        self.windows = Windows(settings.window, settings.z, settings.threshold, settings.floor_ms, rows=0)
+        self.bandwidth: Floats = np.zeros(0)
+        self._on: Mask = np.zeros((0, len(FACTORS)), dtype=np.bool_)
+        self._switched: list[bool] = []
+        self._refused: list[bool] = []  # the other end does not want to be probed
+        self._counted: list[bool] = []  # among the links that are probed
+        self._free: list[int] = []
+        self._past: list[NDArray[np.void]] = []  # ring a row, made when first written
+        self._past_count: list[int] = []
+
+    # --- rows
+
+    def add(self, link: int, kind: str, lossy: bool) -> int:
+        """The row of a new link."""
+        if link in self.rows:
+            raise ValueError(f"link {link} is measured already; remove it first")
+        if not self._free:
+            self._grow(max(8, 2 * len(self.link)))
+        self.rows[link] = row = self._free.pop()
+        self.link[row] = link
+        wanted = self._settings.factors.get(kind)
+        for at, name in enumerate(FACTORS):
+            self._on[row, at] = (name != "loss" or lossy) if wanted is None else name in wanted
+        self._switched[row], self._refused[row] = True, False
+        self.bandwidth[row] = np.nan
+        self._past_count[row] = 0
+        self._past[row] = np.zeros(0, dtype=HISTORY)
+        for part in (self.windows, self.pace, self.probes):
+            part.clear(row)
+        self._count(row, self.probed(row))
+        return row
+
+    def remove(self, link: int) -> int:
+        """The row that the link had."""
+        row = self.row(link)
+        del self.rows[link]
+        self._free.append(row)
+        self._past[row] = np.zeros(0, dtype=HISTORY)
+        self.windows.clear(row)
+        self.probes.clear(row)
+        self._count(row, False)
+        return row
+
+    def row(self, link: int) -> int:
+        """The row of a link; ValueError if it was never added."""
+        row = self.rows.get(link)
+        if row is None:
+            raise ValueError(f"no link {link} is measured here; add it first")
+        return row
+
+    def _grow(self, rows: int) -> None:
+        old, more = len(self.link), rows - len(self.link)
+        self.link += [0] * more
+        self._switched += [False] * more
+        self._refused += [False] * more
+        self._counted += [False] * more
+        self._past += [np.zeros(0, dtype=HISTORY)] * more
+        self._past_count += [0] * more
+        self._on = np.concatenate((self._on, np.zeros((more, len(FACTORS)), dtype=np.bool_)))
+        self.bandwidth = np.concatenate((self.bandwidth, np.full(more, np.nan)))
+        for part in (self.windows, self.pace, self.probes):
+            part.grow(rows)
+        self._free = list(range(rows - 1, old - 1, -1))
+
+    def _count(self, row: int, probed: bool) -> None:
+        """Keep the number of links that are probed."""
+        self.pace.links += probed - self._counted[row]
+        self._counted[row] = probed
+
+    # --- switches
+
+    def switch(self, row: int, on: bool) -> None:
+        """Measure the row, or not."""
+        self._switched[row] = on
+        self._count(row, self.probed(row))
+
+    def refuse(self, row: int, refused: bool) -> None:
+        """The other end does not want to be probed, or does again."""
+        self._refused[row] = refused
+        self._count(row, self.probed(row))
+
+    def switch_factor(self, row: int, factor: str, on: bool) -> None:
+        """Measure one factor of the row, or not."""
+        if factor not in FACTORS:
+            raise ValueError(f"no factor {factor!r}; there are {', '.join(FACTORS)}")
+        self._on[row, FACTORS.index(factor)] = on
+        self._count(row, self.probed(row))
+
+    def enabled(self, row: int) -> list[str]:
+        """Names of the factors that are measured."""
+        if not self._switched[row] or self._refused[row]:
+            return []
+        return [name for name, on in zip(FACTORS, self._on[row].tolist(), strict=True) if on]
+
+    def probed(self, row: int) -> bool:
+        """Whether probes are sent: for bandwidth alone none is."""
+        return self._switched[row] and not self._refused[row] and bool(self._on[row, _PROBED].any())
+
+    # --- evaluation
+
+    def evaluate(self, samples: list[tuple[int, int]], lost: set[int], told: set[int], now_ns: int) -> Changes:
+        """Take new samples (row, round trip) into their windows and say what is new of these rows, and of those that
+        lost probes or have other news."""
+        disturbed, shifted = set(lost), set[int]()
+        alone: list[int] = []
+        for rows, rtt_ns in _layers(samples):
+            self.pace.travelled(rows, rtt_ns)
+            absorbed = self.windows.absorb(rows, metrics.latency_ms(rtt_ns))
+            if absorbed.deviates.any():
+                disturbed.update(rows[absorbed.deviates].tolist())
+                shifted.update(rows[absorbed.shifted].tolist())
+                alone += rows[absorbed.alone].tolist()
+        sampled = {row for row, _ in samples}
+        fresh = np.array(sorted(sampled | lost | told), dtype=np.intp)
+        if not len(fresh):
+            return Changes([], [], [])
+        seen = self._seen(fresh)
+        costs = np.atleast_1d(
+            cost(self._settings.profile, seen["latency_ms"], seen["jitter"], seen["loss"], seen["bandwidth"])
+        )
+        self.pace.look(self.windows.latency_ms, now_ns)
+        round_of = fresh if len(fresh) == len(sampled) else np.array(sorted(sampled | lost), dtype=np.intp)
+        at = np.searchsorted(fresh, round_of)
+        moved = np.array([row in disturbed for row in round_of.tolist()], dtype=np.bool_)
+        returned = self.pace.rounds(round_of, costs[at], self.windows.latency_ms[round_of], moved)
+        self.pace.refresh(fresh)
+        self._remember(fresh, seen, costs, now_ns)
+        return Changes(self._readings(fresh, seen, shifted), round_of[returned].tolist(), alone)
+
+    def reading(self, row: int) -> Reading | None:
+        """What is known of a row, None if nothing is."""
+        rows = np.array([row], dtype=np.intp)
+        seen = self._seen(rows)
+        known = self.windows.count[row] > 0 or np.isfinite(seen["loss"][0]) or np.isfinite(self.bandwidth[row])
+        return self._readings(rows, seen, set())[0] if known else None
+
+    def history(self, row: int) -> NDArray[np.void]:
+        """Entries of the row's ring, oldest first."""
+        count, past = self._past_count[row], self._past[row]
+        return past[:count].copy() if count <= len(past) else np.roll(past, -(count % len(past)))
+
+    def _seen(self, rows: Rows) -> dict[str, Floats]:
+        """Metrics by the factors that are on."""
+        on, windows, probes = self._on[rows], self.windows, self.probes
+        sent = np.array([min(probes.sequence[row], metrics.LOSS_WINDOW) for row in rows.tolist()])
+        jitter = np.where(on[:, _JITTER], windows.jitter[rows], 0.0)
+        return {
+            "latency_ms": np.where(on[:, _LATENCY], windows.latency_ms[rows], np.nan),
+            "deviation_ms": np.where(on[:, _DEVIATION], windows.deviation_ms[rows], np.nan),
+            "jitter_ms": np.where(on[:, _JITTER], windows.jitter_ms[rows], np.nan),
+            "jitter": np.where(np.isnan(jitter), 0.0, jitter),
+            "loss": np.where(on[:, _LOSS], metrics.loss(sent, probes.lost[rows]), np.nan),
+            "bandwidth": np.where(on[:, _BANDWIDTH], self.bandwidth[rows], np.nan),
+        }
+
+    def _readings(self, rows: Rows, seen: dict[str, Floats], shifted: set[int]) -> list[Reading]:
+        columns = zip(*(values.tolist() for values in seen.values()), strict=True)
+        counts, outliers = self.windows.count[rows].tolist(), self.windows.outliers[rows].tolist()
+        intervals = self.pace.interval_ns[rows].astype(np.int64).tolist()
+        return [
+            Reading(self.link[row], count, out, Metrics(*values), interval_ns, row in shifted)
+            for row, count, out, values, interval_ns in zip(
+                rows.tolist(), counts, outliers, columns, intervals, strict=True
+            )
+        ]
+
+    def _remember(self, rows: Rows, seen: dict[str, Floats], costs: Floats, now_ns: int) -> None:
+        names = ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss")
+        columns = zip(*(seen[name].tolist() for name in names), costs.tolist(), strict=True)
+        size = self._settings.history
+        for row, values in zip(rows.tolist(), columns, strict=True):
+            count, past = self._past_count[row], self._past[row]
+            if count == len(past) < size:
+                self._past[row] = past = np.resize(past, min(max(8, 2 * count), size))
+            past[count % size] = (now_ns, *values)
+            self._past_count[row] = count + 1
+
+
+def _layers(samples: list[tuple[int, int]]) -> Iterable[tuple[Rows, Floats]]:
+    """Samples in their order, cut into layers in which no row is twice."""
+    while samples:
+        layer: dict[int, int] = {}
+        later: list[tuple[int, int]] = []
+        for row, rtt_ns in samples:
+            if row in layer:
+                later.append((row, rtt_ns))
+            else:
+                layer[row] = rtt_ns
+        yield np.fromiter(layer, dtype=np.intp), np.fromiter(layer.values(), dtype=np.float64)
+        samples = later

@@ -1,0 +1,130 @@
+"""How often each link is measured: seldom if it is steady, at once if it is not (MR-068 to MR-071)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chappe.measure.cost import changed
+from chappe.measure.metrics import Floats, Mask
+from chappe.measure.readings import SECOND, Settings
+from chappe.measure.windows import Rows
+
+EXTREMES_MINIMUM = 20  # links before 5 % of them are at least one
+EXTREMES_NS = 10 * SECOND  # between two looks at which links are extreme
+
+
+class Pace:
+    """The interval of each row, from its round trip, the number of links, who asked, and how steady it is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._steps: Floats = np.array(settings.steps)
+        self.base_ns = settings.base_ns
+        self.links = 0  # how many take part
+        self.interval_ns: Floats = np.zeros(0)  # of each row as it is now
+        self.rtt_ns: Floats = np.zeros(0)  # smoothed, 0 before the first echo
+        self.exact_ns: Floats = np.zeros(0)  # wanted for this link alone, 0 = none
+        self.asked_ns: Floats = np.zeros(0)  # at least this, says the other end
+        self.capacity: Floats = np.zeros(0)  # bytes/s, infinite if not known
+        self.slowest: Floats = np.zeros(0)  # multiple of the base interval that the row never goes beyond
+        self._step: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._steady: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+        self._reference: Floats = np.zeros(0)  # the cost that rounds are compared with
+        self._low_ms = -np.inf
+        self._high_ms = np.inf
+        self._given = False
+        self._looked_ns: int | None = None
+
+    def grow(self, rows: int) -> None:
+        """Room for more rows."""
+        more = rows - len(self.rtt_ns)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name != "_steps":
+                setattr(self, name, np.concatenate((value, np.zeros(more, dtype=value.dtype))))
+
+    def clear(self, row: int) -> None:
+        """The row belongs to another link from now on."""
+        self.rtt_ns[row] = self.exact_ns[row] = self.asked_ns[row] = 0
+        self.capacity[row] = self.slowest[row] = np.inf
+        self._reference[row] = np.nan
+        self.reset(row)
+
+    def reset(self, row: int) -> None:
+        """Back to the base interval, whatever that is by now."""
+        self._step[row] = self._steady[row] = 0
+        self.refresh(np.array([row]))
+
+    def carry(self, row: int, traffic: bool) -> None:
+        """The row carries traffic, or does not."""
+        self.slowest[row] = self._settings.carrying if traffic else np.inf
+        self.refresh(np.array([row]))
+
+    def travelled(self, rows: Rows, rtt_ns: Floats) -> None:
+        """One more round trip of each of these rows, smoothed as TCP does."""
+        before = self.rtt_ns[rows]
+        self.rtt_ns[rows] = np.where(before > 0, before + (rtt_ns - before) / 8, rtt_ns)
+
+    def timeout_ns(self, row: int) -> int:
+        """How long an answer may take."""
+        return max(int(self._settings.timeout_factor * self.rtt_ns[row]), self._settings.timeout_ns)
+
+    def central_ns(self) -> int:
+        """The interval of a link that is near and fast: the base, or more if the node has very many links."""
+        settings = self._settings
+        return min(max(self.base_ns, self.links * settings.per_link_ns), settings.longest_ns)
+
+    def least_ns(self, rows: Rows) -> Floats:
+        """The interval of each of these rows while nothing is steady about it."""
+        settings = self._settings
+        exact = self.exact_ns[rows]
+        usual = np.minimum(np.maximum(settings.rtt_factor * self.rtt_ns[rows], self.central_ns()), settings.longest_ns)
+        allowed = settings.probe_bytes * SECOND / settings.share / self.capacity[rows]
+        wanted: Floats = np.maximum(np.where(exact > 0, exact, usual), np.maximum(self.asked_ns[rows], allowed))
+        return wanted
+
+    def refresh(self, rows: Rows) -> None:
+        """Compute the interval of these rows anew."""
+        least = self.least_ns(rows)
+        multiple = np.minimum(self._steps[self._step[rows]], self.slowest[rows])
+        self.interval_ns[rows] = np.maximum(least, np.minimum(least * multiple, self._settings.longest_ns))
+
+    def extremes(self, low_ms: float, high_ms: float) -> None:
+        """Mean latencies below and above which a link of this realm is extreme, from now on instead of what the own
+        links say."""
+        self._low_ms, self._high_ms, self._given = low_ms, high_ms, True
+
+    def look(self, latency_ms: Floats, now_ns: int) -> None:
+        """Find out which of the own links are extreme, now and then; NaN is not measured."""
+        if self._given or (self._looked_ns is not None and now_ns - self._looked_ns < EXTREMES_NS):
+            return
+        self._looked_ns = now_ns
+        known = latency_ms[np.isfinite(latency_ms)]
+        self._low_ms, self._high_ms = -np.inf, np.inf
+        share = self._settings.extreme_share
+        if share > 0 and len(known) >= EXTREMES_MINIMUM:
+            low, high = np.quantile(known, [share, 1 - share])
+            if low < high:
+                self._low_ms, self._high_ms = float(low), float(high)
+
+    def rounds(self, rows: Rows, cost: Floats, latency_ms: Floats, disturbed: Mask) -> Mask:
+        """One more round of each of these rows; which of them are back at their base interval.
+
+        A row whose cost stayed within the threshold for ten rounds goes one step slower, to the last step if it is
+        extreme; one that was disturbed, by a deviation or a loss, or whose cost changed, goes back to the first.
+        """
+        settings = self._settings
+        before = self._step[rows]
+        if not settings.adaptive:
+            return before > 0
+        moved: Mask = changed(cost, self._reference[rows], settings.threshold, settings.floor_ms) | disturbed
+        steady = np.where(moved, 0, self._steady[rows] + 1)
+        slower = steady >= settings.steady_rounds
+        last = len(settings.steps) - 1
+        extreme = (latency_ms <= self._low_ms) | (latency_ms >= self._high_ms)
+        step = np.where(slower, np.where(extreme, last, np.minimum(before + 1, last)), before)
+        self._step[rows] = np.where(moved, 0, step)
+        self._steady[rows] = np.where(slower, 0, steady)
+        self._reference[rows] = np.where(moved, cost, self._reference[rows])
+        returned: Mask = moved & (before > 0)
+        return returned

@@ -1,0 +1,111 @@
+"""What the measurement initiator is told, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from chappe.measure import metrics
+from chappe.measure.cost import Metrics
+
+SECOND = 1_000_000_000
+
+FACTORS = ("latency", "deviation", "jitter", "loss", "bandwidth")
+"""What can be switched on and off, a link at a time."""
+
+TYPES = {
+    "latency": {"latency_ms": "mean one-way latency without outliers, ms"},
+    "deviation": {"deviation_ms": "standard deviation of the latency, ms"},
+    "jitter": {
+        "jitter_ms": "jitter of successive latencies as in RTP, ms",
+        "jitter": "mean deviation from the mean latency, as a share of it",
+    },
+    "loss": {"loss": "share of the last probes that got no answer in time"},
+    "bandwidth": {"bandwidth": "available bandwidth towards the other end, bytes/s"},
+}
+"""Types and descriptions of the values that each factor gives."""
+
+HISTORY = np.dtype(
+    [("now_ns", "i8"), ("latency_ms", "f4"), ("deviation_ms", "f4"), ("jitter_ms", "f4"), ("jitter", "f4"),
+     ("loss", "f4"), ("cost", "f4")]
+)  # fmt: skip
+"""One entry of a link's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a node measures; the defaults are those of decision record 0011."""
+
+    base_ns: int = SECOND  # interval of a link that is neither far nor slow nor one of very many
+    longest_ns: int = 60 * SECOND  # no link is measured less often
+    shortest_ns: int = 10_000_000  # no link is measured more often, whoever asks
+    rtt_factor: float = 6.0  # the interval is at least so many round trips
+    per_link_ns: int = 500_000  # and so much for each link of the node
+    steps: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)  # a steady link goes through these multiples of its interval
+    steady_rounds: int = 10  # one step after so many rounds without change
+    carrying: float = 1.5  # a link that carries traffic never goes beyond this multiple (at most 2)
+    extreme_share: float = 0.05  # the nearest and the farthest of all links, which go to the last step at once
+    adaptive: bool = True
+    synchronous: bool = False  # all links at the same time, instead of spread over the interval
+    share: float = 0.01  # of a link's capacity that probes and their echoes may use
+    probe_bytes: int = 160  # of a probe on the network, with the headers around it
+    timeout_factor: float = 4.0  # an answer is late after so many smoothed round trips
+    timeout_ns: int = SECOND  # and after this at the earliest
+    late_ns: int = 10 * SECOND  # an answer that comes so much later still counts as one
+    window: int = metrics.WINDOW
+    z: float = metrics.Z
+    threshold: float = metrics.SHARE  # what differs by less than this share is no change
+    floor_ms: float = metrics.FLOOR_MS  # and neither is what differs by less than this
+    profile: str = "default"  # whose cost must stay the same for a link to be steady
+    history: int = 240  # entries a link
+    batch: float = 0.5  # of the interval, for which echoes wait to be evaluated together unless they deviate
+    hurry_ns: int = 20_000_000  # time between evaluations if they do
+    confirm: float = 0.05  # of the interval, after which one more probe says whether a deviation lasts
+    factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on at first, by kind of link (MR-055)
+
+    def __post_init__(self) -> None:
+        unknown = {name for names in self.factors.values() for name in names} - set(FACTORS)
+        wrong = [
+            text
+            for bad, text in (
+                (self.shortest_ns <= 0, "shortest_ns must be above 0"),
+                (not self.shortest_ns <= self.base_ns <= self.longest_ns,
+                 "base_ns must be from shortest_ns to longest_ns"),
+                (self.window < metrics.OUTLIER_MINIMUM,
+                 "window must be 6 or more: smaller ones cannot detect an outlier"),
+                (not self.steps or self.steps[0] != 1 or list(self.steps) != sorted(self.steps),
+                 "steps must begin with 1 and rise"),
+                (not 1 <= self.carrying <= 2, "carrying must be from 1 to 2"),
+                (self.steady_rounds < 1, "steady_rounds must be 1 or more"),
+                (not 0 < self.share <= 1, "share must be above 0 and at most 1"),
+                (not 0 < self.threshold < 1, "threshold must be between 0 and 1"),
+                (self.history < 1, "history must be 1 or more"),
+                (bool(unknown), f"no factor {', '.join(sorted(unknown))}; there are {', '.join(FACTORS)}"),
+            )
+            if bad
+        ]  # fmt: skip
+        if wrong:
+            raise ValueError("settings of measurement: " + "; ".join(wrong))
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One thing known of a link (MR-042)."""
+
+    type: str
+    value: float
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known of a link after a round."""
+
+    link: int
+    window: int  # samples in the window, outliers among them
+    outliers: int
+    metrics: Metrics = field(default_factory=Metrics)
+    interval_ns: int = 0  # until the next probe
+    restarted: bool = False  # the level of the link changed with this round

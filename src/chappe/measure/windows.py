@@ -1,0 +1,114 @@
+"""The last samples of many links side by side, one array a field: what the formulas of `metrics` run over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from chappe.measure import metrics
+from chappe.measure.metrics import Floats, Mask
+
+Rows = NDArray[np.intp]
+
+
+class Absorbed(NamedTuple):
+    """What new samples were to their rows."""
+
+    deviates: Mask  # outside the usual range
+    alone: Mask  # so, and the sample before was not: another one decides what it means
+    shifted: Mask  # the second of one sign: the window restarted
+
+
+class Windows:
+    """One window of latencies a row; all rows that got a sample are evaluated at once.
+
+    Outliers stay in their window and are left out of what is computed from it. A level shift restarts the window with
+    the two samples that showed it.
+    """
+
+    def __init__(self, size: int = metrics.WINDOW, z: float = metrics.Z, share: float = metrics.SHARE,
+                 floor_ms: float = metrics.FLOOR_MS, rows: int = 1) -> None:  # fmt: skip
+        self.size = size
+        self._z = z
+        self._share = share
+        self._floor_ms = floor_ms
+        self._samples: Floats = np.zeros((rows, size))
+        self._at: NDArray[np.intp] = np.zeros(rows, dtype=np.intp)
+        self._last: Floats = np.full(rows, np.nan)
+        self._sign: NDArray[np.int8] = np.zeros(rows, dtype=np.int8)
+        self.count: NDArray[np.intp] = np.zeros(rows, dtype=np.intp)
+        self.outliers: NDArray[np.intp] = np.zeros(rows, dtype=np.intp)
+        self.latency_ms: Floats = np.full(rows, np.nan)  # mean without outliers
+        self.deviation_ms: Floats = np.full(rows, np.nan)
+        self.jitter_ms: Floats = np.full(rows, np.nan)
+        self.jitter: Floats = np.full(rows, np.nan)
+        self.range_ms: Floats = np.full(rows, np.inf)  # how far from the mean the next sample may be
+
+    def grow(self, rows: int) -> None:
+        """Room for more rows."""
+        more = rows - len(self.count)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                empty = {"range_ms": np.inf}.get(name, np.nan if value.ndim == 1 and value.dtype.kind == "f" else 0)
+                room = np.full((more, *value.shape[1:]), empty, dtype=value.dtype)
+                setattr(self, name, np.concatenate((value, room)))
+
+    def clear(self, row: int) -> None:
+        """Forget the samples of a row."""
+        self.count[row] = self.outliers[row] = self._at[row] = self._sign[row] = 0
+        for values in (self._last, self.latency_ms, self.deviation_ms, self.jitter_ms, self.jitter):
+            values[row] = np.nan
+        self.range_ms[row] = np.inf
+
+    def unusual(self, row: int, latency_ms: float) -> bool:
+        """Whether such a sample would deviate, or is the first."""
+        return bool(self.count[row] == 0 or abs(latency_ms - self.latency_ms[row]) > self.range_ms[row])
+
+    def absorb(self, rows: Rows, latency_ms: Floats) -> Absorbed:
+        """One more sample in each of these rows, none of them twice."""
+        sign = metrics.deviates(latency_ms, self.latency_ms[rows], self.range_ms[rows], self.count[rows])
+        before = self._sign[rows]
+        shift = metrics.level_shift(before, sign)
+        last = self._last[rows]
+        first = np.isnan(last)
+        self.jitter_ms[rows] = np.where(first, 0.0, metrics.rtp_jitter_step(self.jitter_ms[rows], last, latency_ms))
+        if shift.any():
+            again = rows[shift]
+            self._samples[again, 0] = last[shift]
+            self.count[again] = self._at[again] = 1
+        self._sign[rows] = np.where(shift, 0, sign)
+        self._last[rows] = latency_ms
+        self._samples[rows, self._at[rows]] = latency_ms
+        self._at[rows] = (self._at[rows] + 1) % self.size
+        self.count[rows] = np.minimum(self.count[rows] + 1, self.size)
+        self._evaluate(rows)
+        return Absorbed(sign != 0, (sign != 0) & (before == 0), shift)
+
+    def _evaluate(self, rows: Rows) -> None:
+        samples = self._samples[rows]
+        valid = metrics.filled(self.count[rows], self.size)
+        outliers, middle, spread, jitter = metrics.summary(samples, valid, self._z)
+        self.outliers[rows] = outliers
+        self.latency_ms[rows] = middle
+        self.deviation_ms[rows] = spread
+        self.jitter[rows] = jitter
+        self.range_ms[rows] = metrics.usual_range_ms(
+            middle, spread, self.count[rows], self._z, self._share, self._floor_ms
+        )
+
+
+def replay(series: ArrayLike, size: int = metrics.WINDOW, z: float = metrics.Z) -> dict[str, Floats]:
+    """What a link's metrics were after each latency (ms) of a recorded series: the same computation as on a node."""
+    latencies = np.atleast_1d(np.asarray(series, dtype=np.float64))
+    windows = Windows(size, z)
+    row = np.zeros(1, dtype=np.intp)
+    names: Sequence[str] = ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "outliers", "count")
+    found = {name: np.full(len(latencies), np.nan) for name in names}
+    for at in range(len(latencies)):
+        windows.absorb(row, latencies[at : at + 1])
+        for name in names:
+            found[name][at] = getattr(windows, name)[0]
+    return found

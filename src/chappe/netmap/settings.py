@@ -1,0 +1,33 @@
+"""What the network map of a node is told by its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Thresholds, times and limits; the defaults are those of docs/reference/mesh.md."""
+
+    performance: bool = True  # routes by measured costs (MR-117)
+    interval_ns: int = SECOND  # base interval of measurement
+    threshold: float = 0.10  # a cost is told when it has changed by more than this share (MR-112)
+    floor_ms: float = 0.5  # and by more than this
+    gain: float = 0.05  # a route is left for one that is better by this share (MR-129)
+    gain_ms: float = 1.0  # and by this
+    hold_down: float = 3.0  # base intervals before a route that was left for a better one is left again
+    refresh_ns: int = 60 * SECOND
+    lifetime_ns: int = 180 * SECOND  # without a refresh
+    tell_ns: int = 50 * MS  # least time between two advertisements of the same key
+    recompute_ns: int = 50 * MS  # least time between two computations of the map, unless somebody asks
+    settle_ns: int = 200 * MS  # a node that finds itself controller waits so long before it speaks
+    parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time
+    summary: int = 64  # patterns that a unit tells of itself
+    # limits against hostile input
+    max_links: int = 8192  # in one advertisement
+    max_patterns: int = 8192
+    max_adverts: int = 16_384  # kept in all
+    max_speakers: int = 16  # of one unit

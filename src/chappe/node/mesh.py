@@ -1,0 +1,213 @@
+"""Binds the measuring mesh to a node: its member, its own port, its reports, and the time in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from chappe.engine._engine import Engine
+from chappe.errors import RefusedError
+from chappe.events import notices
+from chappe.events.member import Log, Measured, Member, Publish, Refuse, Send
+from chappe.events.member import Output as MemberOutput
+from chappe.links._socket import clocks
+from chappe.links.tick import FlushTick
+from chappe.measure import cost
+from chappe.netmap.units import Address
+from chappe.node import mesh_rows
+from chappe.node.mesh_port import OwnPort
+from chappe.node.mesh_reports import Reports
+from chappe.node.mesh_settings import settings_of
+from chappe.node.mesh_signing import Signer, Verifier
+from chappe.node.metrics import LinkSample
+from chappe.node.outputs import Close, Output
+from chappe.node.outputs import Send as NodeSend
+from chappe.node.peers import PeerLink
+from chappe.node.sections import Config, Measure
+from chappe.node.sections import Mesh as MeshSection
+from chappe.node.sessions import Session
+from chappe.wire.control import List, Message
+
+if TYPE_CHECKING:
+    from chappe.node.node import Node
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.02  # between two looks at what is due; arrivals are stamped by the engine, not by this
+SHORTEST_S = 0.0005
+
+
+def mesh_of(config: Config, node: Node) -> NodeMesh | None:
+    """The mesh of a node whose file has `[mesh]` or `[measure]`; None: it neither measures nor routes events."""
+    if config.mesh is None and config.measure is None:
+        return None
+    return NodeMesh(node, config.mesh, config.measure or Measure())
+
+
+class NodeMesh:
+    """What the node, its control protocol and its pages know of the mesh."""
+
+    def __init__(self, node: Node, mesh: MeshSection | None, measure: Measure) -> None:
+        self._node = node
+        self._engine: Engine = node.engine
+        self._measure = measure
+        self.own: OwnPort | None = None
+        for name, formula in mesh.formula.items() if mesh is not None else ():
+            if name not in cost.PROFILES:
+                cost.register(name, formula)
+        tls = node.config.tls
+        signs = mesh is not None and tls is not None and not node.dev
+        self.member = Member(
+            Address.parse(mesh.unit if mesh is not None else "", node.name), node.engine,
+            settings_of(mesh, measure, node.config.report is not None),
+            random.Random(), sign=Signer(tls) if signs and tls is not None else None,
+            verify=Verifier(tls, node.revoked) if signs and tls is not None else None,
+        )  # fmt: skip
+        if mesh is not None and mesh.publications:
+            self.member.advertise(("s", pattern) for pattern in mesh.publications)
+        self.reports = Reports(node.name, node.config.report, self.member)
+        self._tick: FlushTick | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def own_port(self) -> int:
+        """The port of the node's own events; -1 before it is open."""
+        return -1 if self.own is None else self.own.port
+
+    # --- beginning and end
+
+    def start(self, tick: FlushTick) -> None:
+        """The node listens: measure, and publish what is told."""
+        self._tick = tick
+        self.own = OwnPort(self._engine, tick.flusher)
+        for topic in self.reports.topics:
+            self.own.subscribe(topic, self._told)
+            self.member.subscribed("s", topic)
+        self._run()
+
+    def stop(self) -> None:
+        """Measure no more; events go on by the ways that are known."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.own is not None:
+            self.own.close()
+
+    # --- links
+
+    def peer_up(self, peer: PeerLink, kind: str) -> None:
+        """A link to another node carries bytes."""
+        self._perform(self.member.up(peer.port, peer.name, self._engine.mono_ns, kind=kind))
+
+    def peer_down(self, port: int) -> None:
+        """It does no more."""
+        self._perform(self.member.down(port, self._engine.mono_ns))
+
+    def peer_removed(self, port: int) -> None:
+        """Nobody will connect it again: its port is about to be freed."""
+        self._perform(self.member.removed(port, self._engine.mono_ns))
+
+    def client_up(self, session: Session, kind: str) -> None:
+        """A client is attached; its link is measured if the file says so (MR-002)."""
+        if self._measure.clients:
+            self.member.attend(session.port, session.name, self._engine.mono_ns, kind=kind)
+
+    def gone(self, session: Session) -> None:
+        """The connection of a client ended."""
+        if session.role == "client":
+            self.member.leave(session.port)
+
+    # --- the control protocol
+
+    def takes(self, message: Message) -> bool:
+        """Whether it is a message of the mesh."""
+        return self.member.takes(message)
+
+    def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
+        """A message of a neighbour."""
+        return self._converted(self.member.receive(port, message, now_ns))
+
+    def reserved(self, kind: str, topic: bytes) -> bool:
+        """Whether the mesh tells of itself there."""
+        return self.member.settings.mesh and notices.reserved(kind, topic)
+
+    def subscribed(self, kind: str, pattern: str, group: str) -> None:
+        """A client wants events of that pattern."""
+        try:
+            self.member.subscribed(kind, pattern, group)
+        except RefusedError as error:
+            log.warning("a subscription is served at this node only", node=self._node.name, reason=str(error))
+
+    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
+        """It does not any more."""
+        self.member.unsubscribed(kind, pattern, group)
+
+    # --- to see it
+
+    def rows(self, request: List) -> list[dict[str, Any]]:
+        """The rows of a listing; RefusedError says why there are none."""
+        return mesh_rows.rows(self.member, request, self._engine.mono_ns)
+
+    def samples(self) -> list[LinkSample]:
+        """What /metrics shows of links."""
+        return mesh_rows.samples(self.member)
+
+    # --- time
+
+    def _run(self) -> None:
+        assert self._tick is not None
+        try:
+            clocks(self._engine)
+            now_ns = self._engine.mono_ns
+            outputs = self.member.arrived(now_ns)
+            outputs += self.member.tick(now_ns)
+            if self._engine.held_ns() == 0:
+                self._engine.release_held()
+            self._perform(outputs)
+        except Exception:
+            log.exception("the mesh", node=self._node.name)
+        held_ns = self._engine.held_ns()
+        pause_s = TICK_S if held_ns < 0 else min(TICK_S, max(SHORTEST_S, held_ns / 1e9))
+        if self.member.busy:
+            pause_s = 0.0
+        self._timer = self._tick.loop.call_later(pause_s, self._run)
+
+    def _perform(self, outputs: list[MemberOutput]) -> None:
+        if outputs:
+            self._node.shell.perform(self._converted(outputs))
+        if self._tick is not None:
+            self._tick.soon()
+
+    def _converted(self, outputs: list[MemberOutput]) -> list[Output]:
+        """What the shell is to do; what the node itself does is done."""
+        found: list[Output] = []
+        readings: list[Measured] = []
+        for output in outputs:
+            match output:
+                case Send(port, message):
+                    found.append(NodeSend(port, message))
+                case Publish(topic, body, content_type):
+                    self._publish(topic, body, content_type)
+                case Refuse(port, reason):
+                    log.error("neighbour refused", node=self._node.name, port=port, reason=reason)
+                    found.append(Close(port, reason, "address"))
+                case Log(event, level, fields):
+                    getattr(log, level)(event, node=self._node.name, **fields)
+                case Measured():
+                    readings.append(output)
+        if readings:
+            for topic, body, content_type in self.reports.measured(readings, self._engine.mono_ns, time.time_ns()):
+                self._publish(topic, body, content_type)
+        return found
+
+    def _publish(self, topic: str, body: bytes, content_type: str) -> None:
+        if self.own is not None:
+            self.own.publish(topic, body, content_type)
+
+    def _told(self, topic: str, body: bytes) -> None:
+        for answer, text, content_type in self.reports.received(topic, body, self._engine.mono_ns):
+            self._publish(answer, text, content_type)

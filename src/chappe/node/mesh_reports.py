@@ -1,0 +1,111 @@
+"""What a node reports to the aggregator of its realm, and what that one may order (MR-083 to MR-086)."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterable, Iterator
+
+from chappe.aggregation.messages import Publish as Told
+from chappe.aggregation.monitor import Advised, Interval, Monitor, Settings, Switch
+from chappe.aggregation.record import Record, link_of
+from chappe.events.member import Measured, Member
+from chappe.events.member_links import Link
+from chappe.measure import cost
+from chappe.node.sections import Report
+
+METRIC_FACTORS = {
+    "latency_ms": "latency", "deviation_ms": "deviation", "jitter_ms": "jitter", "jitter": "jitter", "loss": "loss",
+    "bandwidth": "bandwidth",
+}  # fmt: skip
+Event = tuple[str, bytes, str]  # topic, body, content type
+
+
+class Reports:
+    """The monitor of a node: readings become records, orders become switches."""
+
+    def __init__(self, node: str, section: Report | None, member: Member) -> None:
+        self._node = node
+        self._member = member
+        self._monitor: Monitor | None = None
+        if section is not None:
+            settings = Settings(
+                realm=section.realm, user_group=section.user_group, aggregator=section.aggregator,
+                silence_s=section.silence_s,
+            )  # fmt: skip
+            self._monitor = Monitor(node, settings)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What the node subscribes to for it."""
+        return self._monitor.topics if self._monitor is not None else ()
+
+    def measured(self, readings: Iterable[Measured], now_ns: int, wall_ns: int) -> list[Event]:
+        """What to publish after links were measured."""
+        if self._monitor is None:
+            return []
+        records = list(self._records(readings, wall_ns))
+        return [(each.topic, each.body, each.content_type) for each in self._monitor.readings(records, now_ns)]
+
+    def received(self, topic: str, body: bytes, now_ns: int) -> list[Event]:
+        """What to publish after an event of one of `topics`; orders are carried out."""
+        if self._monitor is None:
+            return []
+        answers: list[Event] = []
+        for output in self._monitor.received(topic, body, now_ns):
+            match output:
+                case Told(answer, text, content_type):
+                    answers.append((answer, text, content_type))
+                case Switch(link, metric, on):
+                    self._switch(link, metric, on)
+                case Interval(link, interval_ns):
+                    found = self._link(link)
+                    if found is not None:
+                        self._member.measurement.initiator.interval(interval_ns, found.port)
+                case Advised():
+                    pass  # advice about costs is weighed by whoever computes them
+        return answers
+
+    def gone(self, link: Link) -> None:
+        """Orders about a link that is no more are forgotten."""
+        if self._monitor is not None:
+            self._monitor.gone(name_of(self._node, link))
+
+    def _switch(self, link: str, metric: str, on: bool) -> None:
+        found = self._link(link)
+        if found is None:
+            return
+        initiator = self._member.measurement.initiator
+        if not metric:
+            initiator.switch(found.port, on)
+        elif metric in METRIC_FACTORS:
+            initiator.switch_factor(found.port, METRIC_FACTORS[metric], on)
+
+    def _link(self, name: str) -> Link | None:
+        return next((link for link in self._member.links if name_of(self._node, link) == name), None)
+
+    def _records(self, readings: Iterable[Measured], wall_ns: int) -> Iterator[Record]:
+        for measured in readings:
+            link = self._member.links.by_port.get(measured.port)
+            if link is None:
+                continue
+            reading = measured.reading
+            metrics = reading.metrics
+            profile = self._member.settings.profile
+            yield Record(
+                link=name_of(self._node, link), node=self._node, stamp_ns=wall_ns, peer=link.name,
+                uri=f"{link.kind}://{link.name}", transport=link.kind, interval_ms=reading.interval_ns / 1e6,
+                window=reading.window, outliers=reading.outliers, latency_ms=_known(metrics.latency_ms),
+                deviation_ms=_known(metrics.deviation_ms), jitter_ms=_known(metrics.jitter_ms),
+                jitter=_known(metrics.jitter), loss=_known(metrics.loss), bandwidth=_known(metrics.bandwidth),
+                cost=_known(cost.of(metrics, profile)), profile=profile, published=measured.told,
+            )  # fmt: skip
+
+
+def name_of(node: str, link: Link) -> str:
+    """The UUID under which a link is reported: the mesh's, or of a link that is in none one made of its ends."""
+    return str(uuid.UUID(bytes=link.id)) if link.id else link_of(f"{link.kind}://{node}/{link.role}/{link.name}")
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,158 @@
+"""Rows of the listings `measured`, `history`, `map`, `routes`, `route` and `members`, and the gauges of links."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from typing import Any
+
+from chappe.errors import RefusedError
+from chappe.events.member import Member
+from chappe.events.member_links import Link
+from chappe.measure import cost
+from chappe.measure.cost import Metrics
+from chappe.netmap.units import Thing
+from chappe.node.metrics import LinkSample
+from chappe.wire.control import List
+
+Row = dict[str, Any]
+
+
+def rows(member: Member, request: List, now_ns: int) -> list[Row]:
+    """What was asked for; RefusedError says why it cannot be had."""
+    match request.what:
+        case "measured":
+            return [plain(measured(member, link)) for link in member.links]
+        case "history":
+            return [plain(row) for row in history(member, request.of, now_ns)]
+    if not member.settings.mesh:
+        raise RefusedError(f"{member.me.node} measures its links and is in no mesh: add [mesh] to its file", "invalid")
+    match request.what:
+        case "map":
+            return [plain(row) for row in member.state.map_rows()]
+        case "routes":
+            return [plain(row) for row in routes(member, request.profile)]
+        case "route":
+            return [plain(row) for row in route(member, request.of, request.to, request.profile)]
+    return members(member)
+
+
+def plain(row: Row) -> Row:
+    """What was not measured is None: NaN is not in JSON."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+
+
+def measured(member: Member, link: Link) -> Row:
+    """The line of one link in the live table (MR-073)."""
+    reading = member.measurement.initiator.reading(link.port)
+    metrics = reading.metrics if reading is not None else Metrics()
+    return {
+        "name": link.name,
+        "role": link.role,
+        "kind": link.kind,
+        "status": "suspect" if link.suspect else "connected",
+        "mean_ms": metrics.latency_ms,
+        "deviation_ms": metrics.deviation_ms,
+        "jitter_ms": metrics.jitter_ms,
+        "jitter": metrics.jitter,
+        "loss": metrics.loss,
+        "bandwidth_bps": metrics.bandwidth,
+        "cost": cost.of(metrics, member.settings.profile),
+        "interval_s": reading.interval_ns / 1e9 if reading is not None else math.nan,
+        "window": reading.window if reading is not None else 0,
+        "outliers": reading.outliers if reading is not None else 0,
+        "link": str(uuid.UUID(bytes=link.id)) if link.id else "",
+        "unit": "/".join(link.address.unit) if link.address is not None else "",
+    }
+
+
+def history(member: Member, name: str, now_ns: int) -> list[Row]:
+    """The last readings of a link, oldest first (MR-074)."""
+    link = member.links.named(name)
+    if link is None:
+        known = ", ".join(sorted(each.name for each in member.links)) or "none"
+        raise RefusedError(f"there is no link to {name[:64]!r} (links: {known})", "unknown")
+    return [
+        {
+            "age_s": (now_ns - int(each["now_ns"])) / 1e9,
+            "rtt_ms": 2 * float(each["latency_ms"]),
+            **{key: float(each[key]) for key in ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss", "cost")},
+        }
+        for each in member.measurement.initiator.history(link.port)
+    ]
+
+
+def routes(member: Member, profile: str) -> list[Row]:
+    """The way in use to everything in the map."""
+    found = []
+    for thing in member.state.things():
+        way = member.state.routes.route(profile or member.settings.profile, thing)
+        if way is not None:
+            found.append({
+                "to": str(thing), "level": thing.level, "way": [str(step) for step in way.things],
+                "hops": len(way.things), "cost": way.cost, "latency_ms": way.latency_ms,
+            })  # fmt: skip
+    return found
+
+
+def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
+    """The ways from this node to a node or unit, and why one of them is in use."""
+    me = member.me.node
+    if profile and profile not in cost.PROFILES:
+        raise RefusedError(
+            f"there is no profile {profile[:64]!r} (profiles: {', '.join(sorted(cost.PROFILES))})", "unknown"
+        )
+    if origin and origin != me:
+        raise RefusedError(f"{me} knows its own ways only: ask {origin[:64]} (--url of that node)", "unknown")
+    thing = _thing(member, to)
+    if thing is None:
+        known = ", ".join(sorted(str(each) for each in member.state.things())) or "nothing"
+        raise RefusedError(f"{to[:64]!r} is not in the map of {me}, which has {known[:500]}", "unknown")
+    return [
+        {
+            "what": each.name, "used": each.name == "in use", "way": [me, *(str(step) for step in each.route.things)],
+            "hops": len(each.route.things), "cost": each.route.cost, "latency_ms": each.route.latency_ms,
+            "why": each.why,
+        }
+        for each in member.state.routes.explain(profile or member.settings.profile, thing)
+    ]  # fmt: skip
+
+
+def _thing(member: Member, name: str) -> Thing | None:
+    """What a person means: a node of the cluster, a unit, or a node inside a unit that is seen from here as one."""
+    things = member.state.things()
+    for thing in things:
+        if str(thing) == name:
+            return thing
+    inside = [thing for thing in things if thing.level and name.startswith(f"{thing.path}/")]
+    return max(inside, key=lambda thing: len(thing.path), default=None)
+
+
+def members(member: Member) -> list[Row]:
+    """What this node sees: nodes of its cluster, units above, and who speaks for its own units."""
+    state = member.state
+    found: list[Row] = [{"thing": name, "level": 0, "own": True} for name in state.members()]
+    parted = {str(thing) for thing in state.parted}
+    for level in range(1, member.me.depth + 1):
+        path = member.me.path(level)
+        found.append({"thing": path, "level": level, "own": True, "controller": state.controller(level),
+                      "parted": path in parted})  # fmt: skip
+    found += [
+        {"thing": str(thing), "level": thing.level, "own": False, "parted": str(thing) in parted}
+        for thing in state.things()
+        if thing.level
+    ]
+    return found
+
+
+def samples(member: Member) -> list[LinkSample]:
+    """What /metrics shows of links."""
+    found = []
+    for link in member.links:
+        row = measured(member, link)
+        found.append(LinkSample(link.role, link.name, {
+            "latency_seconds": row["mean_ms"] / 1e3, "deviation_seconds": row["deviation_ms"] / 1e3,
+            "jitter_seconds": row["jitter_ms"] / 1e3, "loss_ratio": row["loss"],
+            "bandwidth_bytes": row["bandwidth_bps"], "cost": row["cost"],
+        }))  # fmt: skip
+    return found

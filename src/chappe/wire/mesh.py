@@ -1,0 +1,90 @@
+"""Control messages of the measuring mesh, neighbour to neighbour; what they mean is in docs/reference/mesh.md."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import msgspec
+
+from chappe.wire.base import Message
+from chappe.wire.patterns import Pattern
+
+
+class MeshJoin(Message):
+    """First message of a mesh peer on a link. The link has the id that the end with the smaller name proposed."""
+
+    name: str
+    unit: str  # "east/plant-3/hall-b", outermost first; empty: one cluster for all
+    link: bytes  # 16 random bytes (MR-077)
+    kind: str = ""  # of the transport
+    profiles: tuple[str, ...] = ()  # that this node has formulas for
+
+
+class LinkFact(msgspec.Struct, array_like=True, frozen=True):
+    """One link as one of its ends sees it; metrics are NaN while unmeasured."""
+
+    id: bytes
+    far: str  # what the other end is at the level of the link: a node's name at level 0, else a unit's path
+    level: int  # at which its ends are different things
+    kind: str = ""
+    suspect: bool = False
+    latency_ms: float = math.nan
+    jitter: float = math.nan
+    loss: float = math.nan
+    bandwidth: float = math.nan  # bytes a second
+
+
+class LinkAdvert(Message):
+    """At level 0 a node tells its links, at level k the controller of a unit those that leave it.
+
+    `age_ms` is the time since it was told; whoever sends it on adds the time it was kept. It is not signed.
+    """
+
+    origin: str
+    level: int
+    scope: str
+    speaker: str
+    sequence: int
+    links: tuple[LinkFact, ...] = ()
+    members: int = 1  # nodes in the unit, as of the last refresh
+    age_ms: int = 0
+    signature: bytes = b""
+
+
+class InterestAdvert(Message):
+    """What is wanted in a node or unit, and what is advertised to be published there."""
+
+    origin: str
+    level: int
+    scope: str
+    speaker: str
+    sequence: int
+    patterns: tuple[Pattern, ...] = ()
+    publications: tuple[Pattern, ...] = ()
+    age_ms: int = 0
+    signature: bytes = b""
+
+
+class Key(NamedTuple):
+    """What an advertisement replaces an older one by: `l` for links, `i` for interest."""
+
+    kind: str
+    level: int
+    origin: str
+    speaker: str
+
+
+class Digest(Message):
+    """All that the sender has for this neighbour; the receiver answers Wanted for what it lacks."""
+
+    adverts: tuple[tuple[Key, int], ...]  # with the sequence
+
+
+class Wanted(Message):
+    """Send these, as you have them now."""
+
+    keys: tuple[Key, ...]
+
+
+MESH: tuple[type[Message], ...] = (MeshJoin, LinkAdvert, InterestAdvert, Digest, Wanted)

@@ -1,0 +1,193 @@
+"""What a subscription's pattern takes in, and how a long list of them becomes a short one (MR-134).
+
+The rules are those of the engine's topic table: levels by `/`, `+` is one level, `#` the rest and the parent; integer
+and long topics are typed and have no wildcards, except `#` in a summary, which stands for all topics of that type.
+Everything that talks about interest may import this module: adverts, the network map and the ways of events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+ALL = "#"
+MAX_FILTERS = 8  # a longer disjunction is given up: the summary then wants everything under its pattern
+
+Levels = tuple[str, ...]
+
+
+class Pattern(NamedTuple):
+    """What is wanted: kind `s`, `i` or `l`, the text, the queue group (empty: none) and the filters on the content.
+
+    `filters` is the place for content filters: an event is wanted if any of them holds, always if there is none. They
+    are carried and joined here, nobody evaluates them yet.
+    """
+
+    kind: str
+    text: str
+    group: str = ""
+    filters: tuple[str, ...] = ()
+
+
+def topic_text(kind: str, topic: bytes) -> str:
+    """Text of a topic as it stands in frames; numbers as decimal text."""
+    return topic.decode() if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
+
+
+def matches(pattern: Pattern, kind: str, topic: bytes) -> bool:
+    """Whether an event of this topic is one that the pattern wants, its filters left aside."""
+    if pattern.kind != kind:
+        return False
+    text = topic_text(kind, topic)
+    if kind != "s":
+        return pattern.text in (ALL, text)
+    return _covers(_levels(pattern), tuple(text.split("/")), 0)
+
+
+def covers(a: Pattern, b: Pattern) -> bool:
+    """Whether `a` wants every event that `b` wants, for the same group: then `b` need not be told beside `a`."""
+    if a.kind != b.kind or a.group != b.group or (a.filters and not (b.filters and set(b.filters) <= set(a.filters))):
+        return False
+    if a.kind != "s":
+        return a.text in (ALL, b.text)
+    return _covers(_levels(a), _levels(b), 0)
+
+
+def overlaps(a: Pattern, b: Pattern) -> bool:
+    """Whether there is a topic that both want, whatever their groups and filters."""
+    if a.kind != b.kind:
+        return False
+    one, other = _levels(a), _levels(b)
+    if a.kind != "s":
+        return ALL in (a.text, b.text) or a.text == b.text
+    for x, y in zip(one, other, strict=False):
+        if ALL in (x, y):
+            return True
+        if x != y and "+" not in (x, y):
+            return False
+    longer = one if len(one) > len(other) else other
+    return len(one) == len(other) or longer[min(len(one), len(other)) :] == (ALL,)
+
+
+def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
+    """At most `limit` patterns that want all that these want, in order; it may be more, never less.
+
+    Patterns covered by another one are left out. If too many are left, the largest families of the deepest level are
+    widened to their parent's `#`, then those of the level above, until they fit. Groups are never joined, because
+    somebody must know where their members are: each (type, group) keeps one pattern even above the limit.
+    """
+    kept = _uncovered(_joined(patterns))
+    if len(kept) > limit:
+        deepest = max(len(_levels(pattern)) for pattern in kept)
+        for depth in range(deepest - 1, -1, -1):
+            kept = _widened(kept, depth, limit)
+            if len(kept) <= limit:
+                break
+    return tuple(sorted(kept))
+
+
+def canonical(pattern: Pattern) -> tuple[str, str, str]:
+    """Kind, text and group; patterns that want the same topics for the same group have the same."""
+    return pattern.kind, "/".join(_levels(pattern)), pattern.group
+
+
+class Cover:
+    """Patterns by their levels: whether one of them covers another is found without looking at all of them."""
+
+    def __init__(self, patterns: Iterable[Pattern] = ()) -> None:
+        self._roots: dict[tuple[str, str], _Level] = {}
+        for pattern in patterns:
+            self.add(pattern)
+
+    def add(self, pattern: Pattern) -> None:
+        """Put a pattern in; of two with the same text and group the later one stays."""
+        level = self._roots.setdefault((pattern.kind, pattern.group), _Level())
+        for name in _levels(pattern):
+            level = level.below.setdefault(name, _Level())
+        level.pattern = pattern
+
+    def covers(self, pattern: Pattern) -> bool:
+        """Whether a pattern in here, other than this very one, covers it."""
+        levels = _levels(pattern)
+        root = self._roots.get((pattern.kind, pattern.group))
+        waiting = [] if root is None else [(root, 0)]
+        while waiting:
+            level, at = waiting.pop()
+            rest = level.below.get(ALL)
+            for other in (rest.pattern if rest is not None else None, level.pattern if at == len(levels) else None):
+                if other is not None and other is not pattern and covers(other, pattern):
+                    return True
+            if at < len(levels) and levels[at] != ALL:
+                for name in {levels[at], "+"}:
+                    child = level.below.get(name)
+                    if child is not None:
+                        waiting.append((child, at + 1))
+        return False
+
+
+# --- how
+
+
+def _levels(pattern: Pattern) -> Levels:
+    levels = tuple(pattern.text.split("/")) if pattern.kind == "s" else (pattern.text,)
+    return levels[1:] if levels[:2] == ("+", ALL) else levels  # nothing is above the first level: `+/#` is `#`
+
+
+def _covers(a: Levels, b: Levels, at: int) -> bool:
+    """Whether the levels of `a` from `at` on take in all that those of `b` do; a topic is a pattern of one topic."""
+    while at < len(a) and at < len(b):
+        if a[at] == ALL:
+            return True
+        if b[at] == ALL or (a[at] != "+" and a[at] != b[at]):
+            return False
+        at += 1
+    return len(a) == len(b) or (len(a) == at + 1 and a[at] == ALL)
+
+
+def _joined(patterns: Iterable[Pattern]) -> list[Pattern]:
+    """One pattern for each text: the filters of several are a disjunction."""
+    joined: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for pattern in patterns:
+        key = canonical(pattern)
+        filters = tuple(sorted(set(pattern.filters)))
+        if key in joined:
+            old = joined[key]
+            filters = tuple(sorted({*old, *filters})) if old and filters else ()
+        joined[key] = filters if len(filters) <= MAX_FILTERS else ()
+    return [Pattern(*key, filters) for key, filters in joined.items()]
+
+
+class _Level:
+    __slots__ = ("below", "pattern")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        self.pattern: Pattern | None = None
+
+
+def _uncovered(patterns: list[Pattern]) -> list[Pattern]:
+    cover = Cover(patterns)
+    return [pattern for pattern in patterns if not cover.covers(pattern)]
+
+
+def _widened(patterns: list[Pattern], depth: int, limit: int) -> list[Pattern]:
+    """The largest families with a common parent at this depth, each made one pattern, until all fit the limit."""
+    parents = [(pattern.kind, pattern.group, _levels(pattern)[:depth]) for pattern in patterns]
+    families = Counter(
+        parent for parent, pattern in zip(parents, patterns, strict=True) if len(_levels(pattern)) > depth
+    )
+    chosen = set()
+    excess = len(patterns) - limit
+    for parent, count in sorted(families.items(), key=lambda item: (-item[1], item[0])):
+        if excess <= 0 or count < 2:
+            break
+        chosen.add(parent)
+        excess -= count - 1
+    wide = [
+        Pattern(pattern.kind, "/".join((*parent[2], ALL)), pattern.group, pattern.filters)
+        if parent in chosen
+        else pattern
+        for parent, pattern in zip(parents, patterns, strict=True)
+    ]
+    return _uncovered(_joined(wide))
