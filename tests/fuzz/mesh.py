@@ -6,8 +6,10 @@ import random
 import struct
 from typing import Any, Literal
 
-from chappe.engine._engine import Engine
+from chappe.engine._engine import Engine, RawOutputs
 from chappe.errors import ProtocolError
+
+KINDS = {1, 2, 3, 4, 5, 0x12, 0x22, 0x32, 0x14, 0x24, 0x34, 0x15, 0x25}
 
 
 def frame(kind: int, payload: bytes) -> bytes:
@@ -18,7 +20,10 @@ class Mesh:
     """One engine with hostile ports (0-1 clients, 2-3 peers, 4 datagrams) and an honest pair."""
 
     def __init__(self, layout: Literal["close", "sparse"]) -> None:
-        self.engine = engine = Engine(layout=layout, max_topics=64)
+        self.engine = engine = Engine(
+            layout=layout, max_topics=64, max_ways=16, publish_way=self.publish_way, forward_way=self.forward_way
+        )
+        self.questions = 0
         self.opened = 0
         self.inputs = 0
         self.parked = False
@@ -51,11 +56,25 @@ class Mesh:
             self.engine.status.setup_path(variable, port, which, [which * 33_333_333], [which * 2], 0xFFFF)
         return port
 
+    def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
+        """Another answer each time; now and then none."""
+        self.questions += 1
+        if topic == b"honest":
+            return True, [], 0, None
+        if self.questions % 7 == 0:
+            raise ValueError("no way")
+        ports = self.ports[2 : 2 + self.questions % 3]
+        return self.questions % 2 == 0, [(port, b"%d" % self.questions) for port in ports], self.questions % 2, None
+
+    def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
+        local, branches, _, _ = self.publish_way(kind, topic)
+        return local, [(self.ports[way[0] % 5], way + way), *branches], 0, None if way[0] & 1 else ("g",)
+
     def wrote(self, port: int, data: bytes) -> None:
         """Follow what a connection got: only the start of one frame may be left."""
         rest = self.half.get(port, b"") + data
         while len(rest) >= 4 and len(rest) >= 4 + int.from_bytes(rest[1:4], "big"):
-            assert rest[0] in (1, 2, 3, 4, 5, 0x12, 0x22, 0x14, 0x15, 0x25), "torn frame"
+            assert rest[0] in KINDS, "torn frame"
             rest = rest[4 + int.from_bytes(rest[1:4], "big") :]
         self.half[port] = rest
 
@@ -111,6 +130,15 @@ class Mesh:
                 self.parked = not self.parked
             else:
                 engine.clock(length * 10**8, 1_000_000_000)
+                engine.release_held()
+                if length % 5 == 1:
+                    engine.topics.new_ways()
+                elif length % 5 == 2 and not self.parked:
+                    engine.send_train(ports[2], length, 40 + 100 * length)
+                elif length % 5 == 3 and self.parked:
+                    for rescued in engine.rescue(ports[2], 3):
+                        branches = [(ports[3], rescued.way), (ports[length % 5], b"new")]
+                        engine.redirect(rescued, (True, branches, 0, None))
         return fed
 
     def check(self) -> None:
@@ -131,6 +159,7 @@ class Mesh:
         self.engine.take_control()
         self.engine.take_parcels()
         self.engine.take_echoes()
+        self.engine.take_trained()
 
 
 def event(number: int, sequence: int, body: bytes, flags: int = 3) -> bytes:
@@ -152,6 +181,10 @@ def good_stream(pick: random.Random) -> bytes:
         frame(0x14, struct.pack(">QQ", pick.randrange(3) << 61 | 1 << 63 | pick.randrange(9), 5)),
         frame(0x05, b"\x81\xa1k\xa4List"),
         frame(0x03, bytes(30)),
+        frame(0x32, struct.pack(">IBBH", pick.randrange(3), ord("s"), 0, 2) + pick.choice([b"ab", b"cd"]) + b"a/b"),
+        event(pick.randrange(3), pick.randrange(1, 99), b"way", 3 | 0x20),
+        frame(0x24, struct.pack(">QII", 5, 60, pick.choice([0, 30])) + bytes(10)),
+        frame(0x34, bytes(40)),
     ]
     pick.shuffle(frames)
     return b"".join(frames[: pick.randrange(1, 8)])
@@ -165,7 +198,7 @@ def pieces(pick: random.Random, stream: bytes) -> bytes:
         out += bytes([which, min(size, len(stream))]) + stream[:size]
         stream = stream[size:]
         if pick.random() < 0.2:
-            out += bytes([pick.randrange(4, 8), 0])
+            out += bytes([pick.randrange(4, 8), size := pick.randrange(9)]) + bytes(size)
     return out
 
 

@@ -7,84 +7,38 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass, field
 
+from tests.model.queues import (
+    CLASS,
+    CONTROL,
+    CREDIT,
+    ECHO,
+    EVENT,
+    ISSUER,
+    KINDS,
+    LOSS,
+    PARCEL,
+    PROBE,
+    ROUTE,
+    STATUS,
+    TOPIC,
+    TRAIN,
+    TRAINED,
+    WINDOW,
+    Bad,
+    Key,
+    Port,
+    Queue,
+    Waiting,
+    frame,
+    records,
+)  # fmt: skip
 from tests.property.status_model import Model as StatusModel
 
-STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED = (
-    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25, 0x32, 0x24, 0x34,
-)  # fmt: skip
-KINDS = {STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT}
-CLASS = [0, 1, 1, 2, 2, 3, 3]
-WINDOW = 4096
-
-
-class Bad(Exception):
-    """A bad frame."""
-
-
-def frame(kind: int, payload: bytes) -> bytes:
-    return bytes([kind]) + len(payload).to_bytes(3, "big") + payload
-
-
-def records(payload: bytes) -> list[bytes]:
-    """The records of a STATUS payload; Bad if it is not a whole number of them, or none."""
-    found = []
-    while payload:
-        if len(payload) < 24 or len(payload) < 24 * (1 + payload[12]):
-            raise Bad
-        size = 24 * (1 + payload[12])
-        found.append(payload[:size])
-        payload = payload[size:]
-    if not found:
-        raise Bad
-    return found
-
-
-@dataclass
-class Waiting:
-    """A frame in a queue; a STATUS frame may grow until it is gathered."""
-
-    data: bytes
-    grows: bool = False
-
-
-@dataclass
-class Queue:
-    frames: list[Waiting] = field(default_factory=list)
-    written: int = 0  # bytes of the first frame already written
-    planned: int = 0  # bytes listed by the last peek
-
-    def size(self) -> int:
-        return sum(len(item.data) for item in self.frames) - self.written
-
-
-@dataclass
-class Port:
-    peer: bool
-    limit: int
-    max_frame: int
-    packing: int
-    conflate: bool
-    credit: int
-    issuer: int
-    retain: bool = False
-    queues: list[Queue] = field(default_factory=lambda: [Queue() for _ in range(4)])
-    unread: bytes = b""
-    failed: bool = False
-    open: bool = True
-    sticky: tuple[int, int] | None = None  # class and bytes of it that must be written first
-    topics_in: dict[int, tuple[int, bytes] | None] = field(default_factory=dict)
-    issuers_in: dict[int, int] = field(default_factory=dict)
-    topics_out: set[tuple[int, bytes, str]] = field(default_factory=set)
-    issuers_out: set[int] = field(default_factory=set)
-    newest: dict[int, bytes] = field(default_factory=dict)
-    granted: int = 0
-    event_bytes: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    lost: list[int] = field(default_factory=lambda: [0, 0])
-    told: int = 0
-    told_at: int = 0
+__all__ = [
+    "CONTROL", "CREDIT", "ECHO", "EVENT", "ISSUER", "LOSS", "PROBE", "ROUTE", "STATUS", "TOPIC", "TRAIN", "TRAINED",
+    "EngineModel", "frame",
+]  # fmt: skip
 
 
 class EngineModel:
@@ -97,7 +51,8 @@ class EngineModel:
         self.seen: dict[int, set[int]] = {}
         self.last: dict[int, int] = {}
         self.through_peer: set[int] = set()
-        self.numbers: dict[tuple[int, bytes, str], int] = {}
+        self.numbers: dict[Key, int] = {}
+        self.past: Counter[str] = Counter()  # of ports that are gone, and of no port
         self.control: list[tuple[int, bytes]] = []
         self.echoes: list[tuple[int, int]] = []
         self.address_drops: Counter[tuple[str, int | str, str]] = Counter()
@@ -117,17 +72,19 @@ class EngineModel:
         packing: int = 0,
         conflate: bool = False,
         credit: int = 0,
+        retain: bool = False,
         session: bytes = b"",
     ) -> None:
         issuer = 0 if peer else self._issuer(session, 1)
-        self.ports[port] = Port(peer, queue_bytes, max_frame, packing, conflate, credit, issuer, granted=credit)
+        self.ports[port] = Port(peer, queue_bytes, max_frame, packing, conflate, credit, issuer, retain, granted=credit)
 
     def close_port(self, port: int) -> None:
         p = self.ports[port]
         for queue in p.queues:
             for item in queue.frames:
                 if item.data[0] == EVENT:
-                    self._lose(p, 1, "topic", self._topic_name(item.data), "drop_closed")
+                    assert item.key is not None
+                    self._lose(p, 1, "topic", self._key_name(item.key), "drop_closed")
                 elif item.data[0] == STATUS:
                     for record in records(item.data[4:]):
                         self._lose(p, 0, "variable", int.from_bytes(record[8:12], "big"), "drop_closed")
@@ -135,7 +92,7 @@ class EngineModel:
             self._lose(p, 0, "variable", variable, "drop_closed")
         p.newest.clear()
         p.queues = [Queue() for _ in range(4)]
-        p.open = False
+        p.open = p.parked = False
         p.sticky = None
         self.status.levels.pop(port, None)
 
@@ -148,7 +105,7 @@ class EngineModel:
 
     def feed(self, port: int, data: bytes) -> None:
         p = self.ports[port]
-        if p.failed or not p.open:
+        if p.failed or not p.open or p.parked:
             return
         p.counts["bytes_in"] += len(data)
         p.unread += data
@@ -201,7 +158,11 @@ class EngineModel:
             if len(payload) < 16:
                 raise Bad
             token = int.from_bytes(payload[:8], "big")
-            if token and not token >> 63:
+            queue = p.queues[token >> 61 & 3]
+            if token >> 63 and queue.token == token:
+                queue.token = 0
+                queue.release(queue.sent if queue.keep <= queue.probed else queue.probed)
+            elif token and not token >> 63:
                 self.echoes.append((port, token))
         elif kind == CONTROL:
             p.counts["control_in"] += 1
@@ -215,6 +176,13 @@ class EngineModel:
         if len(payload) < 7 or payload[5] or int.from_bytes(payload[:4], "big") >= 65536:
             raise Bad
         kind, name = payload[4], payload[6:]
+        self._check_topic(kind, name)
+        allowed = p.peer or name not in self.denied
+        number = int.from_bytes(payload[:4], "big")
+        p.topics_in[number] = (kind, name) if allowed else None
+        p.courses.pop(number, None)
+
+    def _check_topic(self, kind: int, name: bytes) -> None:
         if kind == ord("s"):
             try:
                 text = name.decode()
@@ -225,8 +193,6 @@ class EngineModel:
                 raise Bad
         elif not (kind == ord("i") and len(name) == 4) and not (kind == ord("l") and len(name) == 8):
             raise Bad
-        allowed = p.peer or name not in self.denied
-        p.topics_in[int.from_bytes(payload[:4], "big")] = (kind, name) if allowed else None
 
     def _event(self, port: int, p: Port, payload: bytes) -> None:
         p.counts["events_in"] += 1
@@ -249,14 +215,19 @@ class EngineModel:
         name = topic[1].decode(errors="replace") if topic and topic[0] == ord("s") else ""
         if topic and topic[0] != ord("s"):
             name = int.from_bytes(topic[1], "big", signed=True)  # type: ignore[assignment]
-        if self._repeated(issuer, sequence, p.peer):
+        by_way = number in p.courses
+        p.counts["routed_in"] += by_way
+        again = self._repeated(issuer, sequence, p.peer)
+        if again:
             self._drop(p, "topic", name, "drop_duplicate")
-        elif topic is None:
-            self._drop(p, "topic", "", "drop_not_permitted")
+        if topic is None:
+            if not again:
+                self._drop(p, "topic", "", "drop_not_permitted")
         elif expired:
-            self._drop(p, "topic", name, "drop_expired")
-        else:
-            self._deliver(port, p, topic, issuer, payload)
+            if not again:
+                self._drop(p, "topic", name, "drop_expired")
+        elif by_way or not again:
+            self._deliver(port, p, number, topic, issuer, payload, again)
 
     def _expired(self, body: bytes) -> bool:
         if len(body) < 2 or len(body) < 2 + int.from_bytes(body[:2], "big"):
@@ -275,19 +246,24 @@ class EngineModel:
 
     def _repeated(self, issuer: int, sequence: int, peer: bool) -> bool:
         last = self.last.get(issuer)
+        # sequences are compared as 32 bits that wrap around
+        ahead = 1 if last is None else (sequence - last + (1 << 31)) % (1 << 32) - (1 << 31)
         if not peer and issuer not in self.through_peer:
-            if last is not None and sequence <= last:
+            if ahead <= 0:
                 return True
             self.last[issuer] = sequence
             return False
         if issuer not in self.through_peer:
             self.through_peer.add(issuer)
-            self.seen[issuer] = set() if last is None else set(range(last - WINDOW + 1, last + 1))
+            self.seen[issuer] = set() if last is None else {(last - back) % (1 << 32) for back in range(WINDOW)}
         seen = self.seen[issuer]
-        if last is not None and (sequence in seen or sequence <= last - WINDOW):
+        if ahead <= -WINDOW or (ahead <= 0 and sequence in seen):
             return True
+        if ahead > 0 and last is not None:
+            seen -= {(last + step) % (1 << 32) for step in range(1, min(ahead, WINDOW))}
         seen.add(sequence)
-        self.last[issuer] = max(sequence, last if last is not None else sequence)
+        if ahead > 0:
+            self.last[issuer] = sequence
         return False
 
     def _matches(self, pattern: str, topic: tuple[int, bytes]) -> bool:
@@ -301,7 +277,17 @@ class EngineModel:
                 return False
         return len(wanted) == len(levels) or (len(wanted) == len(levels) + 1 and wanted[-1] == "#")
 
-    def _deliver(self, port: int, p: Port, topic: tuple[int, bytes], issuer: int, payload: bytes) -> None:
+    def _deliver(
+        self, port: int, p: Port, number: int, topic: tuple[int, bytes], issuer: int, payload: bytes, again: bool
+    ) -> None:
+        if not self._local(port, p, topic, issuer, payload, set(), None):
+            p.counts["unrouted"] += 1
+
+    def _local(
+        self, port: int, p: Port, topic: tuple[int, bytes], issuer: int, payload: bytes,
+        without: set[int], chosen: frozenset[str] | None,
+    ) -> bool:  # fmt: skip
+        """Copies for the subscribers; False if there is none."""
         cls = CLASS[payload[4] & 7]
         plain = sorted({s[0] for s in self.subscriptions if not s[2] and self._matches(s[1], topic)})
         groups: dict[str, set[int]] = {}
@@ -311,42 +297,58 @@ class EngineModel:
         key = (*topic, "")
         self.numbers.setdefault(key, 0)
         for target in plain:
-            if target == port and p.peer:
+            self._define(self.ports[target], key)
+        for target in plain:
+            if target in without or (target == port and p.peer):
                 continue
             self._copy(target, cls, key, issuer, payload)
-        for group, members in groups.items():
+        for group, members in sorted(groups.items()):
+            if chosen is not None and group not in chosen:
+                continue
             order = sorted(members)
             turn = self.cursors[group]
             for step in range(len(order)):
                 target = order[(turn + step) % len(order)]
                 q = self.ports[target]
-                if q.open and not (target == port and p.peer) and self._room(q, cls, 4 + len(payload)):
+                open_ = q.open and not q.parked
+                if open_ and not (target == port and p.peer) and self._room(q, cls, 4 + len(payload)):
                     break
             self.cursors[group] = turn + step + 1
             self._copy(target, cls, (*topic, group), issuer, payload)
-        if not plain and not groups:
-            p.counts["unrouted"] += 1
+        return bool(plain or groups)
 
-    def _copy(self, target: int, cls: int, key: tuple[int, bytes, str], issuer: int, payload: bytes) -> None:
-        q = self.ports[target]
-        if not q.open:
-            q.topics_out.add(key)
-            self._lose(q, 1, "topic", self._key_name(key), "drop_closed")
-            return
+    def _define(self, q: Port, key: Key) -> None:
         if key not in q.topics_out:
             q.topics_out.add(key)
-            group = key[2].encode()
-            definition = b"????" + bytes([key[0], len(group)]) + group + key[1]
-            self._put(q, 0, frame(TOPIC, definition), bounded=False, key=key)
+            self._put(q, 0, self._definition(key), bounded=False, key=key)
+
+    def _definition(self, key: Key) -> bytes:
+        kind, name, of = key
+        if isinstance(of, bytes):
+            return frame(ROUTE, struct.pack(">4sBBH", b"????", kind, 0, len(of)) + of + name)
+        return frame(TOPIC, b"????" + bytes([kind, len(of.encode())]) + of.encode() + name)
+
+    def _copy(self, target: int, cls: int, key: Key, issuer: int, payload: bytes) -> bool:
+        q = self.ports[target]
+        self._define(q, key)
+        if not q.open:
+            self._lose(q, 1, "topic", self._key_name(key), "drop_closed")
+            return False
         if issuer not in q.issuers_out:
             q.issuers_out.add(issuer)
-            session, epoch = self.issuers[issuer]
-            self._put(q, 0, frame(ISSUER, struct.pack(">II", issuer, epoch) + session), bounded=False)
+            self._put(q, 0, self._issuer_frame(issuer), bounded=False)
         copy = b"????" + payload[4:5] + issuer.to_bytes(3, "big") + payload[8:]
-        if self._put(q, cls, frame(EVENT, copy), key=key):
+        done = self._put(q, cls, frame(EVENT, copy), key=key)
+        if done:
             q.counts["events_out"] += 1
         else:
             self._lose(q, 1, "topic", self._key_name(key), "drop_queue_full")
+        q.queues[cls].keep = q.queues[cls].enqueued
+        return done
+
+    def _issuer_frame(self, issuer: int) -> bytes:
+        session, epoch = self.issuers[issuer]
+        return frame(ISSUER, struct.pack(">II", issuer, epoch) + session)
 
     def _record(self, port: int, p: Port, record: bytes) -> None:
         created, variable = struct.unpack(">qI", record[:12])
@@ -369,7 +371,7 @@ class EngineModel:
             self._put_record(self.ports[port], 2, variable, last)
 
     def _put_record(self, q: Port, cls: int, variable: int, record: bytes) -> None:
-        if not q.open:
+        if not q.open or q.parked:
             self._lose(q, 0, "variable", variable, "drop_closed")
         elif q.conflate and cls:
             if variable in q.newest:
@@ -385,30 +387,28 @@ class EngineModel:
 
     def _append_record(self, q: Port, cls: int, record: bytes) -> None:
         q.counts["status_out"] += 1
-        frames = q.queues[cls].frames
+        queue = q.queues[cls]
+        frames = queue.frames
         if frames and frames[-1].grows:
             inside = frames[-1].data[4:]
             fits = q.packing == 0 or len(records(inside)) < q.packing
             if fits and 4 + len(inside) + len(record) <= 16384:
                 frames[-1].data = frame(STATUS, inside + record)
+                queue.enqueued += len(record)
                 return
-        frames.append(Waiting(frame(STATUS, record), grows=True))
+        queue.append(Waiting(frame(STATUS, record), grows=True))
 
     # --- queues
 
     def _room(self, q: Port, cls: int, size: int) -> bool:
         return q.queues[cls].size() + size <= q.limit
 
-    def _put(
-        self, q: Port, cls: int, data: bytes, bounded: bool = True, key: tuple[int, bytes, str] | None = None
-    ) -> bool:
+    def _put(self, q: Port, cls: int, data: bytes, bounded: bool = True, key: Key | None = None) -> bool:
         if not q.open or (bounded and not self._room(q, cls, len(data))):
             return False
         if q.queues[cls].frames:
             q.queues[cls].frames[-1].grows = False
-        item = Waiting(data)
-        item.key = key  # type: ignore[attr-defined]
-        q.queues[cls].frames.append(item)
+        q.queues[cls].append(Waiting(data, key=key))
         return True
 
     def _drop(self, p: Port, kind: str, address: int | str, reason: str) -> None:
@@ -419,27 +419,24 @@ class EngineModel:
         self._drop(p, kind, address, reason)
         p.lost[what] += 1
 
-    def _key_name(self, key: tuple[int, bytes, str]) -> int | str:
+    def _key_name(self, key: Key) -> int | str:
         return key[1].decode() if key[0] == ord("s") else int.from_bytes(key[1], "big", signed=True)
-
-    def _topic_name(self, data: bytes) -> int | str:
-        key = {number: key for key, number in self.numbers.items()}[int.from_bytes(data[4:8], "big")]
-        return self._key_name(key)
 
     # --- output
 
     def peek(self, port: int, learn: bytes) -> bytes:
         """The next contiguous bytes; `learn` is what the engine shows, from which the model takes topic numbers."""
         p = self.ports[port]
-        if not p.open:
+        if not p.open or p.parked:
             return b""
-        if sum(p.lost) != p.told and (p.told == 0 or self.mono_ns - p.told_at >= 100_000_000):
+        if not p.peer and sum(p.lost) != p.told and (p.told == 0 or self.mono_ns - p.told_at >= 100_000_000):
             self._put(p, 0, frame(LOSS, struct.pack(">QQ", *p.lost)), bounded=False)
             p.told, p.told_at = sum(p.lost), self.mono_ns
         if p.newest and not p.queues[2].frames:
             for record in p.newest.values():
                 self._append_record(p, 2, record)
             p.newest.clear()
+        self._own_frames(p)
         for queue in p.queues:
             queue.planned = 0
         if p.sticky:
@@ -448,21 +445,24 @@ class EngineModel:
             waiting = [cls for cls in range(4) if p.queues[cls].frames]
             if not waiting:
                 return b""
-            cls, size = waiting[0], p.queues[waiting[0]].size()
+            cls, size = waiting[0], p.queues[waiting[0]].enqueued - p.queues[waiting[0]].sent
         queue = p.queues[cls]
-        for item in queue.frames:
+        for item in queue.frames if not p.sticky else []:  # what came after a write began is not listed yet
             item.grows = False
         self._number(queue, learn)
         queue.planned = size
         return b"".join(item.data for item in queue.frames)[queue.written :][:size]
 
+    def _own_frames(self, p: Port) -> None:
+        """What a port adds when it is written, besides losses and the newest records."""
+
     def _number(self, queue: Queue, learn: bytes) -> None:
         """Which number stands for a topic is the engine's choice: take it from its TOPIC frames, then insist on it."""
         place = -queue.written
         for item in queue.frames:
-            key = getattr(item, "key", None)
+            key = item.key
             if key is not None and item.data[4:8] == b"????":
-                if item.data[0] == TOPIC and place >= 0 and place + 8 <= len(learn):
+                if item.data[0] in (TOPIC, ROUTE) and place >= 0 and place + 8 <= len(learn):
                     number = int.from_bytes(learn[place + 4 : place + 8], "big")
                     assert number, "topic number 0"
                     known = self.numbers.get(key, 0)
@@ -482,9 +482,6 @@ class EngineModel:
             return
         queue = p.queues[cls]
         left = queue.planned - count
-        queue.written += count
-        while queue.frames and queue.written >= len(queue.frames[0].data):
-            queue.written -= len(queue.frames[0].data)
-            queue.frames.pop(0)
+        queue.wrote(count, p.retain)
         p.sticky = (cls, left) if left and (count or p.sticky) else None
         queue.planned = 0
