@@ -160,6 +160,8 @@ class Connection:
             return
         if not self.connected:  # the other end is gone, and this one has not noticed
             while piece := take(node.engine, port, WHOLE):
+                if self.look is not None:
+                    self.look(node, self, piece)
                 self.pipes[at].waste(len(piece))
             return
         pipe = self.pipes[at]

@@ -225,9 +225,13 @@ class Node:
             self._obey(member.arrived(now_ns))
             if member.next_ns() <= now_ns:
                 self._obey(member.tick(now_ns))
+            if self.engine.held_ns() == 0:
+                self.engine.release_held()
         self.flush()
         if member is not None:
-            self._wake_at(member.next_ns())
+            held_ns = self.engine.held_ns()
+            next_ns = member.next_ns()
+            self._wake_at(next_ns if held_ns < 0 else min(next_ns, now_ns + held_ns))
 
     def flush(self) -> None:
         """Hand every queued byte to the link or client that carries its port, as far as there is room."""
