@@ -87,6 +87,8 @@ class Node:
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)
         self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self._credentials.client)
+        self.peers.certificates = config.tls is not None
+        self.peers.offered = lambda: tuple(str(address) for address in self.addresses)
         self.variables = Variables(
             self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
         )
@@ -324,7 +326,7 @@ class Node:
         if self.mesh is not None:
             self.mesh.peer_up(peer, raw.peer.scheme)
         self.shell.perform(self.control.flush())
-        if dialled and peer.config.data == "udp":
+        if dialled and self.peers.by_datagrams(peer, raw):
             self.datagrams.ask(peer.port)
         self.tick.soon()
         log.info("peer connected", node=self.name, peer=peer.name, address=str(raw.peer), fresh=fresh)

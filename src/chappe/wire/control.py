@@ -40,6 +40,7 @@ class Hello(Message):
     conflate: bool = False  # client: newest value of a variable wins when this client is slow
     flooded: bool = False  # client: wants every flooded variable
     resume: bool = False  # a port of this session may still exist on the other side
+    links: tuple[str, ...] = ()  # node: urls that it can be reached by
 
 
 class Welcome(Message):
@@ -55,6 +56,7 @@ class Welcome(Message):
     credit: int = 0  # bytes of EVENT frames the client may send now; 0 = unlimited
     mode: int = 0
     resumed: bool = False  # the port of this session was still there: topic and issuer numbers stay valid
+    links: tuple[str, ...] = ()  # to a node: urls that this one can be reached by
     restarted: bool = False  # an earlier session of this client was known: what it had is withdrawn (GS-153)
 
 
