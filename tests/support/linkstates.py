@@ -147,3 +147,61 @@ class LinkStates:
 
     def visible(self, name: str, other: str) -> Thing:
         return visible(self.addresses[name], self.addresses[other])
+
+    def true_things(self, name: str) -> dict[str, Thing]:
+        """What each other node that can be reached is in the map of this one."""
+        me, things = self.addresses[name], {}
+        near = {name}
+        for level in range(me.depth + 1):
+            wider = self.reached_inside(name, level + 1)
+            if level == 0:
+                things |= {other: Thing(0, other) for other in wider}
+            else:
+                path = {other: self.addresses[other].path(level) for other in wider - near}
+                speaker = {other: self.true_controller(other, level) for other in path}
+                for other in path:
+                    whole = path[other] != me.path(level) and all(
+                        speaker[third] == speaker[other] for third in path if path[third] == path[other]
+                    )
+                    things[other] = Thing(level, path[other] if whole else f"{path[other]}@{speaker[other]}")
+            near = wider
+        return things
+
+    def true_links(self, name: str) -> dict[bytes, frozenset[Thing]]:
+        """The links that the map of a node has, with their ends as it sees them."""
+        things = self.true_things(name)
+        found = {}
+        for link, (a, b) in self.links.items():
+            level = level_between(self.addresses[a], self.addresses[b])
+            if a in things and b in things and max(things[a].level, things[b].level) <= level:
+                found[link] = frozenset((things[a], things[b]))
+        return found
+
+    def true_distances(self, name: str, costs: dict[bytes, float]) -> dict[Thing, float]:
+        """Least cost from a node to everything in its map, by networkx."""
+        graph = nx.DiGraph()
+        graph.add_node(Thing(0, name))
+        for link, ends in self.true_links(name).items():
+            a, b = sorted(ends)
+            for tail, head in ((a, b), (b, a)) if a.level == b.level else ((a, b),):
+                cost = min(costs[link], graph.get_edge_data(tail, head, {"cost": costs[link]})["cost"])
+                graph.add_edge(tail, head, cost=cost)
+        distances: dict[Thing, float] = nx.single_source_dijkstra_path_length(graph, Thing(0, name), weight="cost")
+        return distances
+
+    def check_maps(self) -> None:
+        """Every map is what follows from the live links, at every level."""
+        for name, state in self.nodes.items():
+            things = self.true_things(name)
+            assert set(state.things()) == set(things.values()) - {Thing(0, name)}, name
+            assert set(state.members()) == self.reached_inside(name, 1), name
+            for level in range(1, self.addresses[name].depth + 1):
+                assert state.controller(level) == self.true_controller(name, level), (name, level)
+            rows = {
+                bytes.fromhex(row["link"]): frozenset(
+                    (Thing(row["level_a"], row["a"]), Thing(row["level_b"], row["b"]))
+                )
+                for row in state.map_rows()
+            }
+            assert rows == self.true_links(name), name
+            assert len(rows) == len(state.map_rows())

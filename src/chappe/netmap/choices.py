@@ -60,22 +60,20 @@ class Choices:
         """Leave ways that broke, and those that are worse by enough; the destinations that have another one now."""
         settings, best = self.settings, shortest.distance
         cost: Floats = np.append(shortest.weights, 0.0)[self._rows].sum(axis=1)
-        cost[self._rows[:, 0] == self._arcs.count] = np.inf
-        cost[shortest.source] = 0.0
+        broke = self._rows[:, 0] == self._arcs.count
+        broke[shortest.source] = False
         gain = cost - best
         better = gain > ROUNDING
         self.next_ns = NEVER
         if damped and better.any():
             better &= gain >= np.maximum(settings.gain * cost, settings.gain_ms) - ROUNDING
-            barred = better & (self._until > now_ns) & np.isfinite(cost)
+            barred = better & (self._until > now_ns)
             if barred.any():
                 better &= ~barred
                 self.next_ns = int(self._until[barred].min())
-        changed: list[int] = np.flatnonzero(better).tolist()
-        until = now_ns + int(settings.hold_down * settings.interval_ns)
+            self._until[better] = now_ns + int(settings.hold_down * settings.interval_ns)
+        changed: list[int] = np.flatnonzero(better | broke).tolist()
         for target in changed:
-            if damped and cost[target] < np.inf:  # left for a better one, not because it broke or is the first
-                self._until[target] = until
             self._set(target, shortest.path(target))
         cost[changed] = best[changed]
         self.cost, self.shortest = cost, shortest

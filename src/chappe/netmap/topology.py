@@ -38,7 +38,7 @@ class Vertex:
 
 
 class Edge:
-    """A link that both ends tell of; `a` is not of a higher level than `b`."""
+    """A link that both ends tell of; `a` is before `b` in the order of levels and names."""
 
     __slots__ = ("a", "b", "fact_a", "fact_b", "id", "level")
 
@@ -256,6 +256,9 @@ def _name(view: View) -> None:
         vertex.index = number
         view.index[vertex.thing] = number
         view.places[vertex.place] = vertex
+    for edge in (*view.edges, *view.suspected):
+        if edge.a.index > edge.b.index:
+            edge.a, edge.fact_a, edge.b, edge.fact_b = edge.b, edge.fact_b, edge.a, edge.fact_a
     view.edges.sort(key=lambda edge: (edge.a.index, edge.b.index, edge.id))
     for number, edge in enumerate(view.edges):
         view.ends.setdefault(edge.id, []).append(number)
