@@ -99,7 +99,7 @@ def test_an_aggregator_stops_starts_and_paces_what_is_measured() -> None:
     assert order(watched, "stop", links=("udp://*",)) == (
         [Switch(other, "", False)], ControlReply(id="7", node="n1", applied=(other,)),
     )  # fmt: skip
-    assert order(watched, "start", links=("c",), metrics=("loss", "jitter", "jitter_ms"))[0] == [
+    assert order(watched, "start", links=("c",), metrics=("loss", "jitter"))[0] == [
         Switch(other, "loss", True), Switch(other, "jitter", True),
     ]  # fmt: skip
     outputs, reply = order(watched, "set_interval", interval_ms=250)
