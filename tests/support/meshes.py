@@ -113,3 +113,14 @@ def wants(node: Node, topic: str) -> set[str]:
     """Who wants a topic, as a node sees it."""
     assert node.mesh is not None
     return {str(thing) for thing in node.mesh.member.state.interested("s", topic.encode())}
+
+
+def settled(nodes: Mapping[str, Node], delays_ms: Mapping[tuple[str, str], float], slack_ms: float = 3.0) -> bool:
+    """Whether what both ends of each link measured is what their relay does, the noise of the start over."""
+    for (a, b), delay_ms in delays_ms.items():
+        for me, other in ((a, b), (b, a)):
+            rows = {row["name"]: row for row in nodes[me].mesh_rows("links")}
+            mean_ms = rows[other]["mean_ms"] if other in rows else None
+            if mean_ms is None or not delay_ms <= mean_ms <= delay_ms + slack_ms:
+                return False
+    return True
