@@ -47,6 +47,7 @@ class TrainSettings:
     jump: float = (
         1.25  # a factor beyond which a measurement is another level or wrong; a second one of its kind decides
     )
+    slower: float = 1.1  # a factor by which a long train must be slower to be believed instead of shorter ones
     pause_ns: int = SECOND  # between measurements while they differ
     longest_pause_ns: int = 15 * SECOND  # and once they agree
     patience_ns: int = 10 * SECOND  # until a train without an answer is given up
@@ -82,6 +83,7 @@ class Estimator:
         self._sent_ns = 0
         self._rtt_ns = 0
         self._least = settings.least_bytes
+        self._long = False  # the next train is longer than needed, to see whether the estimate holds
         self._held: list[float] = []  # measurements beyond the jump, on one side of the estimate
         self._pause_ns = settings.pause_ns
         self._rest_until_ns = -NEVER
@@ -205,9 +207,9 @@ class Estimator:
             wanted = self.settings.window_bytes
         self._size = self._affordable(wanted)
 
-    def _affordable(self, wanted: float) -> int:
-        """What of that size the bucket is filled with in a few seconds."""
-        collected = self.settings.share * self._known * self.settings.collect_ns / SECOND
+    def _affordable(self, wanted: float, times: int = 1) -> int:
+        """What of that size the bucket is filled with in a few seconds, or in some times as many."""
+        collected = times * self.settings.share * self._known * self.settings.collect_ns / SECOND
         return int(min(wanted, max(collected, self.settings.window_bytes), self.settings.most_bytes))
 
     def _resize(self, rate: float) -> None:
@@ -226,6 +228,8 @@ class Estimator:
         self._count += 1
         if math.isnan(self.estimate):
             self.estimate = rate
+        elif self._long and rate * settings.slower < self.estimate:
+            self.estimate, self._least = rate, self._size
         elif self._apart(rate, self.estimate):
             self._beyond(rate)
         else:
@@ -236,6 +240,10 @@ class Estimator:
             self._pause_ns = min(int(self._pause_ns * 1.5), settings.longest_pause_ns)
         self._known = self.estimate
         self._resize(self._held[-1] if self._held else self.estimate)
+        # A token bucket on the way lets short trains pass too quickly: now and then a longer one tells.
+        self._long = not self._held and self._count % 10 == 2
+        if self._long:
+            self._size = self._affordable(4 * self._size, times=3)
         self._rest_until_ns = now_ns + int(self._pause_ns * (0.8 + 0.4 * self._rng.random()))
 
     def _beyond(self, rate: float) -> None:
