@@ -20,6 +20,7 @@ from chappe.measure.readings import Settings as MeasureSettings
 from chappe.sim.agreement import Convergence, disagreements, state_size
 from chappe.sim.churn import Churn
 from chappe.sim.client import Client
+from chappe.sim.connection import Timing
 from chappe.sim.ledger import Ledger, Sums
 from chappe.sim.network import Network
 from chappe.sim.plan import build, grown, thinned, units
@@ -35,6 +36,9 @@ SETTLE_S = 5.0  # convergence is over by then: what is due is judged
 WARM_S = 10.0
 QUIET_S = 120.0  # maps must agree after that at the latest
 PROBES_S = 10.0  # base interval of measurement
+APART_KM = 400.0  # neighbours are about so far from each other
+JITTER_MS = 0.02
+GRAIN_MS = 0.5  # arrivals are put off to whole multiples of it
 
 
 @dataclass(slots=True)
@@ -138,11 +142,11 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
 def mesh(nodes: int, seed: int) -> Network:
     """A grown mesh in units of ten, with a few gateways between neighbouring units."""
     settings = MemberSettings(costs=False, measure=MeasureSettings(base_ns=round(PROBES_S * 1e9)))
-    network = Network(seed, settings=settings)
-    plan = grown(nodes, network.streams.of("plan"), dense=True)
+    network = Network(seed, settings=settings, timing=Timing(grain_ms=GRAIN_MS))
+    plan = grown(nodes, network.streams.of("plan"), width_km=APART_KM * math.sqrt(nodes), dense=True)
     depth = depth_of(nodes)
     places = units(plan, round(nodes ** (1 / depth)), depth - 1)
-    build(network, thinned(plan, places, GATEWAYS), places, jitter_ms=0.1)
+    build(network, thinned(plan, places, GATEWAYS), places, jitter_ms=JITTER_MS)
     return network
 
 
