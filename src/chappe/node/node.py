@@ -22,6 +22,7 @@ from chappe.links.link import Raw
 from chappe.links.listen import Listener, listen
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
+from chappe.node.alternates import Alternates
 from chappe.node.checks import problems
 from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
@@ -100,6 +101,7 @@ class Node:
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
         )
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
+        self.alternates = Alternates(self.engine, self.peers, self.datagrams, self.connections.transports)
         self.shell = Shell(
             self.engine, self.control, self.connections, self._audit, self.datagrams,
             BROKER_BUDGET_NS if config.manages else BUDGET_NS,
@@ -180,6 +182,7 @@ class Node:
         if self.mesh is not None:
             self.mesh.stop()
         await self.peers.stop()
+        await self.alternates.stop()
         await self.shell.recorded()
         links = [connection.link for connection in self.connections]
         for connection in self.connections:
@@ -494,6 +497,7 @@ class Node:
         now_ns = self.engine.mono_ns
         self.connections.tick(now_ns, time.time_ns(), round(self.config.limits.idle_s * 1e9), self._lapsed)
         self.datagrams.tick(now_ns)
+        self.alternates.tick(now_ns)
         self.shell.sweep()
         self.shell.perform(self.control.tick(now_ns))
         away_ns = round(self.config.node.away_s * 1e9)

@@ -43,6 +43,7 @@ class PeerLink:
     problem: str = ""  # why the last attempt failed
     manager: bool = False  # a process of the broker's role: no channel
     theirs: Capabilities | None = None  # what it said that it can be reached by
+    moving: asyncio.Event | None = None  # set when a link that is being opened in place of the connection has settled
     choice: str = ""  # why its connection is the one it is
 
     @property
@@ -209,7 +210,7 @@ class Peers:
                 continue
             await asyncio.sleep(backoff.next_s())
             try:
-                connection = await self._dial(peer)
+                connection: Connection | None = await self._dial(peer)
             except (ChappeError, OSError) as error:
                 if str(error) != peer.problem:
                     peer.problem = str(error)
@@ -217,7 +218,12 @@ class Peers:
                 continue
             peer.problem = ""
             backoff.reset()
-            await connection.lost.wait()
+            while connection is not None:
+                await connection.lost.wait()
+                if peer.moving is not None:
+                    await peer.moving.wait()
+                following = peer.connection  # another link that was dialled has taken its place
+                connection = following if following is not None and following.dialled else None
 
     async def _dial(self, peer: PeerLink) -> Connection:
         raw, welcome, choice = await self.dial(peer.config, bool(peer.issuer))

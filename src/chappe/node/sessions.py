@@ -13,7 +13,7 @@ from chappe.engine._engine import Engine
 from chappe.errors import DeniedError, RefusedError
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
-from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Role
@@ -121,6 +121,9 @@ class Control:
             control.OpenDatagram: self._open_datagram,
             control.Goodbye: self._goodbye,
             control.DatagramOpened: self._datagram_opened,
+            control.DatagramReport: self._datagram_said,
+            control.DatagramFence: self._datagram_said,
+            control.DatagramClosed: self._datagram_said,
             control.Failed: self._goodbye,
             **dict.fromkeys(MESH, self._meshless),
         }
@@ -372,7 +375,10 @@ class Control:
         return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
 
     def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
-        return [OpenData(session.port, request.id)]
+        return [OpenData(session.port, request.id, request.reports)]
+
+    def _datagram_said(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
+        return [DataSaid(session.port, message)]
 
     def _datagram_opened(self, session: Session, answer: control.DatagramOpened, now_ns: int) -> list[Output]:
         return [DataOpened(session.port, answer)]
