@@ -138,8 +138,8 @@ class Estimator:
         self._train = None
         took_ns = max(now_ns - self._sent_ns, 1)
         certain = self._learn(train, half_bytes, half_ns, took_ns)
-        rate = half_bytes * SECOND / max(half_ns, 1)
-        if half_ns < self.settings.short_ns and self._size < self.settings.most_bytes:
+        rate = half_bytes * SECOND / max(half_ns, self.settings.noise_ns)
+        if half_bytes == 0 or (half_ns < self.settings.short_ns and self._size < self.settings.most_bytes):
             if certain > self.settings.jump * self.estimate:
                 self._contradict(certain)
             self._grow(half_ns, took_ns)
