@@ -42,7 +42,7 @@ class Duties:
         for level in range(1, self.me.depth + 1):
             if self._speaks(view, level, now_ns):
                 self.voice.links(level, view.leaving(level), view.members(level))
-                self.voice.interest(level, self._interest(view, level, own))
+                self.voice.interest(level, self._interest(view, level, own), speaks=True)
             else:
                 self.voice.links(level, (), 1)
                 self.voice.interest(level, ((), ()))

@@ -56,11 +56,12 @@ class Voice:
             if difference(told.links, links):
                 told.links, told.due, told.silent = links, True, not links
 
-    def interest(self, level: int, interest: Interest) -> None:
-        """Tell what is wanted and published there."""
-        told = self._at(("i", level, self.me.path(level), self.me.node), any(interest))
-        if told is not None and told.interest != interest:
-            told.interest, told.due, told.silent = interest, True, not any(interest)
+    def interest(self, level: int, interest: Interest, speaks: bool = False) -> None:
+        """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all."""
+        silent = not (speaks or any(interest))
+        told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
+        if told is not None and (told.interest != interest or told.silent is not silent):
+            told.interest, told.due, told.silent = interest, True, silent
 
     def repeat(self, key: Key, sequence: int) -> None:
         """Somebody has a higher number of this node: go on from there, with what is true now."""
