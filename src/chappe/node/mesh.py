@@ -211,3 +211,5 @@ class NodeMesh:
     def _told(self, topic: str, body: bytes) -> None:
         for answer, text, content_type in self.reports.received(topic, body, self._engine.mono_ns):
             self._publish(answer, text, content_type)
+        while self.reports.advised:
+            self._perform(self.member.advised(self.reports.advised.pop(), self._engine.mono_ns))

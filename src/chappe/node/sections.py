@@ -150,6 +150,7 @@ class Report(Section, frozen=True, kw_only=True):
     user_group: str = ""
     aggregator: str = ""  # the one to use while none is announced
     silence_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0  # a link without change is reported that often anyway
+    advice: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # most that measurements of others count in a cost; 0: nothing
 
 
 class Limits(Section, frozen=True):
