@@ -328,3 +328,18 @@ def test_settings_that_make_no_sense_are_refused_with_all_reasons() -> None:
         Settings(window=5, carrying=3, steps=(2.0,), factors={"udp": ("speed",)})
     for reason in ("window must be 6 or more", "carrying must be from 1 to 2", "begin with 1", "no factor speed"):
         assert reason in str(caught.value)
+
+
+def test_a_probe_that_could_not_be_sent_is_no_loss() -> None:
+    initiator = Initiator(Settings(adaptive=False), random.Random(1))
+    initiator.add(1, "udp", True, START)
+    initiator.wake(START)
+    now_ns = START
+    for _ in range(200):
+        now_ns = max(initiator.next_ns(), now_ns + 1)
+        for link, token in initiator.due(now_ns):
+            initiator.unsent(link, token)
+            initiator.unsent(link, token)
+        initiator.tick(now_ns)
+    assert initiator.factor(1, "loss").value == 0.0
+    assert initiator.rtt_ns(1) == 0
