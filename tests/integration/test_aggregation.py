@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,6 +20,7 @@ from chappe.aggregation import averages, messages, xml
 from chappe.aggregation.messages import AlertEvent, Announce
 from chappe.aggregation.monitor import Monitor, Settings
 from chappe.aggregation.record import Record, encode
+from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from chappe.store.records import open_records
 from tests.support.commands import chappe as command
@@ -194,7 +198,7 @@ async def test_monitors_are_controlled_from_the_command_line(tmp_path: Path) -> 
         def control(*arguments: str, code: int = 0) -> dict[str, Any]:
             given = ("aggregate", "control", "n1", *arguments, "--realm", "east", "--url", west.url, "--json")
             (answer,) = rows(command(*given, code=code).stdout)
-            return answer  # type: ignore[no-any-return]
+            return answer
 
         answer = await asyncio.to_thread(control, "stop", "--metric", "loss", "--link", "tcp://*")
         assert answer["applied"] == [reading.link]
@@ -265,3 +269,46 @@ async def test_a_file_that_is_wrong_is_explained(tmp_path: Path) -> None:
     good = tmp_path / "good.toml"
     good.write_text(EAST.format(url="tcp://127.0.0.1:1"))
     assert "ok" in (await asyncio.to_thread(command, "aggregate", "check", good)).stdout
+
+
+@pytest.mark.spec("MR-079")
+async def test_what_another_system_measured_moves_a_route(tmp_path: Path) -> None:
+    """Three nodes in a triangle: a perfSONAR host says that the direct way is slow, so events go around."""
+    ports = [free_port() for _ in range(3)]
+    head = '[node]\nname = "{}"\n[[listen]]\nurl = "tcp://127.0.0.1:{}"\n[mesh]\n[measure]\ninterval_s = 0.05\n'
+    peer = '[[peer]]\nname = "{}"\nurl = "tcp://127.0.0.1:{}"\n'
+    tomls = (
+        head.format("a", ports[0]) + '[report]\nrealm = "east"\nadvice = 0.5\n',
+        head.format("b", ports[1]) + peer.format("a", ports[0]),
+        head.format("c", ports[2]) + peer.format("a", ports[0]) + peer.format("b", ports[1]),
+    )
+    async with running(*tomls[:2]) as (a, _):
+        assert a.mesh is not None
+        member = a.mesh.member
+
+        def way() -> list[str]:
+            route = member.state.routes.route("default", Thing(0, "b"))
+            return [] if route is None else [thing.name for thing in route.things]
+
+        await eventually(lambda: way()[-1:] == ["b"], 20)
+        direct = way()
+        assert "c" not in direct
+        async with running(tomls[2]):
+            await eventually(lambda: len(member.state.members()) == 3, 20)
+            link = next(link for link in member.links if link.name == "b")
+            spec = {"source": "ps-a", "dest": "ps-b"}
+            run = {
+                "start-time": datetime.now(UTC).isoformat(), "test": {"type": "rtt", "spec": spec},
+                "result": {"succeeded": True, "mean": "PT0.4S", "sent": 10, "lost": 0},
+            }  # fmt: skip
+            place = tmp_path / "runs.json"
+            place.write_text(json.dumps(run))
+            foreign = (
+                f'[[foreign]]\nkind = "pscheduler"\nplace = "{place}"\nevery_s = 1\n[[foreign.link]]\nnode = "a"\n'
+                f'source = "ps-a"\ntarget = "ps-b"\nweight = 0.4\nlink = "{UUID(bytes=link.id)}"\n'
+            )
+            assert way() == direct
+            async with aggregator(tmp_path, EAST + foreign, a.url):
+                await eventually(lambda: "c" in way(), 20)
+            found = [each for each in stored(tmp_path / "east.db") if each.foreign]
+            assert {(each.node, each.latency_ms, each.origin) for each in found} == {("a", 200.0, "foreign:pscheduler")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ class RecordStoreContract:
         told = [record(stamp_ns=monday + hour * HOUR, latency_ms=float(hour), loss=None) for hour in range(14 * 24)]
         store.write(rows(told))
 
-        def means(per_ns: int | None, **chosen: int) -> list[tuple[int, int, float]]:
+        def means(per_ns: int | None, **chosen: Any) -> list[tuple[int, int, float]]:
             found = averages.averages(store, by=("link",), per_ns=per_ns, **chosen)
             assert all(row["link"] == LINK and row["loss"] is None for row in found)
             return [(row.get("start_ns", 0), row["records"], row["latency_ms"]) for row in found]
