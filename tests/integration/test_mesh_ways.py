@@ -184,7 +184,7 @@ async def test_a_neighbour_without_a_mesh_is_left_out_and_served_as_before() -> 
     async with running(plan.toml("a"), plain) as (a, b):
         await eventually(lambda: all(peer.connection is not None for node in (a, b) for peer in node.peers))
         assert a.mesh is not None
-        await eventually(lambda: a.mesh_rows("links")[0]["mean_ms"] is not None)
+        await eventually(lambda: a.mesh.page_rows("links")[0]["mean_ms"] is not None)
         assert a.mesh.member.state.things() == []
         assert all(peer.connection is not None for peer in a.peers)
 

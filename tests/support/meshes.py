@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chappe.bench.delays import DelayRelay
 from chappe.netmap.units import Thing
@@ -119,8 +120,13 @@ def settled(nodes: Mapping[str, Node], delays_ms: Mapping[tuple[str, str], float
     """Whether what both ends of each link measured is what their relay does, the noise of the start over."""
     for (a, b), delay_ms in delays_ms.items():
         for me, other in ((a, b), (b, a)):
-            rows = {row["name"]: row for row in nodes[me].mesh_rows("links")}
+            rows = {row["name"]: row for row in _rows(nodes[me])}
             mean_ms = rows[other]["mean_ms"] if other in rows else None
             if mean_ms is None or not delay_ms <= mean_ms <= delay_ms + slack_ms:
                 return False
     return True
+
+
+def _rows(node: Node) -> list[dict[str, Any]]:
+    assert node.mesh is not None
+    return node.mesh.page_rows("links")

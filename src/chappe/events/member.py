@@ -70,10 +70,12 @@ class Member:
 
     # --- links
 
-    def up(self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False) -> list[Output]:
-        """A link to another node can be sent to; both ends say MeshJoin on it."""
+    def up(
+        self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False, id: bytes = b""
+    ) -> list[Output]:
+        """A link to another node can be sent to; both ends say MeshJoin on it. `id`: the UUID that this end gave it."""
         outputs = self.down(port, now_ns) if port in self.links.by_port else []
-        link = Link(port, name, "node", kind, lossy, proposal(self._rng), since_ns=now_ns)
+        link = Link(port, name, "node", kind, lossy, id or proposal(self._rng), since_ns=now_ns)
         self.links.add(link)
         self.measurement.add(link, now_ns)
         self.rescue.returned(port)

@@ -152,7 +152,7 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
         return (200, "ready") if is_ready else (503, "not listening")
 
     async def rows(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
-        return node.name, node.mesh_rows(what, name)
+        return node.name, [] if node.mesh is None else node.mesh.page_rows(what, name)
 
     def asked(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
         return asyncio.run_coroutine_threadsafe(rows(what, name), loop).result(ANSWER_S)
