@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from chappe.engine._topics import TopicTable
 from chappe.events.interest import Pattern, Subscriptions, active
-from chappe.wire.patterns import ALL, MAX_FILTERS, Cover, canonical, covers, matches, overlaps, summarise
+from chappe.wire.patterns import (
+    ALL,
+    MAX_FILTERS,
+    MAX_GROUPED,
+    MAX_TEXT,
+    Cover,
+    canonical,
+    covers,
+    matches,
+    overlaps,
+    summarise,
+)
 
 LEVELS = st.sampled_from(["a", "b", "c"])
 TEXTS = st.builds(
@@ -77,7 +88,7 @@ def test_a_summary_never_wants_too_little(patterns: list[Pattern], limit: int, t
         for group in ("", "g", "h"):
             if wanted(tuple(patterns), kind, text, group):
                 assert wanted(told, kind, text, group)
-    assert len(told) <= max(limit, len({(p.kind, p.group) for p in patterns}))
+    assert len([p for p in told if not p.group]) <= max(limit, len({p.kind for p in patterns}))
     assert told == summarise(reversed(patterns), limit)
     assert not any(covers(a, b) for a in told for b in told if a is not b)
 
@@ -88,6 +99,29 @@ def test_a_summary_that_fits_wants_the_same(patterns: list[Pattern], topics: lis
     for kind, text in topics:
         for group in ("", "g", "h"):
             assert wanted(told, kind, text, group) == wanted(tuple(patterns), kind, text, group)
+
+
+@given(st.lists(PATTERNS, max_size=12), st.integers(1, 6), st.lists(TOPICS, min_size=1, max_size=8))
+def test_a_summary_is_exact_about_groups(patterns: list[Pattern], limit: int, topics: list[tuple[str, str]]) -> None:
+    told = summarise(patterns, limit)
+    for kind, text in topics:
+        for group in ("g", "h"):
+            assert wanted(told, kind, text, group) == wanted(tuple(patterns), kind, text, group)
+
+
+def test_a_summary_fits_a_message() -> None:
+    long = [Pattern("s", f"{'x' * 500}/{'y' * 500}{n}") for n in range(3000)]
+    told = summarise(long, 4096)
+    assert sum(len(p.text) for p in told) <= MAX_TEXT
+    assert all(any(covers(wide, p) for wide in told) for p in long[::100])
+    many = [Pattern("s", "t/1", f"{n:0>255}") for n in range(3000)]
+    assert {p.group for p in summarise(many, 4096)} == {p.group for p in many}  # each group keeps its one
+
+
+def test_too_many_patterns_of_groups_are_widened() -> None:
+    many = [Pattern("s", f"t/{n}", "g") for n in range(MAX_GROUPED + 1)]
+    assert summarise(many[:-1], 4) == tuple(sorted(many[:-1]))
+    assert summarise(many, 4) == (Pattern("s", "t/#", "g"),)
 
 
 @given(st.lists(PATTERNS, max_size=12), st.integers(1, 6))

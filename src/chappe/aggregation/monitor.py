@@ -19,18 +19,13 @@ MISSED = 3  # announcements until an aggregator counts as gone
 SLACK = 0.25  # of the least load: aggregators that are about as loaded are spread over the nodes
 SLACK_PER_S = 10.0
 INTERVALS_MS = (1.0, 86_400_000.0)
-FACTORS = {
-    "latency_ms": "latency", "deviation_ms": "deviation", "jitter_ms": "jitter", "jitter": "jitter", "loss": "loss",
-    "bandwidth": "bandwidth",
-}  # fmt: skip
-"""What is measured for each metric; the cost is computed and not measured."""
 
 
 class Switch(NamedTuple):
-    """Measure a link, or one factor of it, or do not."""
+    """Measure a link, or one metric of it, or do not."""
 
     link: str
-    factor: str  # empty: all
+    metric: str  # empty: all
     on: bool
 
 
@@ -216,8 +211,7 @@ class Monitor:
             case "set_interval":
                 assert request.interval_ms is not None
                 return [Interval(name, int(request.interval_ms * 1e6))]
-        factors = dict.fromkeys(FACTORS[metric] for metric in request.metrics) or {"": None}
-        return [Switch(name, factor, request.action == "start") for factor in factors]
+        return [Switch(name, metric, request.action == "start") for metric in request.metrics or ("",)]
 
     def _advised(self, advice: Advice) -> list[Output]:
         if advice.link not in self._links or not self.settings.advice:

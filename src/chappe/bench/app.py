@@ -39,6 +39,8 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "redundancy": ("redundancy", {}),
     "modes": ("modes", {}),
     "failover": ("failover", {}),
+    "routing": ("routing", {}),
+    "churn": ("churn", {}),
 }
 
 
@@ -180,6 +182,48 @@ def failover(
 ) -> None:  # fmt: skip
     """The active broker killed during set-up, on PostgreSQL: the standby finishes, no path is lost or doubled."""
     _run("failover", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def routing(
+    topologies: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Networks of topohub, such as sndlib/germany50; default: twenty.")
+    ] = "",
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Latencies over time (.csv, .json, .npz) of your own network.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay the run that printed it.")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Delivered latency against an all-knowing shortest path, on real topologies whose latencies change; simulated.
+
+    Examples:
+
+      chappe bench routing --quick
+
+      chappe bench routing --topologies sndlib/polska,topozoo/Abilene --seed 7
+
+      chappe bench routing --trace latencies.csv
+    """
+    names = tuple(name.strip() for name in topologies.split(",") if name.strip())
+    _run("routing", Options(quick, json, check, rounds, charts), topologies=names, trace=trace, seed=seed)
+
+
+@app.command()
+def churn(
+    nodes: Annotated[int, typer.Option(help="Size of the simulated mesh.")] = 1000,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay the run that printed it.")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """A simulated mesh that one node in a hundred leaves each second: deliveries, maps, state and convergence.
+
+    Examples:
+
+      chappe bench churn --quick
+
+      chappe bench churn --nodes 1000 --seed 42 --json churn.json --check
+    """
+    _run("churn", Options(quick, json, check, rounds, charts), nodes=nodes, seed=seed)
 
 
 if __name__ == "__main__":

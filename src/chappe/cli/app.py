@@ -47,6 +47,9 @@ COMMANDS = {
     "flood": Entry("chappe.cli.flood:app", "Flood variables through clouds, and stop it.", OPERATE),
     "condense": Entry("chappe.cli.condense:app", "Create, list and remove condensation functions.", OPERATE),
     "topology": Entry("chappe.cli.topology:app", "Add and remove routers, channels and children.", OPERATE),
+    "aggregate": Entry(
+        "chappe.cli.aggregate:app", "Run an aggregator of measurements, and ask what it has stored.", OPERATE
+    ),
     "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
     "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
     "token": Entry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),

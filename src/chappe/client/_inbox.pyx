@@ -200,6 +200,7 @@ cdef class Message:
         return f"Message(topic={self.topic!r}, body={shown!r}, sequence={self.sequence})"
 
 
+@cython.no_gc_clear  # __dealloc__ still needs the queue: a collector that empties this object first would crash there
 cdef class Subscription(Waitable):
     """The messages of one topic pattern, in order, in a queue bounded by messages and bytes.
 

@@ -22,7 +22,7 @@ from chappe.events.member_outputs import Refuse as Refuse
 from chappe.events.member_outputs import Send as Send
 from chappe.events.member_rescue import Rescue
 from chappe.events.ways import Outputs, Ways
-from chappe.measure.cost import PROFILES
+from chappe.measure.cost import PROFILES, Metrics
 from chappe.netmap import outputs as netmap
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.units import Address
@@ -32,6 +32,7 @@ from chappe.wire.patterns import Pattern
 
 Sign = Callable[[bytes], bytes]  # what the node says of a text
 Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
+Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 FAR_NS = 1 << 62
 
@@ -65,13 +66,16 @@ class Member:
         self._interest_changed = False
         self._advertised = False
         self._ways_changed = False
+        self.weigh: Weigh | None = None
 
     # --- links
 
-    def up(self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False) -> list[Output]:
-        """A link to another node can be sent to; both ends say MeshJoin on it."""
+    def up(
+        self, port: int, name: str, now_ns: int, *, kind: str = "tcp", lossy: bool = False, id: bytes = b""
+    ) -> list[Output]:
+        """A link to another node can be sent to; both ends say MeshJoin on it. `id`: the UUID that this end gave it."""
         outputs = self.down(port, now_ns) if port in self.links.by_port else []
-        link = Link(port, name, "node", kind, lossy, proposal(self._rng), since_ns=now_ns)
+        link = Link(port, name, "node", kind, lossy, id or proposal(self._rng), since_ns=now_ns)
         self.links.add(link)
         self.measurement.add(link, now_ns)
         self.rescue.returned(port)
@@ -236,6 +240,15 @@ class Member:
         """Route by measured costs, or by static ones (MR-117)."""
         return self._obey(self.state.perform(on, now_ns))
 
+    def advised(self, port: int, now_ns: int) -> list[Output]:
+        """Others have measured a link: its cost is computed anew, with what `weigh` makes of it (MR-079)."""
+        link = self.links.by_port.get(port)
+        if link is None or not link.joined or self.weigh is None:
+            return []
+        own = self.measurement.initiator.reading(port)
+        metrics = self.weigh(link, own.metrics if own is not None else None)
+        return [] if metrics is None else self._obey(self.state.measured(link.id, metrics, now_ns))
+
     # --- what follows from it
 
     def _read(self, reading: Any, now_ns: int) -> list[Output]:
@@ -243,8 +256,9 @@ class Member:
         if link is None:
             return []
         told: list[Output] = []
-        if link.joined:
-            told = self._obey(self.state.measured(link.id, reading.metrics, now_ns))
+        metrics = reading.metrics if self.weigh is None else self.weigh(link, reading.metrics)
+        if link.joined and metrics is not None:
+            told = self._obey(self.state.measured(link.id, metrics, now_ns))
         if self.settings.readings:
             told.append(Measured(link.port, reading, bool(told)))
         return told

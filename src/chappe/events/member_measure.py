@@ -11,6 +11,7 @@ from chappe.measure.bandwidth import Estimator
 from chappe.measure.initiator import Initiator
 from chappe.measure.readings import FACTORS, Reading
 
+FORGOTTEN_NS = 60 * SECOND  # an echo that comes later says nothing
 BUSY = ("events_in", "events_out", "status_in", "status_out")  # what counts as traffic
 
 
@@ -24,6 +25,7 @@ class Measurement:
         self.initiator = Initiator(settings.measure, rng)
         self._awake = False
         self._trained: dict[int, Estimator] = {}  # by port
+        self._sent: dict[tuple[int, int], int] = {}  # when a probe left, by (port, token)
         self._looked_ns = 0
 
     def add(self, link: Link, now_ns: int) -> None:
@@ -54,8 +56,10 @@ class Measurement:
 
     def arrived(self, now_ns: int) -> None:
         """Take what came back."""
-        for port, token, clock_ns, arrived_ns in self._engine.take_echoes():
-            self.initiator.echoed(port, token, arrived_ns - clock_ns, now_ns)
+        for port, token, _, arrived_ns in self._engine.take_echoes():
+            sent_ns = self._sent.pop((port, token), None)  # the clock in the echo is what its sender says
+            if sent_ns is not None:
+                self.initiator.echoed(port, token, arrived_ns - sent_ns, now_ns)
         if not self._trained:
             return
         for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():
@@ -67,7 +71,8 @@ class Measurement:
     def tick(self, links: Links, now_ns: int) -> list[Reading]:
         """Send what is due; links whose metrics are new."""
         for port, token in self.initiator.due(now_ns):
-            self._engine.send_probe(port, token)
+            if self._engine.send_probe(port, token):
+                self._sent[port, token] = self._engine.mono_ns
         if now_ns - self._looked_ns >= SECOND:
             self._look(links, now_ns)
         for port, estimator in self._trained.items():
@@ -84,6 +89,8 @@ class Measurement:
     def _look(self, links: Links, now_ns: int) -> None:
         """Which links carry traffic: those are measured more often."""
         self._looked_ns = now_ns
+        while self._sent and next(iter(self._sent.values())) < now_ns - FORGOTTEN_NS:
+            del self._sent[next(iter(self._sent))]
         for link in links:
             counters = self._engine.port_counters(link.port)
             traffic = sum(counters[name] for name in BUSY)

@@ -36,7 +36,7 @@ class Planner:
         self._state = state
         self._connected = connected
         self._own: dict[int, str] = {}
-        self._direct_routes: dict[tuple[str, Thing], Route | None] = {}
+        self._direct_routes: dict[tuple[str, Thing, int], Route | None] = {}
         self._exits: dict[tuple[str, Thing], str | None] = {}
 
     def changed(self) -> None:
@@ -54,14 +54,23 @@ class Planner:
             if not numbers:
                 return math.nan
             edge = view.edges[numbers[0]]
-            a, b = edge.fact_a.latency_ms, edge.fact_b.latency_ms
-            total += b if math.isnan(a) else a if math.isnan(b) else max(a, b)
+            told = [fact.latency_ms for fact in (edge.fact_a, edge.fact_b) if fact.latency_ms is not None]
+            total += max(told, default=math.nan)
         return total
 
     def plan(
-        self, profile: str, marks: Marks, onward: Iterable[Sequence[Unit]], trace: tuple[str, ...], rescues: int
+        self,
+        profile: str,
+        marks: Marks,
+        onward: Iterable[Sequence[Unit]] = (),
+        inside: int = 1,
+        trace: tuple[str, ...] = (),
+        rescues: int = 0,
     ) -> Planned:
-        """A tree to all that is marked in the own map and on to the units that a way named."""
+        """A tree to all that is marked in the own map, and on to the units that a way named.
+
+        These are to be entered from `inside` the own unit of that level, so that nothing else is passed.
+        """
         plan = Plan(self.me.node)
         lost: list[Thing] = []
         routes: dict[Thing, Route] = {}
@@ -72,7 +81,7 @@ class Planner:
                 continue
             mark(plan.graft(route.things), *marks[thing])
             routes[thing] = route
-        if not self._onward(plan, onward, profile, trace, lost, astray=rescues < MAX_RESCUES):
+        if not self._onward(plan, onward, profile, inside, trace, lost, astray=rescues < MAX_RESCUES):
             rescues += 1
         ready = []
         for place, peer, way in plan.ways(lambda t: self.exit(profile, t, trace), trace, profile, rescues):
@@ -98,13 +107,14 @@ class Planner:
         }
         if way.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))))
-        return self.plan(way.profile, marks, onward, without_own(self.me, way.trace), way.rescues + 1)
+        return self.plan(way.profile, marks, onward, 1, without_own(self.me, way.trace), way.rescues + 1)
 
     def _onward(
         self,
         plan: Plan,
         onward: Iterable[Sequence[Unit]],
         profile: str,
+        inside: int,
         trace: tuple[str, ...],
         lost: list[Thing],
         *,
@@ -112,8 +122,8 @@ class Planner:
     ) -> bool:
         """Put units that a way names, and those beyond them, into the plan; False if one is not entered as told.
 
-        Each should be entered from inside the own unit. Where that is not possible any more, and if it may go `astray`,
-        it is reached by this node's own map, which may touch places that have the event already.
+        Where that is not possible any more, and if it may go `astray`, it is reached by this node's own map, which may
+        touch places that have the event already.
         """
         as_told = True
         waiting = list(onward)
@@ -121,7 +131,7 @@ class Planner:
             units = waiting.pop()
             thing = Thing(units[0].level, units[0].name)
             left = visited(thing.name, trace)
-            route = None if left else self._direct(profile, thing)
+            route = None if left else self._direct(profile, thing, inside)
             if route is not None:
                 plan.hang(units, plan.graft(route.things))
             elif left or not astray:
@@ -139,19 +149,19 @@ class Planner:
         parts = self._state.resolve(Thing(unit.level, unit.name))
         found = 0
         for part in parts:
-            route = self._route(profile, part, avoid)
+            route = None if visited(part.name, trace) else self._route(profile, part, avoid)
             if route is not None and _rises(route):
                 mark(plan.graft(route.things), unit.deliver, () if found else unit.groups)
                 found += 1
         return 0 < found == len(parts)
 
-    def _direct(self, profile: str, thing: Thing) -> Route | None:
-        """The route into a unit from inside the own unit of its level, through no other one of that level or above."""
-        key = (profile, thing)
+    def _direct(self, profile: str, thing: Thing, inside: int) -> Route | None:
+        """The route into a unit that passes nothing but what is inside the own unit of a level."""
+        key = (profile, thing, inside)
         if key not in self._direct_routes:
             route = self._route(profile, thing)
-            if route is not None and any(passed.level >= thing.level for passed in route.things[:-1]):
-                others = {seen for seen in self._state.things() if seen.level >= thing.level and seen != thing}
+            if route is not None and any(passed.level >= inside for passed in route.things[:-1]):
+                others = {seen for seen in self._state.things() if seen.level >= inside and seen != thing}
                 route = self._route(profile, thing, others)
             self._direct_routes[key] = route
         return self._direct_routes[key]

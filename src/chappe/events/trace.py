@@ -9,11 +9,14 @@ from chappe.netmap.units import Address
 
 
 def related(a: str, b: str) -> bool:
-    """Whether two names of units mean the same one or one inside the other; parts of a broken unit are apart."""
+    """Whether two names of units mean the same one or one inside the other; parts of a broken unit are apart.
+
+    So are a part and the whole: who names a part knows that the unit fell apart, who names the whole does not yet.
+    """
     path_a, _, part_a = a.partition("@")
     path_b, _, part_b = b.partition("@")
     if path_a == path_b:
-        return not part_a or not part_b or part_a == part_b
+        return part_a == part_b
     if len(path_a) > len(path_b):
         path_a, part_a, path_b = path_b, part_b, path_a
     return not part_a and path_b.startswith(path_a + "/")
@@ -24,14 +27,10 @@ def visited(name: str, trace: Iterable[str]) -> bool:
     return any(related(name, unit) for unit in trace)
 
 
-def returns(me: Address, own: dict[int, str], trace: Iterable[str]) -> str:
-    """The unit in the trace that this node is in, so that the event must not be here; empty if there is none."""
-    for unit in trace:
-        path = unit.partition("@")[0]
-        for level in range(1, me.depth + 1):
-            if me.path(level) == path and related(own[level], unit):
-                return unit
-    return ""
+def returns(own: Iterable[str], trace: Iterable[str]) -> str:
+    """The one of the own units that was left, so that the event must not be here; empty if there is none."""
+    names = set(own)
+    return next((unit for unit in trace if unit in names), "")
 
 
 def without_own(me: Address, trace: Iterable[str]) -> tuple[str, ...]:

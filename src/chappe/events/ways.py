@@ -21,7 +21,7 @@ from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing, visible
 
 REMEMBERED = 1 << 17  # topics whose last way is known, so that a quicker one waits for it
-DECODED = 1 << 14
+KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class Ways:
         self._followed: dict[tuple[str, bytes], Outputs] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
         self._planner = Planner(me, state, connected)
+        self._view = state.routes.view
 
     # --- what is asked
 
@@ -83,6 +84,7 @@ class Ways:
     def publish(self, kind: str, topic: bytes) -> Outputs:
         """Where events of this node's own clients go."""
         wanted = self._state.wanting(kind, topic)
+        self._refresh()
         profile = self.profile
         for pattern, name in self.profiles:
             if matches(pattern, kind, topic):
@@ -92,7 +94,7 @@ class Ways:
         key = (profile, frozenset(marks.items()))
         planned = self._plans.get(key)
         if planned is None:
-            planned = self._plans[key] = self._planner.plan(profile, marks, (), (), 0)
+            planned = self._plans[key] = self._planner.plan(profile, marks)
         grouped = any(names != {""} for names in wanted.values())
         return Outputs(
             True,
@@ -105,6 +107,7 @@ class Ways:
     def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
         """Where events go that came from a peer with this way; ProtocolError if the way makes no sense here."""
         found = self._read(way)
+        self._refresh()
         if not found.tree:
             return self._enter(peer, way, found, kind, topic)
         outputs = self._followed.get((peer, way))
@@ -117,6 +120,7 @@ class Ways:
 
         Tell the network map of the loss first. What this node or others had before is passed on, not delivered again.
         """
+        self._refresh()
         key = ("rescue", way)
         planned = self._plans.get(key)
         if planned is None:
@@ -170,7 +174,7 @@ class Ways:
         root = way.units[0]
         if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != Thing(root.level, root.name).path:
             raise ProtocolError(f"way enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
-        back = returns(self.me, self._planner.names(), way.trace)
+        back = returns({**self._planner.names(), root.level: root.name}.values(), way.trace)
         if back:
             raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
         marks: Marks = {}
@@ -182,7 +186,9 @@ class Ways:
         planned = self._plans.get(key)
         if planned is None:
             onward = list(branches(way.units[1:]))
-            planned = self._plans[key] = self._planner.plan(way.profile, marks, onward, way.trace, way.rescues)
+            planned = self._plans[key] = self._planner.plan(
+                way.profile, marks, onward, root.level, way.trace, way.rescues
+            )
         local = root.deliver or bool(here.groups)
         return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, way.rescues > 0)
 
@@ -239,11 +245,20 @@ class Ways:
         gain_ms = (old.latency_ms if math.isnan(now_ms) else now_ms) - new.latency_ms
         return max(0, int(gain_ms * 1e6)) if math.isfinite(gain_ms) else 0
 
+    def _refresh(self) -> None:
+        """Forget what was computed if links of the map are others: a way may name some that no route in use passes."""
+        if self._state.routes.view is not self._view:
+            self._view = self._state.routes.view
+            self.changed()
+        if len(self._plans) > KEPT or len(self._followed) > KEPT:
+            self._plans.clear()
+            self._followed.clear()
+
     def _read(self, raw: bytes) -> Way:
         way = self._decoded.get(raw)
         if way is None:
             way = decode(raw)
-            if len(self._decoded) >= DECODED:
+            if len(self._decoded) >= KEPT:
                 self._decoded.clear()
             self._decoded[raw] = way
         return way

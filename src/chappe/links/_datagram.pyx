@@ -230,6 +230,20 @@ cdef class DatagramSession(Target):
         """Send what the port has queued; True if nothing is left."""
         return self.drain() == 1
 
+    def carry(self, int port):
+        """Carry another port of the same stack from now on, in both directions."""
+        self.port = port
+
+    @property
+    def newest_accepted(self):
+        """The highest sequence number of the other side that was accepted."""
+        return self.newest
+
+    @property
+    def last_sent(self):
+        """The sequence number of the last datagram that was sent."""
+        return self.sent
+
     @property
     def peer(self):
         """(host, port) of the other side, or None until an authentic datagram or `bind` named it."""

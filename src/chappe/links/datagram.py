@@ -76,6 +76,13 @@ class DatagramEndpoint:
         self._tick.bind(port, self, bound)
         return bound
 
+    def carry(self, session: int, port: int) -> None:
+        """From now on that session carries another port of its stack."""
+        bound = self._sessions[session]
+        self._tick.unbind(bound.port, self)
+        bound.carry(port)
+        self._tick.bind(port, self, bound)
+
     def unbind(self, session: int) -> None:
         """End a session; what still arrives for it is counted as unknown."""
         bound = self._sessions.pop(session, None)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from chappe.engine._stack import Stack
 from chappe.errors import LinkError, ProtocolError, TimeoutExpired
-from chappe.links._socket import Flusher, collect
+from chappe.links._socket import Flusher, Target, collect
 from chappe.links.address import Address
 from chappe.links.tick import FlushTick
 from chappe.wire.control import Message, Refused, encode
@@ -148,6 +148,7 @@ class Link(abc.ABC):
         self.kind = peer.scheme  # of transport
         self.security = Security()
         self.open = True
+        self.held = False
         self._stack = stack
         self._tick = tick
         self._on_lost = on_lost
@@ -170,6 +171,22 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     def want_write(self, port: int) -> None: ...
+
+    @abc.abstractmethod
+    def _target(self) -> Target | Callable[[], bool]:
+        """What the flusher writes to."""
+
+    def hold(self) -> None:
+        """Write nothing until `release`; what is queued waits with the port."""
+        if self.open and not self.held:
+            self.held = True
+            self._tick.unbind(self.port, self)
+
+    def release(self) -> None:
+        """Write again."""
+        if self.open and self.held:
+            self.held = False
+            self._tick.bind(self.port, self, self._target())
 
     @abc.abstractmethod
     def _detach(self) -> None:

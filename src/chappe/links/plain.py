@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from chappe.engine._stack import Stack
 from chappe.errors import LinkError
-from chappe.links._socket import StreamSocket, feed
+from chappe.links._socket import StreamSocket, Target, feed
 from chappe.links.address import Address
 from chappe.links.link import LINGER_S, Link, OnLost, Raw, Security, place_of, reason_of
 from chappe.links.options import LinkOptions
@@ -132,8 +132,21 @@ class PlainLink(Link):
             self._reading = True
             self._tick.read(self._socket)
 
-    def want_write(self, port: int) -> None:
+    def _target(self) -> Target:
+        return self._socket
+
+    def hold(self) -> None:
+        super().hold()
         if self.open:
+            self._loop.remove_writer(self._fd)
+
+    def release(self) -> None:
+        super().release()
+        if self.open and self._socket.blocked:
+            self.want_write(self.port)
+
+    def want_write(self, port: int) -> None:
+        if self.open and not self.held:
             self._loop.add_writer(self._fd, self._on_writable)
 
     def _on_writable(self) -> None:

@@ -101,6 +101,10 @@ class Transports:
         """Call that with each notice from now on."""
         self._watchers.append(tell)
 
+    def unwatch(self, tell: Callable[[Notice], None]) -> None:
+        """Call it no more."""
+        self._watchers.remove(tell)
+
     def opened(
         self, *, uri: str, kind: str, peer: str, role: str, port: int, local: str, remote: str, security: Security,
         wall_ns: int, data: tuple[str, ...] = DATA, alternate: bool = False,
@@ -183,5 +187,5 @@ class Transports:
                 self._tell(Notice("switched", entry))
 
     def _tell(self, notice: Notice) -> None:
-        for tell in self._watchers:
+        for tell in list(self._watchers):
             tell(notice)

@@ -278,9 +278,12 @@ class TransportLink(Link):
         else:
             self.flusher.fed_bytes(count)
 
+    def _target(self) -> Callable[[], bool]:
+        return self._write
+
     def _write(self) -> bool:
         left = WRITE_BUDGET
-        while self._stream.writable and self.open:
+        while self._stream.writable and self.open and not self.held:
             if left <= 0:
                 self._tick.loop.call_soon(self.flusher.wake, self.port)
                 break

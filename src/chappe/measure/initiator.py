@@ -142,8 +142,7 @@ class Initiator:
     def carries(self, link: int, traffic: bool) -> None:
         """Whether the link carries traffic: then it is never measured less often than every second base interval."""
         row = self._links.row(link)
-        self._pace.carry(row, traffic)
-        if self.awake:
+        if self._pace.carry(row, traffic) and self.awake:
             self._hasten(row, self._interval_ns(row))
 
     def bandwidth(self, link: int, bytes_per_s: float) -> None:
@@ -199,6 +198,11 @@ class Initiator:
             self._evaluate_by(now_ns)
         elif self._evaluate_at == NEVER:
             self._evaluate_at = now_ns + self._batch_ns
+
+    def unsent(self, link: int, token: int) -> None:
+        """The probe could not be sent: that is no loss."""
+        if self._probes.sent_ns(self._links.rows.get(link, -1), token) is not None:
+            self._probes.answered(token)
 
     def tick(self, now_ns: int) -> list[Reading]:
         """Links whose metrics are new; finds probes that got no answer in time."""
@@ -262,6 +266,10 @@ class Initiator:
     def interval_ns(self, link: int | None = None) -> int:
         """How often the link is measured now; without a link how often one is that is near, fast and not steady."""
         return self._pace.central_ns() if link is None else self._interval_ns(self._links.row(link))
+
+    def rtt_ns(self, link: int) -> int:
+        """The smoothed round trip of the link; 0 before its first echo was evaluated."""
+        return int(self._pace.rtt_ns[self._links.row(link)])
 
     def history(self, link: int) -> NDArray[np.void]:
         """The last readings of the link, oldest first, as HISTORY entries (MR-131)."""

@@ -22,6 +22,7 @@ Z = 2.0  # an outlier is more standard deviations than this from the mean
 OUTLIER_MINIMUM = 6  # of n samples none can be more than sqrt(n - 1) deviations away: below 6 there are no outliers
 LOSS_WINDOW = 100  # probes that the loss rate looks back at
 LOSS_MINIMUM = 10  # probes sent before there is a loss rate
+SHIFT_Z = 3.0  # a sample deviates if it is more standard deviations than this from the mean: queues have long tails
 SHIFT_MINIMUM = 2  # samples before one can deviate from them
 SHARE = 0.10  # what is less than this share away is no change
 FLOOR_MS = 0.5  # and neither is what is less than this away
@@ -98,10 +99,10 @@ def summary(window: ArrayLike, valid: ArrayLike | None = None, z: float = Z) -> 
     return out.sum(axis=-1), middle, _deviation(samples, clean, middle), _relative_jitter(samples, clean, middle)
 
 
-def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: float = Z, share: float = SHARE,
+def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: float = SHIFT_Z, share: float = SHARE,
                    floor_ms: float = FLOOR_MS) -> Any:  # fmt: skip
-    """How far from the mean of `count` samples another may be before it deviates: z standard deviations, a tenth of the
-    mean, half a millisecond, whichever is most.
+    """How far from the mean of `count` samples another may be before it deviates: three standard deviations, a tenth of
+    the mean, half a millisecond, whichever is most.
 
     Few samples say little about their deviation, so it counts three times as much for 2 and a quarter more for 16.
     """

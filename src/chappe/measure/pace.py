@@ -55,10 +55,14 @@ class Pace:
         self._step[row] = self._steady[row] = 0
         self.refresh(np.array([row]))
 
-    def carry(self, row: int, traffic: bool) -> None:
-        """The row carries traffic, or does not."""
-        self.slowest[row] = self._settings.carrying if traffic else np.inf
+    def carry(self, row: int, traffic: bool) -> bool:
+        """The row carries traffic, or does not; False if that is no news."""
+        slowest = self._settings.carrying if traffic else np.inf
+        if self.slowest[row] == slowest:
+            return False
+        self.slowest[row] = slowest
         self.refresh(np.array([row]))
+        return True
 
     def travelled(self, rows: Rows, rtt_ns: Floats) -> None:
         """One more round trip of each of these rows, smoothed as TCP does."""

@@ -45,31 +45,33 @@ class Windows:
         self.deviation_ms: Floats = np.full(rows, np.nan)
         self.jitter_ms: Floats = np.full(rows, np.nan)
         self.jitter: Floats = np.full(rows, np.nan)
-        self.range_ms: Floats = np.full(rows, np.inf)  # how far from the mean the next sample may be
+        # What the next sample is compared with: the mean of the samples before the last, if that one deviates.
+        self._level_ms: Floats = np.full(rows, np.nan)
+        self._range_ms: Floats = np.full(rows, np.inf)
 
     def grow(self, rows: int) -> None:
         """Room for more rows."""
         more = rows - len(self.count)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
-                empty = {"range_ms": np.inf}.get(name, np.nan if value.ndim == 1 and value.dtype.kind == "f" else 0)
+                empty = {"_range_ms": np.inf}.get(name, np.nan if value.ndim == 1 and value.dtype.kind == "f" else 0)
                 room = np.full((more, *value.shape[1:]), empty, dtype=value.dtype)
                 setattr(self, name, np.concatenate((value, room)))
 
     def clear(self, row: int) -> None:
         """Forget the samples of a row."""
         self.count[row] = self.outliers[row] = self._at[row] = self._sign[row] = 0
-        for values in (self._last, self.latency_ms, self.deviation_ms, self.jitter_ms, self.jitter):
+        for values in (self._last, self._level_ms, self.latency_ms, self.deviation_ms, self.jitter_ms, self.jitter):
             values[row] = np.nan
-        self.range_ms[row] = np.inf
+        self._range_ms[row] = np.inf
 
     def unusual(self, row: int, latency_ms: float) -> bool:
         """Whether such a sample would deviate, or is the first."""
-        return bool(self.count[row] == 0 or abs(latency_ms - self.latency_ms[row]) > self.range_ms[row])
+        return bool(self.count[row] == 0 or abs(latency_ms - self._level_ms[row]) > self._range_ms[row])
 
     def absorb(self, rows: Rows, latency_ms: Floats) -> Absorbed:
         """One more sample in each of these rows, none of them twice."""
-        sign = metrics.deviates(latency_ms, self.latency_ms[rows], self.range_ms[rows], self.count[rows])
+        sign = metrics.deviates(latency_ms, self._level_ms[rows], self._range_ms[rows], self.count[rows])
         before = self._sign[rows]
         shift = metrics.level_shift(before, sign)
         last = self._last[rows]
@@ -84,10 +86,10 @@ class Windows:
         self._samples[rows, self._at[rows]] = latency_ms
         self._at[rows] = (self._at[rows] + 1) % self.size
         self.count[rows] = np.minimum(self.count[rows] + 1, self.size)
-        self._evaluate(rows)
+        self._evaluate(rows, (sign == 0) | shift)
         return Absorbed(sign != 0, (sign != 0) & (before == 0), shift)
 
-    def _evaluate(self, rows: Rows) -> None:
+    def _evaluate(self, rows: Rows, usual: Mask) -> None:
         samples = self._samples[rows]
         valid = metrics.filled(self.count[rows], self.size)
         outliers, middle, spread, jitter = metrics.summary(samples, valid, self._z)
@@ -95,9 +97,9 @@ class Windows:
         self.latency_ms[rows] = middle
         self.deviation_ms[rows] = spread
         self.jitter[rows] = jitter
-        self.range_ms[rows] = metrics.usual_range_ms(
-            middle, spread, self.count[rows], self._z, self._share, self._floor_ms
-        )
+        within = metrics.usual_range_ms(middle, spread, self.count[rows], share=self._share, floor_ms=self._floor_ms)
+        self._level_ms[rows] = np.where(usual, middle, self._level_ms[rows])
+        self._range_ms[rows] = np.where(usual, within, self._range_ms[rows])
 
 
 def replay(series: ArrayLike, size: int = metrics.WINDOW, z: float = metrics.Z) -> dict[str, Floats]:

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from chappe.measure.cost import Metrics
-from chappe.netmap.outputs import Output
+from chappe.netmap.checks import ID_BYTES, Checks
+from chappe.netmap.choices import NEVER
+from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
+from chappe.netmap.duties import Duties
+from chappe.netmap.interests import NOTHING, Index, interest_of
+from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
+from chappe.netmap.ownlinks import OwnLink, OwnLinks
+from chappe.netmap.partitions import Partitions
 from chappe.netmap.routes import Routes
-from chappe.netmap.settings import Settings
-from chappe.netmap.units import Address, Thing
+from chappe.netmap.rows import map_rows
+from chappe.netmap.settings import SECOND, Settings
+from chappe.netmap.topology import View, build, difference
+from chappe.netmap.units import Address, Thing, level_between
+from chappe.netmap.voice import Interest, Voice
 from chappe.wire.base import Message
+from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert, Wanted
 from chappe.wire.patterns import Pattern
 
 Sign = Callable[[bytes], bytes]  # what this node says of a text
 Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
 
+QUIET_NS = 10 * SECOND  # the same complaint about the same neighbour is repeated after this time
+COMPLAINTS = 1024
+
+
+class _Peer:
+    """A neighbour: the level of the links to it, and how many there are."""
+
+    __slots__ = ("level", "links")
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.links: set[bytes] = set()
+
 
 class LinkState:
-    """One member's part of the link-state protocol. It has no clock and no socket; every call returns what is to be done."""
+    """One member's part of the link-state protocol, without clock and socket: every call returns what is to be done."""
 
     def __init__(
         self,
@@ -31,93 +57,411 @@ class LinkState:
     ) -> None:
         self.me = me
         self.settings = settings
-        self.routes = Routes()
+        self.refused: Counter[str] = Counter()  # by neighbour
+        self.database = Database(settings.lifetime_ns)
+        self._verify = verify
+        self._checks = Checks(me, settings)
+        self._own = OwnLinks(me, settings)
+        self._interest: Interest = NOTHING
+        self._voice = Voice(me, settings, self.database, rng, sign)
+        self._duties = Duties(me, settings, self.database, self._voice)
+        self._partitions = Partitions(me, settings)
+        self._peers: dict[str, _Peer] = {}
+        self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
+        self._complaints: dict[tuple[str, str], int] = {}
+        self._now_ns = 0
+        self._view: View = build(me, (), (), {})
+        self._held: dict[bytes, frozenset[str]] = {}
+        self._index: Index | None = None
+        self._shape = False  # other links: the map is to be built anew
+        self._dearer: list[int] = []  # edges with other metrics
+        self._dutiful = False  # what is told for the units is to be looked at
+        self._computed_ns = -NEVER
+        self._forget_ns = NEVER
+        self._later: list[Output] = []
+        self.routes = Routes(self._view, settings, self._bring_up_to_date)
 
     # --- own links
 
     def up(self, peer: str, address: Address, link: bytes, kind: str, now_ns: int) -> list[Output]:
         """A link to a neighbour is there."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        wrong = self._unfit(peer, address, link)
+        if wrong:
+            return self._refuse(out, peer, wrong)
+        self._own.add(OwnLink(self.me, peer, address, link, kind))
+        known = self._peers.get(peer)
+        if known is None:
+            known = self._peers[peer] = _Peer(level_between(self.me, address))
+            self._meet()
+            self._duties.joined(now_ns)
+            out.append(Tell(peer, Digest(adverts=self.database.digest(known.level))))
+        known.links.add(link)
+        return self._reshaped(out)
 
     def down(self, peer: str, link: bytes, now_ns: int) -> list[Output]:
         """It is gone; one that is not known is no error."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        gone = self._own.remove(link)
+        if gone is None:
+            return out
+        known = self._peers[gone.peer]
+        known.links.discard(link)
+        if not known.links:
+            del self._peers[gone.peer]
+            self._meet()
+        if gone.sequence:
+            out.append(CostTold(link, math.inf, Metrics(), gone.scope, gone.sequence + 1, now_ns))
+        return self._reshaped(out)
 
     def suspect(self, link: bytes, on: bool, now_ns: int) -> list[Output]:
         """An own link is suspected of having failed (MR-021), or no longer."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        own = self._own.links.get(link)
+        if own is None or own.suspect == on:
+            return out
+        own.suspect = on
+        self._own.changed()
+        return self._reshaped(out)
 
     def measured(self, link: bytes, metrics: Metrics, now_ns: int) -> list[Output]:
         """An own link has new metrics; they are told if they moved far enough (MR-112)."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        own = self._own.links.get(link)
+        if own is None:
+            return out
+        own.metrics = metrics
+        if own.moved(self.settings):
+            self._tell_cost(own, out)
+            self._remeasured()
+            self._flush(out)
+        return out
 
     def peer(self, link: bytes) -> str | None:
         """The neighbour at the other end of an own link."""
-        raise NotImplementedError
+        own = self._own.links.get(link)
+        return own.peer if own is not None else None
 
     # --- interest
 
     def want(self, patterns: Iterable[Pattern], publications: Iterable[Pattern], now_ns: int) -> list[Output]:
         """What is wanted and what is published at this node, in place of what was told before."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        interest = tuple(sorted(set(patterns))), tuple(sorted(set(publications)))
+        if interest != self._interest:
+            self._interest = interest
+            self._voice.interest(0, interest)
+            self._dutiful = True
+            self._flush(out)
+        return out
 
     def interested(self, kind: str, topic: bytes) -> list[Thing]:
         """Things of every level that want events of a topic and can be reached, without this node and its own units."""
-        raise NotImplementedError
+        return list(self.wanting(kind, topic))
 
     def wanting(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
         """The same with the queue groups that want it there; the empty name stands for plain subscribers."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        if self._index is None:
+            self._index = Index(
+                (vertex.thing, interest_of(self.database, vertex)[0])
+                for vertex in self._view.vertices
+                if vertex.thing != Thing(0, self.me.node)
+            )
+        return self._index.find(kind, topic)
 
     def publications(self) -> dict[Thing, tuple[Pattern, ...]]:
         """What is advertised to be published, by thing (MR-133)."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        found = {vertex.thing: interest_of(self.database, vertex)[1] for vertex in self._view.vertices}
+        found[Thing(0, self.me.node)] = self._interest[1]
+        return {thing: published for thing, published in found.items() if published}
 
     # --- protocol
 
     def receive(self, peer: str, message: Message, now_ns: int) -> list[Output]:
         """A message of a neighbour; what cannot be believed changes nothing and gives a Notice."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        known = self._peers.get(peer)
+        if known is None:
+            return self._refuse(out, peer, f"{type(message).__name__} of {peer!r}, to whom there is no link")
+        if isinstance(message, LinkAdvert | InterestAdvert):
+            self._heard(peer, known, message, out)
+        elif isinstance(message, Digest):
+            self._compare(peer, known, message, out)
+        elif isinstance(message, Wanted):
+            for key in dict.fromkeys(message.keys[: self.settings.max_adverts]):
+                advert = self.database.aged(key, now_ns) if key[1] >= known.level else None
+                if advert is not None:
+                    out.append(Tell(peer, advert))
+        else:
+            self._refuse(out, peer, f"{type(message).__name__} is no message of the network map")
+        return out
+
+    def _heard(self, peer: str, known: _Peer, advert: Advert, out: list[Output]) -> None:
+        key = key_of(advert)
+        if advert.sequence <= self.database.sequence(key):
+            return
+        wrong = self._checks.advert(advert, known.level) or self._crowded(key)
+        if not wrong and self._verify and not self._verify(advert.speaker, signed_text(advert), advert.signature):
+            wrong = f"the signature is not that of {advert.speaker!r}"
+        if wrong:
+            self._refuse(out, peer, f"{type(advert).__name__} of {advert.origin[:64]!r}: {wrong}")
+            return
+        if advert.age_ms * MS >= self.settings.lifetime_ns:
+            return
+        if advert.speaker == self.me.node:
+            self._voice.repeat(key, advert.sequence)
+            self._flush(out)
+            return
+        old = self.database.store(key, advert, self._now_ns)
+        out.extend(Tell(other, advert) for other in self._audience[advert.level] if other != peer)
+        self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns)
+        if isinstance(advert, LinkAdvert):
+            self._links_told(advert, old)
+        elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
+            self._index = None
+            self._dutiful = True
+            out.append(InterestChanged())
+
+    def _links_told(self, advert: LinkAdvert, old: Advert | None) -> None:
+        change = difference(old.links, advert.links) if isinstance(old, LinkAdvert) else 2 * bool(advert.links)
+        if change == 2:
+            self._shape = self._dutiful = True
+        elif change == 1 and not self._shape:
+            self._dearer += self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
+            self._dutiful = True
+
+    def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
+        lacking = tuple(
+            key
+            for key, sequence in digest.adverts[: self.settings.max_adverts]
+            if sequence > self.database.sequence(key) and key[1] >= known.level and key[0] in ("l", "i")
+        )
+        if lacking:
+            out.append(Tell(peer, Wanted(keys=lacking)))
 
     def tick(self, now_ns: int) -> list[Output]:
         """Do what is due: compute the map anew, tell, refresh, forget."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        if now_ns >= self._forget_ns:
+            self._forget()
+        if self._changed and now_ns >= self._computed_ns + self.settings.recompute_ns:
+            self._compute()
+        elif now_ns >= self.routes.next_ns:
+            self._later += _routes_changed(self.routes.update([], now_ns))
+        if (self._dutiful and not self._changed) or now_ns >= self._duties.next_ns:
+            self._dutiful = False
+            self._duties.tell(self._view, self._interest, now_ns)
+        self._partitions.tick(now_ns, self._later)
+        self._refresh(out)
+        self._flush(out)
+        out += self._later
+        self._later = []
+        return out
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        raise NotImplementedError
+        if self._later:
+            return self._now_ns
+        due = min(
+            self._forget_ns,
+            self._duties.next_ns,
+            self._voice.next_ns(),
+            self._partitions.next_ns,
+            self.routes.next_ns,
+        )
+        if self._changed:
+            due = min(due, self._computed_ns + self.settings.recompute_ns)
+        elif self._dutiful:
+            due = self._now_ns
+        return max(due, self._now_ns)
 
     def perform(self, on: bool, now_ns: int) -> list[Output]:
         """Route by measured costs, or by static ones (MR-117)."""
-        raise NotImplementedError
+        out = self._begin(now_ns)
+        self._bring_up_to_date()
+        if on != self.routes.performance:
+            out += _routes_changed(self.routes.perform(on, now_ns))
+        return out
 
     # --- the map
 
     def things(self) -> list[Thing]:
         """All that can be reached, without this node and its own units."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        return [vertex.thing for vertex in self._view.vertices if vertex.thing != Thing(0, self.me.node)]
 
     def resolve(self, thing: Thing) -> tuple[Thing, ...]:
         """The things in this map that a name stands for: itself, the parts of a unit that fell apart, or none."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        index = self._view.index
+        if thing in index:
+            return (thing,)
+        whole = Thing(thing.level, thing.path)
+        return (whole,) if whole in index else self._view.parts.get(whole, ())
 
     def members(self) -> list[str]:
         """Nodes of the own cluster that can be reached, this one included."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        return [vertex.origin for vertex in self._view.vertices if not vertex.level]
 
     def controller(self, level: int) -> str:
         """The node that speaks for the own unit of level 1 (the cluster) to depth."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        return self._view.controllers[level]
 
     @property
     def parted(self) -> tuple[Thing, ...]:
         """Parts of broken units in this map, and things that cannot be reached though they tell of one another."""
-        raise NotImplementedError
+        self._bring_up_to_date()
+        return tuple(sorted({*self._view.lost, *(part for parts in self._view.parts.values() for part in parts)}))
 
     def map_rows(self) -> list[dict[str, Any]]:
-        """One row a usable link of the map."""
-        raise NotImplementedError
+        """One row a link of the map; those that are suspected are in no way."""
+        self._bring_up_to_date()
+        return map_rows(self._view, self.routes.costs("default"))
 
     def link_rows(self) -> list[dict[str, Any]]:
         """One row an own link."""
-        raise NotImplementedError
+        return [self._own.links[link].row() for link in sorted(self._own.links)]
+
+    # --- how
+
+    @property
+    def _changed(self) -> bool:
+        return self._shape or bool(self._dearer)
+
+    def _begin(self, now_ns: int) -> list[Output]:
+        self._now_ns = max(self._now_ns, now_ns)
+        return []
+
+    def _refuse(self, out: list[Output], peer: str, reason: str) -> list[Output]:
+        """Say so, but not again and again."""
+        self.refused[peer] += 1
+        key = (peer, reason)
+        if self._now_ns >= self._complaints.get(key, -NEVER) + QUIET_NS:
+            if len(self._complaints) >= COMPLAINTS:
+                self._complaints.clear()
+            self._complaints[key] = self._now_ns
+            out.append(Notice("refused", Thing(0, peer), reason))
+        return out
+
+    def _unfit(self, peer: str, address: Address, link: bytes) -> str:
+        """Why a link cannot be one of the mesh."""
+        if address.depth != self.me.depth:
+            return (
+                f"{address} lies {address.depth} units deep and this node, {self.me}, {self.me.depth}; "
+                "give all nodes of a mesh units of the same depth"
+            )
+        if address.node != peer:
+            return f"{peer!r} calls itself {address.node!r}"
+        if peer == self.me.node:
+            return f"{address} has the name of this node, {self.me}; names are unique in a mesh"
+        if len(link) != ID_BYTES:
+            return f"link id of {len(link)} bytes; it has {ID_BYTES}"
+        return f"link {link.hex()} is up already" if link in self._own.links else ""
+
+    def _crowded(self, key: Key) -> str:
+        """Why there is no room for another advertisement."""
+        if key in self.database.entries:
+            return ""
+        if len(self.database) >= self.settings.max_adverts:
+            return f"{len(self.database)} advertisements are kept, no more are taken"
+        speakers = self.database.speakers(*key[:3])
+        if len(speakers) < self.settings.max_speakers:
+            return ""
+        for speaker, entry in speakers.items():
+            if speaker != self.me.node and not getattr(entry.advert, "links", ()) and not any(_interest(entry.advert)):
+                self.database.drop((*key[:3], speaker))
+                return ""
+        return f"{len(speakers)} nodes speak for it already"
+
+    def _meet(self) -> None:
+        """Who is told of what: neighbours inside the unit in which it is told."""
+        self._audience = [
+            [name for name, peer in self._peers.items() if peer.level <= level] for level in range(self.me.depth + 1)
+        ]
+
+    def _reshaped(self, out: list[Output]) -> list[Output]:
+        """The own links are others."""
+        self._shape = self._dutiful = True
+        self._voice.links(0, self._own.facts(), 1)
+        self._flush(out)
+        return out
+
+    def _remeasured(self) -> None:
+        """What is told of the own links is something else."""
+        self._own.changed()
+        self._voice.links(0, self._own.facts(), 1)
+        self._dutiful = True
+        if not self._shape:
+            self._dearer += self._view.update((0, self.me.node, self.me.node), self._own.facts())
+
+    def _tell_cost(self, own: OwnLink, out: list[Output]) -> None:
+        cost = own.tell(self.settings)
+        out.append(CostTold(own.id, cost, own.told, own.scope, own.sequence, self._now_ns))
+
+    def _refresh(self, out: list[Output]) -> None:
+        """Costs are told again from time to time, for those who came late."""
+        if self._voice.refreshes(self._now_ns):
+            for own in self._own.links.values():
+                if not math.isnan(own.metrics.latency_ms):
+                    self._tell_cost(own, out)
+            self._remeasured()
+
+    def _flush(self, out: list[Output]) -> None:
+        for advert in self._voice.flush(self._now_ns):
+            out.extend(Tell(peer, advert) for peer in self._audience[advert.level])
+
+    def _forget(self) -> None:
+        gone = self.database.forget(self._now_ns, self._voice.keys())
+        if gone:
+            self._index = None
+            self._shape = self._dutiful = True
+            self._later.append(InterestChanged())
+        oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
+        self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
+
+    def _bring_up_to_date(self) -> None:
+        if self._changed:
+            self._compute()
+
+    def _compute(self) -> None:
+        """Bring map and routes up to date; what follows from it is put out by the next tick."""
+        now_ns = self._computed_ns = self._now_ns
+        if self._shape:
+            old, self._shape, self._dearer = self._view, False, []
+            self._held = {edge.id: frozenset((edge.a.origin, edge.b.origin)) for edge in old.edges}
+            view = self._view = build(self.me, self._own.facts(), self.database.links(), self._held)
+            self._index = None
+            self._later += _membership(old, view)
+            self._partitions.observe(view, now_ns, self._later)
+            self._later += _routes_changed(self.routes.adopt(view, now_ns))
+        else:
+            numbers, self._dearer = self._dearer, []
+            self._later += _routes_changed(self.routes.update(numbers, now_ns))
+
+
+def _interest(advert: Advert) -> Interest:
+    return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
+
+
+def _routes_changed(profiles: dict[str, frozenset[Thing]]) -> list[Output]:
+    return [RoutesChanged(profiles)] if profiles else []
+
+
+def _whole(view: View) -> set[Thing]:
+    """Nodes and units of a map, whether a unit is in one piece or not, without the own ones."""
+    found = {Thing(vertex.level, vertex.origin) for vertex in view.vertices}
+    return found - {Thing(level, view.me.path(level)) for level in range(view.me.depth + 1)}
+
+
+def _membership(old: View, new: View) -> list[Output]:
+    """Who came, who went, and whether somebody else speaks for a unit, who may want something else."""
+    before, after = _whole(old), _whole(new)
+    out: list[Output] = [Notice("joined", thing, f"{thing} can be reached") for thing in sorted(after - before)]
+    out += [Notice("left", thing, f"{thing} cannot be reached any more") for thing in sorted(before - after)]
+    if {place for place in old.places if place[0]} != {place for place in new.places if place[0]}:
+        out.append(InterestChanged())
+    return out

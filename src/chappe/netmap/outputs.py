@@ -44,7 +44,7 @@ class CostTold:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something for people and for membership events: a thing joined or left, a unit parted or merged, or refused input."""
+    """For people and membership events: a thing joined or left, a unit parted or merged, or input was refused."""
 
     kind: Literal["joined", "left", "parted", "merged", "refused"]
     thing: Thing

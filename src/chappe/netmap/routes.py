@@ -2,69 +2,193 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 
+import numpy as np
+
+from chappe.netmap.choices import NEVER, Choices
+from chappe.netmap.costs import Arcs, Costs, Floats
+from chappe.netmap.route import Branch as Branch
+from chappe.netmap.route import Explained as Explained
+from chappe.netmap.route import Leave as Leave
+from chappe.netmap.route import Route as Route
+from chappe.netmap.route import Tree as Tree
+from chappe.netmap.settings import Settings
+from chappe.netmap.shortest import Shortest, next_best
+from chappe.netmap.topology import View
+from chappe.netmap.trees import grown
 from chappe.netmap.units import Thing
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A way: what is passed, first hop first and destination last, by which links."""
-
-    things: tuple[Thing, ...]
-    links: tuple[bytes, ...]
-    cost: float
-    latency_ms: float  # NaN while a link on it is unmeasured
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """What leaves the cluster at a node: over this link into `next`, for these routes' ends."""
-
-    link: bytes
-    next: Thing
-    things: tuple[tuple[Thing, ...], ...]  # of each destination the units passed, `next` first, the destination last
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A node of the own cluster on the way, and what is reached through it. No name stands twice in a tree."""
-
-    node: str
-    deliver: bool
-    leaves: tuple[Leave, ...]
-    branches: tuple[Branch, ...]  # by neighbour, in the order of names
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """The way of an event from this node: `root` is this node itself."""
-
-    root: Branch
-    unreached: tuple[Thing, ...]  # destinations without a way
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One possible way to a destination."""
-
-    name: str  # "in use", "best", "next best", "static"
-    route: Route
-    why: str
+DETOURS = 64  # ways around given things that are remembered until the next change
 
 
 class Routes:
-    """The route cache of a node."""
+    """The route cache of a node. `refresh` brings the map up to date before a question is answered."""
+
+    def __init__(self, view: View, settings: Settings, refresh: Callable[[], None]) -> None:
+        self.settings = settings
+        self.performance = settings.performance
+        self.computed = 0  # shortest-path trees so far
+        self._refresh = refresh
+        self._choices: dict[str, Choices] = {"default": Choices(settings)}
+        self._cache: dict[str, dict[Thing, Route]] = {}
+        self._detours: dict[tuple[str, frozenset[Thing]], Shortest] = {}
+        self.adopt(view, 0)
+
+    # --- when the map changes
+
+    def adopt(self, view: View, now_ns: int) -> dict[str, frozenset[Thing]]:
+        """Another map: the destinations that have another way, by profile."""
+        self.view = view
+        self._here = view.index[Thing(0, view.me.node)]
+        self._arcs = Arcs(view)
+        self._costs = Costs(view, self.performance)
+        gone = {profile: choices.adopt(view, self._arcs) for profile, choices in self._choices.items()}
+        return self._choose(now_ns, gone)
+
+    def update(self, numbers: list[int], now_ns: int) -> dict[str, frozenset[Thing]]:
+        """Links of the map cost something else (MR-114); none: a time has come."""
+        self._costs.update(numbers)
+        return self._choose(now_ns, {})
+
+    def perform(self, on: bool, now_ns: int) -> dict[str, frozenset[Thing]]:
+        """Use measured costs, or static ones (MR-117); all ways are chosen anew."""
+        before = {profile: self._ways(choices) for profile, choices in self._choices.items()}
+        self.performance = on
+        self._choices = {profile: Choices(self.settings) for profile in self._choices}
+        self.adopt(self.view, now_ns)
+        changed = {}
+        for profile, choices in self._choices.items():
+            after = self._ways(choices)
+            things = frozenset(thing for thing, way in after.items() if way != before[profile].get(thing))
+            if things:
+                changed[profile] = things
+        return changed
+
+    @property
+    def next_ns(self) -> int:
+        """When a way may be left that is held down now."""
+        return min((choices.next_ns for choices in self._choices.values()), default=NEVER)
+
+    def _choose(self, now_ns: int, gone: dict[str, set[Thing]]) -> dict[str, frozenset[Thing]]:
+        changed = {}
+        self._now_ns = now_ns
+        self._detours.clear()
+        for profile, choices in self._choices.items():
+            things = self._choose_one(profile, choices)
+            things |= gone.get(profile, set())
+            if things:
+                changed[profile] = frozenset(things)
+        return changed
+
+    def _choose_one(self, profile: str, choices: Choices) -> set[Thing]:
+        shortest = Shortest(self._arcs, self._arcs.weights(self._costs.of(profile)), self._here)
+        self.computed += 1
+        numbers = choices.choose(shortest, self._now_ns, damped=self._costs.measured)
+        self._cache[profile] = {}
+        return {self.view.vertices[number].thing for number in numbers}
+
+    def _of(self, profile: str) -> Choices:
+        """The choices by a profile, which are kept from the first question on."""
+        self._refresh()
+        choices = self._choices.get(profile)
+        if choices is None:
+            self._costs.of(profile)  # ValueError before anything is kept
+            choices = self._choices[profile] = Choices(self.settings)
+            choices.adopt(self.view, self._arcs)
+            self._choose_one(profile, choices)
+        return choices
+
+    # --- questions
 
     def route(self, profile: str, thing: Thing, avoid: Collection[Thing] = ()) -> Route | None:
         """The way to a node of the cluster or to a unit; None if there is none. `avoid` is never passed."""
-        raise NotImplementedError
+        choices = self._of(profile)
+        target = self.view.index.get(thing)
+        if target is None or target == self._here or thing in avoid:
+            return None
+        route = self._cache[profile].get(thing)
+        if route is None:
+            route = self._cache[profile][thing] = self._route(choices.path(target), self._costs.of(profile))
+        if not avoid or not set(avoid).intersection(route.things):
+            return route
+        around = self._around(profile, choices.shortest.weights, frozenset(avoid))
+        if not np.isfinite(around.distance[target]):
+            return None
+        return self._route(around.path(target), self._costs.of(profile))
 
     def tree(self, profile: str, things: Iterable[Thing], avoid: Collection[Thing] = ()) -> Tree:
         """One tree to all these: nodes of the own cluster, and the gateways at which it leaves for units."""
-        raise NotImplementedError
+        wanted = [thing for thing in dict.fromkeys(things) if thing != Thing(0, self.view.me.node)]
+        found = {thing: self.route(profile, thing, avoid) for thing in wanted}
+        routes = [route for route in found.values() if route is not None]
+        unreached = tuple(thing for thing, route in found.items() if route is None)
+        return grown(self.view.me.node, wanted, routes, unreached)
+
+    def costs(self, profile: str) -> dict[bytes, float]:
+        """What each link of the map counts with."""
+        self._refresh()
+        return dict(zip((edge.id for edge in self.view.edges), self._costs.of(profile).tolist(), strict=True))
 
     def explain(self, profile: str, thing: Thing) -> list[Explained]:
         """The way in use, the best and the next best one, the static one, and why each is (not) taken."""
-        raise NotImplementedError
+        used = self.route(profile, thing)
+        if used is None:
+            return []
+        choices, target = self._of(profile), self.view.index[thing]
+        weights, costs = choices.shortest.weights, self._costs.of(profile)
+        path, best = choices.path(target), choices.shortest.path(target)
+        rows = [Explained("in use", used, self._why_used(profile, path == best))]
+        if path != best:
+            other = self._route(best, costs)
+            rows.append(Explained("best", other, self._why_not_best(used.cost, other.cost)))
+        second = next_best(self._arcs, weights, self._here, target, best)
+        if second is not None and second != path:
+            other = self._route(second, costs)
+            rows.append(Explained("next best", other, f"costs {other.cost - used.cost:.3g} more than the way in use"))
+        static = Shortest(self._arcs, self._arcs.weights(self._costs.static), self._here).path(target)
+        why = "by the levels of its links only, then by hops and names"
+        rows.append(Explained("static", self._route(static, self._costs.static), why))
+        return rows
+
+    # --- how
+
+    def _ways(self, choices: Choices) -> dict[Thing, tuple[int, ...]]:
+        return {vertex.thing: choices.path(vertex.index) for vertex in self.view.vertices}
+
+    def _why_used(self, profile: str, best: bool) -> str:
+        if not self.performance:
+            return "performance routing is off: static costs"
+        if not self._costs.measured:
+            return "nothing is measured yet: static costs"
+        return (
+            f"the least cost by the profile {profile!r}"
+            if best
+            else "it was the best, and no other is better by enough"
+        )
+
+    def _why_not_best(self, used: float, best: float) -> str:
+        needed = max(self.settings.gain * used, self.settings.gain_ms)
+        if used - best < needed:
+            return f"better by {used - best:.3g}, less than the {needed:.3g} that are worth a change"
+        return "better, and taken when the time since the last change is over"
+
+    def _around(self, profile: str, weights: Floats, avoid: frozenset[Thing]) -> Shortest:
+        """Shortest ways that pass none of these things."""
+        key = (profile, avoid)
+        if key not in self._detours:
+            if len(self._detours) >= DETOURS:
+                self._detours.clear()
+            numbers = [self.view.index[thing] for thing in avoid if thing in self.view.index]
+            barred = np.where(np.isin(self._arcs.head, numbers), np.inf, weights)
+            self._detours[key] = Shortest(self._arcs, barred, self._here)
+        return self._detours[key]
+
+    def _route(self, path: tuple[int, ...], costs: Floats) -> Route:
+        numbers = [min(self._arcs.links[arc], key=lambda number: (costs[number], number)) for arc in path]
+        return Route(
+            tuple(self.view.vertices[self._arcs.head[arc]].thing for arc in path),
+            tuple(self.view.edges[number].id for number in numbers),
+            float(sum(costs[number] for number in numbers)),
+            float(sum(self._costs.metrics[number, 0] for number in numbers)),
+        )

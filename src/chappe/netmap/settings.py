@@ -14,6 +14,7 @@ class Settings:
 
     performance: bool = True  # routes by measured costs (MR-117)
     interval_ns: int = SECOND  # base interval of measurement
+    profiles: tuple[str, ...] = ("default",)  # a cost that changed by one of these is told
     threshold: float = 0.10  # a cost is told when it has changed by more than this share (MR-112)
     floor_ms: float = 0.5  # and by more than this
     gain: float = 0.05  # a route is left for one that is better by this share (MR-129)

@@ -15,8 +15,8 @@ MAX_NAME = 255  # of a node, or one name of a unit
 class Thing(NamedTuple):
     """What a node sees: a node of its own cluster (level 0), or a unit of the k-th ring around it (level k).
 
-    The name is a node's name at level 0 and the unit's path above. Of a unit that fell apart each part is a thing of its
-    own, `path@speaker`.
+    The name is a node's name at level 0 and the unit's path above. Of a unit that fell apart each part is a thing of
+    its own, `path@speaker`.
     """
 
     level: int
@@ -55,7 +55,7 @@ class Address(NamedTuple):
         return "/".join(self.unit[: len(self.unit) - level + 1]) if level else self.node
 
     def scope(self, level: int) -> str:
-        """Path of the unit in which things of a level are told: the cluster for nodes, "" (the whole mesh) at the top."""
+        """Path of the unit in which things of a level are told: the cluster for nodes, "" (the mesh) at the top."""
         return "/".join(self.unit[: len(self.unit) - level])
 
 

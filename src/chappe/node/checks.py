@@ -9,7 +9,8 @@ from pathlib import Path
 from chappe.errors import ConfigError
 from chappe.links.address import parse as parse_address
 from chappe.links.address import schemes
-from chappe.links.kinds import factory_of, stream_schemes
+from chappe.links.administrative import is_site, parse_site
+from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.netmap.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
@@ -28,7 +29,13 @@ def problems(config: Config, dev: bool = False, files: bool = False) -> list[str
 
 def _addresses(config: Config, dev: bool) -> Iterator[str]:
     places = [(f"listen[{at}].url", entry.url, True) for at, entry in enumerate(config.listen)]
-    places += [(f"peer[{at}].url", peer.url, False) for at, peer in enumerate(config.peer) if peer.url]
+    for at, peer in enumerate(config.peer):
+        for place, url in enumerate(peer.urls):
+            key = f"peer[{at}].url" if isinstance(peer.url, str) else f"peer[{at}].url[{place}]"
+            if is_site(url):
+                yield from (f"{key}: {problem}" for problem in _site(url, dev))
+            else:
+                places.append((key, url, False))
     if config.broker is not None:
         places += [(f"broker.urls[{at}]", url, False) for at, url in enumerate(config.broker.urls)]
     seen: dict[str, str] = {}
@@ -61,6 +68,16 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
                 yield f"metrics.address: --dev serves loopback only; {address.host} is not loopback"
 
 
+def _site(url: str, dev: bool) -> Iterator[str]:
+    try:
+        site = parse_site(url)
+    except ConfigError as error:
+        yield str(error)
+        return
+    if dev and not site.address.is_loopback:
+        yield f"--dev has no authentication and serves loopback only; {site.address.host} is not loopback"
+
+
 def _peers(config: Config) -> Iterator[str]:
     seen: set[str] = set()
     for at, peer in enumerate(config.peer):
@@ -69,6 +86,9 @@ def _peers(config: Config) -> Iterator[str]:
         if peer.name in seen:
             yield f"peer[{at}].name: {peer.name!r} is used twice"
         seen.add(peer.name)
+        for kind in peer.prefer:
+            if kind not in factories():
+                yield f"peer[{at}].prefer: there is no transport {kind!r}; one of {', '.join(factories())}"
         if peer.proxy and peer.proxy != ENVIRONMENT:
             try:
                 parse_proxy(peer.proxy)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import structlog
 
@@ -13,29 +13,28 @@ from chappe.engine._engine import Engine
 from chappe.errors import ChappeError
 from chappe.links.address import Address
 from chappe.links.datagram import DEFAULT_BUFFER, DatagramEndpoint, open_datagrams, resolve_peer
+from chappe.links.link import Security
+from chappe.links.migration import Constraint
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 from chappe.node.connections import Connection, Connections
+from chappe.node.datalink import DataLink
 from chappe.security.identity import datagram_key
-from chappe.wire.control import DatagramOpened, Failed, Message, OpenDatagram
+from chappe.wire.control import (
+    DatagramClosed,
+    DatagramFence,
+    DatagramOpened,
+    DatagramReport,
+    Failed,
+    Message,
+    OpenDatagram,
+)
 
 log = structlog.get_logger(__name__)
 
 PEER_REQUEST = 1  # id of the OpenDatagram that a node sends to a peer, at most one a connection
-BEAT_NS = 500_000_000
 SILENT_NS = 3_000_000_000  # then STATUS goes by the stream again
-
-
-@dataclass(slots=True)
-class _DataLink:
-    """One UDP session beside a control port."""
-
-    endpoint: DatagramEndpoint
-    session: int
-    port: int  # of the engine, for the datagrams
-    own_endpoint: bool
-    packing: int = 0
-    next_beat_ns: int = 0
+UDP_SECURITY = Security(True, "SipHash-2-4-128 tags; not encrypted")
 
 
 class Datagrams:
@@ -47,7 +46,8 @@ class Datagrams:
         self._send = send
         self._endpoint: DatagramEndpoint | None = None
         self._tick: FlushTick | None = None
-        self._links: dict[int, _DataLink] = {}
+        self._links: dict[int, DataLink] = {}
+        self.constraint = Constraint()  # when values of new links leave for the stream and return
         self._sessions: set[int] = set()
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -63,7 +63,7 @@ class Datagrams:
         )
         self._endpoint = await open_datagrams(address, tick, options=options)
 
-    def answer(self, port: int, request: int) -> None:
+    def answer(self, port: int, request: int, reports: bool = False) -> None:
         """The other side of a control connection asks for a data link."""
         connection = self._connections.by_port.get(port)
         if connection is None:
@@ -77,12 +77,14 @@ class Datagrams:
         while number in self._sessions:
             number = secrets.randbits(32)
         key = datagram_key()
-        self._bind(port, self._endpoint, number, key, opener=False, own_endpoint=False)
-        self._send(port, DatagramOpened(id=request, port=self._endpoint.address.port, link=number, key=key))
+        reports = reports and connection.session.role == "node"
+        self._bind(connection, self._endpoint, number, key, opener=False, own_endpoint=False, reports=reports)
+        place = self._endpoint.address.port
+        self._send(port, DatagramOpened(id=request, port=place, link=number, key=key, reports=reports))
 
     def ask(self, port: int) -> None:
         """Ask the other node for a data link."""
-        self._send(port, OpenDatagram(id=PEER_REQUEST))
+        self._send(port, OpenDatagram(id=PEER_REQUEST, reports=True))
 
     def opened(self, port: int, answer: DatagramOpened, tick: FlushTick) -> None:
         """The other node agreed."""
@@ -93,32 +95,58 @@ class Datagrams:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
-    def gone(self, port: int) -> None:
+    def said(self, port: int, message: Message, now_ns: int) -> None:
+        """The other node says something about the data link beside that port."""
+        link = self._links.get(port)
+        if link is None or not link.reports or getattr(message, "link", None) != link.number:
+            return  # of one that was before
+        match message:
+            case DatagramReport():
+                link.report(message, now_ns)
+            case DatagramFence():
+                self._send(port, link.own_report(message.fence))
+            case DatagramClosed():
+                link.heard = True
+                link.close(now_ns, "the other side ends it")
+        self._end_if_over(port, link)
+
+    def close_link(self, port: int, now_ns: int, reason: str) -> None:
+        """End the data link beside a control port; its values use the stream, and none is lost."""
+        link = self._links.get(port)
+        if link is not None and link.reports:
+            link.close(now_ns, reason)
+        else:
+            self.gone(port, reason)
+
+    def gone(self, port: int, reason: str = "its control connection is over") -> None:
         """The control connection of that port is over: so is its data link."""
         link = self._links.pop(port, None)
         if link is not None:
-            link.endpoint.unbind(link.session)
-            self._sessions.discard(link.session)
-            self._connections.free(link.port)
-            if link.own_endpoint:
-                link.endpoint.close()
+            self._sessions.discard(link.number)
+            link.free(reason)
 
     def tick(self, now_ns: int) -> None:
-        """Heartbeats; a data link that is silent is given up, and its STATUS uses the stream."""
+        """Heartbeats and reports; a data link that is silent is given up, and its STATUS uses the stream."""
         for port, link in list(self._links.items()):
-            if now_ns < link.next_beat_ns:
-                continue
             if now_ns - self._engine.last_heard(link.port) > SILENT_NS:
                 log.warning("datagrams do not arrive, status goes by the stream", port=port)
-                self.gone(port)
+                self.gone(port, "datagrams do not arrive")
                 continue
-            link.next_beat_ns = now_ns + BEAT_NS
-            self._engine.heartbeat(link.port)
+            link.beat(now_ns)
+            self._end_if_over(port, link)
+
+    def _end_if_over(self, port: int, link: DataLink) -> None:
+        if link.over and self._links.get(port) is link:
+            self.gone(port, "both sides have ended it")
+
+    def link(self, port: int) -> DataLink | None:
+        """The data link beside a control port."""
+        return self._links.get(port)
 
     def counters(self, port: int) -> dict[str, int]:
-        """Of the data link beside a control port; empty if there is none."""
+        """Of the data link beside a control port; empty if there is none that was ever used."""
         link = self._links.get(port)
-        if link is None:
+        if link is None or not link.used:
             return {}
         return {**self._engine.port_counters(link.port), "kernel_drops": link.endpoint.counters()["kernel_drops"]}
 
@@ -145,18 +173,31 @@ class Datagrams:
             endpoint.close()
             return
         self.gone(connection.port)
-        self._bind(connection.port, endpoint, answer.link, answer.key, opener=True, own_endpoint=True, peer=place)
+        self._bind(
+            connection, endpoint, answer.link, answer.key, opener=True, own_endpoint=True, reports=answer.reports,
+            peer=place,
+        )  # fmt: skip
         log.info("datagrams opened", peer=connection.session.name, address=f"{place[0]}:{place[1]}")
 
     def _bind(
-        self, port: int, endpoint: DatagramEndpoint, number: int, key: bytes, *, opener: bool, own_endpoint: bool,
-        peer: tuple[str, int] | None = None,
+        self, connection: Connection, endpoint: DatagramEndpoint, number: int, key: bytes, *, opener: bool,
+        own_endpoint: bool, reports: bool, peer: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
-        data_port = self._engine.open_port(datagram=True, partner=port)
-        endpoint.bind(number, self._engine, data_port, key, opener=opener, peer=peer)
+        assert self._tick is not None
+        data_port = self._engine.open_port(datagram=True, partner=connection.port)
+        bound = endpoint.bind(number, self._engine, data_port, key, opener=opener, peer=peer)
         self._sessions.add(number)
-        self._links[port] = _DataLink(endpoint, number, data_port, own_endpoint)
+        remote = Address("udp", peer[0], peer[1]) if peer is not None else Address("udp", connection.link.peer.host)
+        session = connection.session
+        entry = self._connections.transports.opened(
+            uri=str(remote), kind="udp", peer=session.name, role=session.role, port=data_port,
+            local=str(endpoint.address), remote=str(remote), security=UDP_SECURITY, wall_ns=time.time_ns(),
+            data=() if reports else ("status",), alternate=True,
+        )  # fmt: skip
+        self._links[connection.port] = DataLink(
+            self._engine, self._connections, connection, self._tick, self._send, endpoint, bound, data_port,
+            own_endpoint, reports, entry, self.constraint,
+        )  # fmt: skip
         if opener:
             self._engine.heartbeat(data_port)  # the first datagram tells the other side where we are
-        assert self._tick is not None
         self._tick.soon()

@@ -19,7 +19,7 @@ MAX_ROWS = 5_000  # a listing is one frame
 MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
-    "functions",
+    "functions", "transports",
 )  # fmt: skip
 MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
 Row = dict[str, Any]
@@ -88,6 +88,9 @@ class Facts:
             case "links":
                 rows = list(self._link_rows())
                 return rows[start:limit], len(rows)
+            case "transports":
+                rows = self._connections.transports.rows()
+                return rows[start:limit], len(rows)
             case "clients":
                 clients = sum(connection.session.role == "client" for connection in self._connections)
                 return list(islice(self._client_rows(), start, limit)), clients
@@ -149,6 +152,8 @@ class Facts:
             yield {
                 "name": link.name,
                 "url": link.url,
+                "kind": connection.link.kind if connection else "",
+                "secure": connection.link.security.secure if connection else False,
                 "status": connection.heartbeat.status.value if connection else "failed",
                 **self._port_row(link.port),
             }

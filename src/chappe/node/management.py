@@ -84,7 +84,7 @@ class ManagementLinks:
             await connection.lost.wait()
 
     async def _connect(self, url: str, config: Peer) -> Connection:
-        raw, welcome = await self._peers.dial(config, resume=False)
+        raw, welcome, _ = await self._peers.dial(config, resume=False)
         try:
             identity = self._identify(raw, welcome)
             peer = self._peers.manager(welcome.name, url)

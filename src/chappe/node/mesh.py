@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from chappe.engine._engine import Engine
+from chappe.engine.rescue import RawOutputs
 from chappe.errors import RefusedError
 from chappe.events import notices
 from chappe.events.member import Log, Measured, Member, Publish, Refuse, Send
@@ -19,6 +20,7 @@ from chappe.links.tick import FlushTick
 from chappe.measure import cost
 from chappe.netmap.units import Address
 from chappe.node import mesh_rows
+from chappe.node.connections import Connection
 from chappe.node.mesh_port import OwnPort
 from chappe.node.mesh_reports import Reports
 from chappe.node.mesh_settings import settings_of
@@ -26,8 +28,7 @@ from chappe.node.mesh_signing import Signer, Verifier
 from chappe.node.metrics import LinkSample
 from chappe.node.outputs import Close, Output
 from chappe.node.outputs import Send as NodeSend
-from chappe.node.peers import PeerLink
-from chappe.node.sections import Config, Measure
+from chappe.node.sections import Measure
 from chappe.node.sections import Mesh as MeshSection
 from chappe.node.sessions import Session
 from chappe.wire.control import List, Message
@@ -41,20 +42,29 @@ TICK_S = 0.02  # between two looks at what is due; arrivals are stamped by the e
 SHORTEST_S = 0.0005
 
 
-def mesh_of(config: Config, node: Node) -> NodeMesh | None:
-    """The mesh of a node whose file has `[mesh]` or `[measure]`; None: it neither measures nor routes events."""
-    if config.mesh is None and config.measure is None:
-        return None
-    return NodeMesh(node, config.mesh, config.measure or Measure())
+def ways_of(node: Node) -> dict[str, Any]:
+    """What the engine of a node asks about ways: nothing, where it has no `[mesh]`."""
+    if node.config.mesh is None:
+        return {}
+
+    def publish_way(kind: str, topic: bytes) -> RawOutputs:
+        assert node.mesh is not None
+        return node.mesh.member.publish_way(kind, topic)
+
+    def forward_way(port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
+        assert node.mesh is not None
+        return node.mesh.member.forward_way(port, way, kind, topic)
+
+    return {"publish_way": publish_way, "forward_way": forward_way}
 
 
 class NodeMesh:
     """What the node, its control protocol and its pages know of the mesh."""
 
-    def __init__(self, node: Node, mesh: MeshSection | None, measure: Measure) -> None:
+    def __init__(self, node: Node, mesh: MeshSection | None, measure: Measure | None) -> None:
         self._node = node
         self._engine: Engine = node.engine
-        self._measure = measure
+        self._measure = measure or Measure()
         self.own: OwnPort | None = None
         for name, formula in mesh.formula.items() if mesh is not None else ():
             if name not in cost.PROFILES:
@@ -63,9 +73,9 @@ class NodeMesh:
         signs = mesh is not None and tls is not None and not node.dev
         self.member = Member(
             Address.parse(mesh.unit if mesh is not None else "", node.name), node.engine,
-            settings_of(mesh, measure, node.config.report is not None),
+            settings_of(mesh, self._measure, node.config.report is not None),
             random.Random(), sign=Signer(tls) if signs and tls is not None else None,
-            verify=Verifier(tls, node.revoked) if signs and tls is not None else None,
+            verify=Verifier(tls, node.credentials.revoked) if signs and tls is not None else None,
         )  # fmt: skip
         if mesh is not None and mesh.publications:
             self.member.advertise(("s", pattern) for pattern in mesh.publications)
@@ -99,9 +109,11 @@ class NodeMesh:
 
     # --- links
 
-    def peer_up(self, peer: PeerLink, kind: str) -> None:
+    def peer_up(self, port: int, connection: Connection) -> None:
         """A link to another node carries bytes."""
-        self._perform(self.member.up(peer.port, peer.name, self._engine.mono_ns, kind=kind))
+        name, kind, entry = connection.session.name, connection.link.kind, connection.entry
+        id = b"" if entry is None else entry.id.bytes
+        self._perform(self.member.up(port, name, self._engine.mono_ns, kind=kind, id=id))
 
     def peer_down(self, port: int) -> None:
         """It does no more."""
@@ -111,10 +123,11 @@ class NodeMesh:
         """Nobody will connect it again: its port is about to be freed."""
         self._perform(self.member.removed(port, self._engine.mono_ns))
 
-    def client_up(self, session: Session, kind: str) -> None:
+    def client_up(self, connection: Connection) -> None:
         """A client is attached; its link is measured if the file says so (MR-002)."""
         if self._measure.clients:
-            self.member.attend(session.port, session.name, self._engine.mono_ns, kind=kind)
+            name, kind = connection.session.name, connection.link.kind
+            self.member.attend(connection.port, name, self._engine.mono_ns, kind=kind)
 
     def gone(self, session: Session) -> None:
         """The connection of a client ended."""
@@ -151,6 +164,15 @@ class NodeMesh:
     def rows(self, request: List) -> list[dict[str, Any]]:
         """The rows of a listing; RefusedError says why there are none."""
         return mesh_rows.rows(self.member, request, self._engine.mono_ns)
+
+    def page_rows(self, what: str, name: str = "") -> list[dict[str, Any]]:
+        """The `links`, the `map`, or the `history` of the link of that name, for pages; empty where there is none."""
+        if what == "map" and not self.member.settings.mesh:
+            return []
+        try:
+            return self.rows(List(id=0, what="measured" if what == "links" else what, of=name))
+        except RefusedError:
+            return []
 
     def samples(self) -> list[LinkSample]:
         """What /metrics shows of links."""
@@ -211,3 +233,5 @@ class NodeMesh:
     def _told(self, topic: str, body: bytes) -> None:
         for answer, text, content_type in self.reports.received(topic, body, self._engine.mono_ns):
             self._publish(answer, text, content_type)
+        while self.reports.advised:
+            self._perform(self.member.advised(self.reports.advised.pop(), self._engine.mono_ns))

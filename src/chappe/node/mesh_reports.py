@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 
+from chappe.aggregation.foreign.advice import mixed
+from chappe.aggregation.messages import Advice
 from chappe.aggregation.messages import Publish as Told
 from chappe.aggregation.monitor import Advised, Interval, Monitor, Settings, Switch
 from chappe.aggregation.record import Record, link_of
@@ -28,12 +31,16 @@ class Reports:
         self._node = node
         self._member = member
         self._monitor: Monitor | None = None
+        self._advice: dict[str, Advice] = {}  # by link
+        self.advised: list[int] = []  # ports of links whose cost is to be computed anew
         if section is not None:
             settings = Settings(
                 realm=section.realm, user_group=section.user_group, aggregator=section.aggregator,
-                silence_s=section.silence_s,
+                silence_s=section.silence_s, advice=section.advice,
             )  # fmt: skip
             self._monitor = Monitor(node, settings)
+            if section.advice:
+                member.weigh = self._weighed
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -62,14 +69,18 @@ class Reports:
                     found = self._link(link)
                     if found is not None:
                         self._member.measurement.initiator.interval(interval_ns, found.port)
-                case Advised():
-                    pass  # advice about costs is weighed by whoever computes them
+                case Advised(advice):
+                    found = self._link(advice.link)
+                    if found is not None:
+                        self._advice[advice.link] = advice
+                        self.advised.append(found.port)
         return answers
 
     def gone(self, link: Link) -> None:
         """Orders about a link that is no more are forgotten."""
         if self._monitor is not None:
             self._monitor.gone(name_of(self._node, link))
+            self._advice.pop(name_of(self._node, link), None)
 
     def _switch(self, link: str, metric: str, on: bool) -> None:
         found = self._link(link)
@@ -80,6 +91,11 @@ class Reports:
             initiator.switch(found.port, on)
         elif metric in METRIC_FACTORS:
             initiator.switch_factor(found.port, METRIC_FACTORS[metric], on)
+
+    def _weighed(self, link: Link, own: cost.Metrics | None) -> cost.Metrics | None:
+        """What was measured here, with what others have measured of the same link (MR-079)."""
+        advice = self._advice.get(name_of(self._node, link))
+        return own if advice is None else mixed(own, advice, time.time_ns())
 
     def _link(self, name: str) -> Link | None:
         return next((link for link in self._member.links if name_of(self._node, link) == name), None)

@@ -12,8 +12,7 @@ import msgspec
 import structlog
 
 from chappe.engine._engine import Engine
-from chappe.engine.rescue import RawOutputs
-from chappe.errors import ConfigError, RefusedError
+from chappe.errors import ConfigError
 from chappe.links._socket import Flusher, clocks
 from chappe.links.address import Address, parse
 from chappe.links.heartbeat import Heartbeat
@@ -22,6 +21,7 @@ from chappe.links.link import Raw
 from chappe.links.listen import Listener, listen
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
+from chappe.node.alternates import Alternates
 from chappe.node.checks import problems
 from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
@@ -45,7 +45,7 @@ from chappe.security.audit import AuditLog
 from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
-from chappe.wire.control import Goodbye, Hello, List, Welcome
+from chappe.wire.control import Goodbye, Hello, Welcome
 from chappe.wire.management import Channel, Entity
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Node:
         self.dev = dev
         self.issuer = secrets.token_bytes(16)
         self.ready = False
-        self._credentials = Credentials(config.tls, config.tokens)
-        own = self._credentials.own
+        self.credentials = Credentials(config.tls, config.tokens)
+        own = self.credentials.own
         if own is not None and (own.role, own.name) != ("node", config.node.name):
             raise ConfigError(f"tls.cert: the certificate is for {own}; node.name is {config.node.name!r}")
         self._audit = AuditLog(config.audit) if config.audit else None
@@ -79,14 +79,13 @@ class Node:
 
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
-        ways: dict[str, Any] = {}
-        if config.mesh is not None:
-            ways = {"publish_way": self._publish_way, "forward_way": self._forward_way}
-        self.engine = Engine(layout=config.node.layout, authorize=self._authorize, **ways)
+        self.engine = Engine(layout=config.node.layout, authorize=self._authorize, **self._ways())
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)
-        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self._credentials.client)
+        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self.credentials.client)
+        self.peers.certificates = config.tls is not None
+        self.peers.offered = lambda: tuple(str(address) for address in self.addresses)
         self.variables = Variables(
             self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
         )
@@ -98,13 +97,14 @@ class Node:
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
         )
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
+        self.alternates = Alternates(self.engine, self.peers, self.datagrams, self.connections.transports)
         self.shell = Shell(
             self.engine, self.control, self.connections, self._audit, self.datagrams,
             BROKER_BUDGET_NS if config.manages else BUDGET_NS,
         )  # fmt: skip
         self.reception = Reception(
             node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
-            credentials=None if self.dev else self._credentials,
+            credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted,
         )  # fmt: skip
@@ -178,6 +178,7 @@ class Node:
         if self.mesh is not None:
             self.mesh.stop()
         await self.peers.stop()
+        await self.alternates.stop()
         await self.shell.recorded()
         links = [connection.link for connection in self.connections]
         for connection in self.connections:
@@ -212,7 +213,7 @@ class Node:
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
-        await asyncio.to_thread(self._credentials.reload)
+        await asyncio.to_thread(self.credentials.reload)
         self.config, self.control.book = config, book
         self.control.limits = self.reception.limits = config.limits
         self.shell.limit_rates(config.limits.rate > 0)
@@ -252,15 +253,6 @@ class Node:
             snapshot.links = self.mesh.samples()
         return snapshot
 
-    def mesh_rows(self, what: str, name: str = "") -> list[dict[str, Any]]:
-        """The `links`, the `map`, or the `history` of the link of that name, for pages; empty where there is none."""
-        if self.mesh is None or (what == "map" and self.config.mesh is None):
-            return []
-        try:
-            return self.mesh.rows(List(id=0, what="measured" if what == "links" else what, of=name))
-        except RefusedError:
-            return []
-
     # --- connections
 
     async def _listen(self, entry: Listen) -> None:
@@ -272,7 +264,7 @@ class Node:
         if address.scheme == "udp":
             await self.datagrams.listen(address, options, self.tick)
             return
-        tls = self._credentials.server if encrypts(address) else None
+        tls = self.credentials.server if encrypts(address) else None
 
         async def accepted(raw: Raw) -> None:
             await self.reception.accept(raw, entry)
@@ -303,7 +295,7 @@ class Node:
         session = Session(port, hello.name[:64], "client", identity, hello.session, internal=internal)
         connection = self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
         if self.mesh is not None and not internal and not connection.lost.is_set():
-            self.mesh.client_up(session, raw.peer.scheme)
+            self.mesh.client_up(connection)
         return connection
 
     def _carry_peer(
@@ -322,9 +314,9 @@ class Node:
             return connection
         self.variables.peer_up(peer.port, fresh, self.engine.mono_ns)
         if self.mesh is not None:
-            self.mesh.peer_up(peer, raw.peer.scheme)
+            self.mesh.peer_up(peer.port, connection)
         self.shell.perform(self.control.flush())
-        if dialled and peer.config.data == "udp":
+        if dialled and self.peers.by_datagrams(peer, raw):
             self.datagrams.ask(peer.port)
         self.tick.soon()
         log.info("peer connected", node=self.name, peer=peer.name, address=str(raw.peer), fresh=fresh)
@@ -446,30 +438,25 @@ class Node:
             self.connections.close(connection, f"rules have changed: {problem}", "identity")
 
     def _lapsed(self, connection: Connection) -> str | None:
-        return None if self.dev else self._credentials.lapsed(connection.session.identity)
+        return None if self.dev else self.credentials.lapsed(connection.session.identity)
 
     def _limit_rate(self, port: int) -> None:
         limits = self.config.limits
         self.engine.limit_rate(port, limits.rate, limits.burst or max(1, round(limits.rate)))
 
+    def _ways(self) -> dict[str, Any]:
+        if self.config.mesh is None and self.config.measure is None:
+            return {}
+        from chappe.node.mesh import ways_of  # a node that does not measure needs no NumPy
+
+        return ways_of(self)
+
     def _mesh(self) -> NodeMesh | None:
         if self.config.mesh is None and self.config.measure is None:
             return None
-        from chappe.node.mesh import mesh_of  # a node that does not measure needs no NumPy
+        from chappe.node.mesh import NodeMesh
 
-        return mesh_of(self.config, self)
-
-    def revoked(self, serial: str) -> bool:
-        """Whether a certificate of another node must not be believed any more."""
-        return self._credentials.revoked(serial)
-
-    def _publish_way(self, kind: str, topic: bytes) -> RawOutputs:
-        assert self.mesh is not None
-        return self.mesh.member.publish_way(kind, topic)
-
-    def _forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
-        assert self.mesh is not None
-        return self.mesh.member.forward_way(port, way, kind, topic)
+        return NodeMesh(self, self.config.mesh, self.config.measure)
 
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
         if self.mesh is not None and port == self.mesh.own_port:
@@ -492,6 +479,7 @@ class Node:
         now_ns = self.engine.mono_ns
         self.connections.tick(now_ns, time.time_ns(), round(self.config.limits.idle_s * 1e9), self._lapsed)
         self.datagrams.tick(now_ns)
+        self.alternates.tick(now_ns)
         self.shell.sweep()
         self.shell.perform(self.control.tick(now_ns))
         away_ns = round(self.config.node.away_s * 1e9)

@@ -49,6 +49,15 @@ class OpenData:
 
     port: int
     request: int
+    reports: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DataSaid:
+    """The peer at that port says something about the UDP data link beside it."""
+
+    port: int
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +75,4 @@ class Free:
     port: int
 
 
-Output = Send | Close | Record | OpenData | DataOpened | Free
+Output = Send | Close | Record | OpenData | DataOpened | DataSaid | Free

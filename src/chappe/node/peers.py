@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +12,12 @@ import structlog
 
 from chappe.engine._engine import Engine
 from chappe.errors import ChappeError, RefusedError
-from chappe.links.address import parse
 from chappe.links.backoff import Backoff
-from chappe.links.dial import dial
 from chappe.links.handshake import connect_handshake
-from chappe.links.kinds import encrypts
 from chappe.links.link import Raw
-from chappe.links.options import LinkOptions
-from chappe.links.proxy import proxy_for
+from chappe.links.negotiation import Capabilities, Choice, read
 from chappe.node.connections import Connection
+from chappe.node.reaching import Reaching
 from chappe.node.sections import Peer, TopicRoute
 from chappe.security.certificates import identity_of
 from chappe.security.identity import Identity, dev_identity
@@ -46,6 +42,9 @@ class PeerLink:
     dialler: asyncio.Task[None] | None = None
     problem: str = ""  # why the last attempt failed
     manager: bool = False  # a process of the broker's role: no channel
+    theirs: Capabilities | None = None  # what it said that it can be reached by
+    moving: asyncio.Event | None = None  # set when a link that is being opened in place of the connection has settled
+    choice: str = ""  # why its connection is the one it is
 
     @property
     def name(self) -> str:
@@ -53,7 +52,7 @@ class PeerLink:
 
     @property
     def url(self) -> str:
-        return self.config.url
+        return ", ".join(self.config.urls)
 
 
 Carry = Callable[[PeerLink, Raw, Identity, bytes, int, int, bool], Connection]
@@ -69,7 +68,9 @@ class Peers:
         self._issuer = issuer
         self._engine = engine
         self.carry = carry
-        self._client_tls = client_tls
+        self.reaching = Reaching(client_tls, lambda: self.certificates)
+        self.certificates = False  # whether there is something to show to encrypted addresses
+        self.offered: Callable[[], tuple[str, ...]] = tuple  # what others can reach this node by
         self._by_name: dict[str, PeerLink] = {}
 
     def __iter__(self) -> Iterator[PeerLink]:
@@ -106,7 +107,7 @@ class Peers:
     def start(self) -> None:
         """Dial every peer that has a url and is not being dialled."""
         for peer in self:
-            if peer.config.url and peer.listed and not peer.manager and peer.dialler is None:
+            if peer.config.urls and peer.listed and not peer.manager and peer.dialler is None:
                 peer.dialler = asyncio.get_running_loop().create_task(self._keep(peer), name=f"dial {peer.name}")
 
     async def stop(self) -> None:
@@ -133,6 +134,7 @@ class Peers:
     def accepted(self, raw: Raw, hello: Hello, identity: Identity, heartbeat_ns: int) -> Connection:
         """A node has connected."""
         peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
+        peer.theirs = read(hello.name, hello.links, raw.peer.host)
         return self.carry(peer, raw, identity, hello.session, hello.minor, heartbeat_ns, False)
 
     def manager(self, name: str, url: str) -> PeerLink:
@@ -145,19 +147,33 @@ class Peers:
             raise RefusedError(f"{url} is {name!r}, which is a peer of {self._node}; a broker needs a name of its own")
         return peer
 
+    def by_datagrams(self, peer: PeerLink, raw: Raw) -> bool:
+        """Whether STATUS for that peer should go by datagrams beside this connection."""
+        return self.reaching.datagrams(peer.config, peer.theirs, raw.peer.is_loopback)
+
     def channels(self) -> list[str]:
         """Names of the nodes that are connected now, brokers left out."""
         return [peer.name for peer in self if peer.connection is not None and not peer.manager]
 
-    async def dial(self, config: Peer, resume: bool) -> tuple[Raw, Welcome]:
-        """A connection whose handshake is done."""
-        options = LinkOptions(send_buffer=config.send_buffer, receive_buffer=config.receive_buffer)
-        address = parse(config.url)
-        tls = self._client_tls() if encrypts(address) else None
-        raw = await dial(address, tls=tls, options=options, proxy=proxy_for(config.proxy, address, os.environ))
+    async def dial(self, config: Peer, resume: bool) -> tuple[Raw, Welcome, Choice]:
+        """A connection whose handshake is done, by the best of the links that lead there; the error of the best."""
+        problem: Exception | None = None
+        for choice in await self.reaching.choices(config):
+            try:
+                raw, welcome = await self.open(config, choice, resume)
+            except (ChappeError, OSError) as error:
+                problem = problem or error
+            else:
+                return raw, welcome, choice
+        assert problem is not None
+        raise problem
+
+    async def open(self, config: Peer, choice: Choice, resume: bool) -> tuple[Raw, Welcome]:
+        """A connection by that link, its handshake done."""
+        raw = await self.reaching.dial(config, choice)
         hello = Hello(
             role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
-            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume,
+            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume, links=self.offered(),
         )  # fmt: skip
         return raw, await connect_handshake(raw, hello)
 
@@ -194,26 +210,37 @@ class Peers:
                 continue
             await asyncio.sleep(backoff.next_s())
             try:
-                connection = await self._dial(peer)
+                connection: Connection | None = await self._dial(peer)
             except (ChappeError, OSError) as error:
                 if str(error) != peer.problem:
                     peer.problem = str(error)
-                    log.warning("peer not reached", peer=peer.name, url=config.url, reason=peer.problem)
+                    log.warning("peer not reached", peer=peer.name, url=peer.url, reason=peer.problem)
                 continue
             peer.problem = ""
             backoff.reset()
-            await connection.lost.wait()
+            while connection is not None:
+                await connection.lost.wait()
+                if peer.moving is not None:
+                    await peer.moving.wait()
+                following = peer.connection  # another link that was dialled has taken its place
+                connection = following if following is not None and following.dialled else None
 
     async def _dial(self, peer: PeerLink) -> Connection:
+        raw, welcome, choice = await self.dial(peer.config, bool(peer.issuer))
+        return self.carry_dialled(peer, raw, welcome, choice)
+
+    def carry_dialled(self, peer: PeerLink, raw: Raw, welcome: Welcome, choice: Choice) -> Connection:
+        """Use a connection that was dialled for the port of a peer; RefusedError if it is not that peer's."""
         config = peer.config
-        raw, welcome = await self.dial(config, bool(peer.issuer))
         try:
             identity = self._identify(peer, raw, welcome)
             if peer.connection is not None and not peer.connection.dialled and self._node > peer.name:
                 raise RefusedError(f"{peer.name} has connected by itself meanwhile")
+            peer.theirs = read(welcome.name, welcome.links, raw.peer.host)
         except BaseException:
             raw.close()
             raise
+        peer.choice = f"{choice.kind}: {choice.reason}"
         heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
         return self.carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
 

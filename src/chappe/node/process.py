@@ -15,12 +15,14 @@ import structlog
 import uvloop
 
 from chappe.errors import ChappeError, ConfigError
+from chappe.links import administrative
+from chappe.links.negotiation import Capabilities
 from chappe.node.config import load
 from chappe.node.mesh_pages import pages
 from chappe.node.metrics import render
 from chappe.node.node import Node
 from chappe.node.sections import Config, Listen, Log, NodeSection
-from chappe.node.web import Answer, Web
+from chappe.node.web import JSON, Answer, Web
 from chappe.security.redact import redact
 
 log = structlog.get_logger(__name__)
@@ -150,12 +152,18 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
         return (200, "ready") if is_ready else (503, "not listening")
 
     async def rows(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
-        return node.name, node.mesh_rows(what, name)
+        return node.name, [] if node.mesh is None else node.mesh.page_rows(what, name)
 
     def asked(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
         return asyncio.run_coroutine_threadsafe(rows(what, name), loop).result(ANSWER_S)
 
-    return Web(address, metrics, health, ready, pages(asked))
+    async def offered() -> bytes:
+        return Capabilities(node.name, tuple(node.addresses)).page()
+
+    def links(query: dict[str, str]) -> tuple[int, str, bytes]:
+        return 200, JSON, asyncio.run_coroutine_threadsafe(offered(), loop).result(ANSWER_S)
+
+    return Web(address, metrics, health, ready, {**pages(asked), administrative.PATH: links})
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -102,6 +102,7 @@ class Reception:
             max_payload=self.limits.payload, max_topics=self.limits.topics,
             credit=self.limits.credit if credited else 0, mode=self.mode(),
             resumed=peer is not None and peer.issuer == hello.session,
+            links=self.peers.offered() if hello.role == "node" else (),
             restarted=hello.role == "client" and self.restarted(hello, guest.identity),
         )  # fmt: skip
 

@@ -47,6 +47,25 @@ class Role(Protocol):
         """What /metrics shows of it, as `chappe_NAME`."""
 
 
+class Interest(Protocol):
+    """The mesh as the control protocol knows it."""
+
+    def takes(self, message: Message) -> bool:
+        """Whether messages of this kind, of other nodes, are for the mesh."""
+
+    def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
+        """One that it takes."""
+
+    def reserved(self, kind: str, topic: bytes) -> bool:
+        """Whether only nodes publish there."""
+
+    def subscribed(self, kind: str, pattern: str, group: str) -> None:
+        """A client wants events of that pattern."""
+
+    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
+        """It does not any more."""
+
+
 def role_of(config: Config, node: Node) -> Role | None:
     """The role that its configuration gives a node."""
     if config.manages is None:

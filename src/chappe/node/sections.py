@@ -49,9 +49,10 @@ class Peer(Section, frozen=True):
     """A link to another node. Without a url the other side connects."""
 
     name: Name
-    url: str = ""
+    url: str | tuple[str, ...] = ""  # of a link, several of which the best is taken, or http(s):// of its capabilities
+    prefer: tuple[str, ...] = ()  # kinds of transport to take first, like "wss"
     proxy: str = ""  # http://user:password@host:port on the way there, or "environment": https_proxy and no_proxy
-    data: Literal["stream", "udp"] = "stream"  # what carries STATUS; the control connection is always a stream
+    data: Literal["stream", "udp", "auto"] = "stream"  # what carries STATUS; the control connection is a stream
     level: Annotated[int, Meta(ge=0, le=255)] = 0  # a flooded variable of that level or above uses this link
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 8 << 20  # of each of the four classes
     packing: Annotated[int, Meta(ge=0, le=65_535)] = 0  # status records a frame; 0: 4 on datagrams, no limit on streams
@@ -60,6 +61,11 @@ class Peer(Section, frozen=True):
     heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 0.5
     reconnect_min_s: Annotated[float, Meta(ge=0.01, le=60)] = 0.05
     reconnect_max_s: Annotated[float, Meta(ge=0.01, le=600)] = 1.0
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All of them; none if the other side connects."""
+        return (self.url,) * bool(self.url) if isinstance(self.url, str) else self.url
 
 
 class Route(Section, frozen=True):
@@ -144,6 +150,7 @@ class Report(Section, frozen=True, kw_only=True):
     user_group: str = ""
     aggregator: str = ""  # the one to use while none is announced
     silence_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0  # a link without change is reported that often anyway
+    advice: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # most that measurements of others count in a cost; 0: nothing
 
 
 class Limits(Section, frozen=True):

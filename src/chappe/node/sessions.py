@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -13,10 +13,10 @@ from chappe.engine._engine import Engine
 from chappe.errors import DeniedError, RefusedError
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
-from chappe.node.outputs import Close, DataOpened, OpenData, Output, Record, Send
+from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
-from chappe.node.roles import Role
+from chappe.node.roles import Interest, Role
 from chappe.node.sections import Limits
 from chappe.node.variables import Variables
 from chappe.security.config import Action
@@ -49,25 +49,6 @@ class Session:
     asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these
-
-
-class Interest(Protocol):
-    """The mesh as the control protocol knows it."""
-
-    def takes(self, message: control.Message) -> bool:
-        """Whether messages of this kind, of other nodes, are for the mesh."""
-
-    def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
-        """One that it takes."""
-
-    def reserved(self, kind: str, topic: bytes) -> bool:
-        """Whether only nodes publish there."""
-
-    def subscribed(self, kind: str, pattern: str, group: str) -> None:
-        """A client wants events of that pattern."""
-
-    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
-        """It does not any more."""
 
 
 class Control:
@@ -121,6 +102,9 @@ class Control:
             control.OpenDatagram: self._open_datagram,
             control.Goodbye: self._goodbye,
             control.DatagramOpened: self._datagram_opened,
+            control.DatagramReport: self._datagram_said,
+            control.DatagramFence: self._datagram_said,
+            control.DatagramClosed: self._datagram_said,
             control.Failed: self._goodbye,
             **dict.fromkeys(MESH, self._meshless),
         }
@@ -372,7 +356,10 @@ class Control:
         return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
 
     def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
-        return [OpenData(session.port, request.id)]
+        return [OpenData(session.port, request.id, request.reports)]
+
+    def _datagram_said(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
+        return [DataSaid(session.port, message)]
 
     def _datagram_opened(self, session: Session, answer: control.DatagramOpened, now_ns: int) -> list[Output]:
         return [DataOpened(session.port, answer)]

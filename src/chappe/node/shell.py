@@ -15,7 +15,7 @@ from chappe.errors import ProtocolError
 from chappe.links.tick import FlushTick
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
-from chappe.node.outputs import AGAIN, Close, DataOpened, Free, OpenData, Output, Record, Send
+from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, OpenData, Output, Record, Send
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog, Line
 from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decode
@@ -110,8 +110,10 @@ class Shell:
                     if connection is not None:
                         farewell = Goodbye(reason=reason) if code == AGAIN else None
                         self._connections.close(connection, reason, code, farewell)
-                case OpenData(port, request):
-                    self._datagrams.answer(port, request)
+                case OpenData(port, request, reports):
+                    self._datagrams.answer(port, request, reports)
+                case DataSaid(port, message):
+                    self._datagrams.said(port, message, self._engine.mono_ns)
                 case DataOpened(port, answer):
                     assert self.tick is not None
                     self._datagrams.opened(port, answer, self.tick)

@@ -25,6 +25,7 @@ class Timing:
     heartbeat_ms: float = 1000.0
     misses: int = 3  # silent intervals until a connection is given up
     redial_ms: float = 200.0  # mean wait between attempts, drawn anew each time
+    grain_ms: float = 1e-6  # arrivals are put off to whole multiples of it: coarser is quicker to simulate
 
 
 Look = Callable[["Node", "Connection", bytes], None]
@@ -51,10 +52,13 @@ class Connection:
         self._draining = [False, False]
         self._ports = [-1, -1]
         self._datagram_ports = [-1, -1]
-        self.pipes = tuple(Pipe(clock, rngs[at], qualities[at], self._receiver(1 - at, False)) for at in (0, 1))
+        grain = max(1, round(timing.grain_ms * 1e6))
+        self.pipes = tuple(Pipe(clock, rngs[at], qualities[at], self._receiver(1 - at, False), grain) for at in (0, 1))
         self.datagrams: tuple[Pipe, ...] = ()
         if datagrams:
-            self.datagrams = tuple(Pipe(clock, rngs[at], qualities[at], self._receiver(1 - at, True)) for at in (0, 1))
+            self.datagrams = tuple(
+                Pipe(clock, rngs[at], qualities[at], self._receiver(1 - at, True), grain) for at in (0, 1)
+            )
         for node, other in (ends, ends[::-1]):
             node.connections[other.name] = self
 
@@ -160,6 +164,8 @@ class Connection:
             return
         if not self.connected:  # the other end is gone, and this one has not noticed
             while piece := take(node.engine, port, WHOLE):
+                if self.look is not None:
+                    self.look(node, self, piece)
                 self.pipes[at].waste(len(piece))
             return
         pipe = self.pipes[at]

@@ -32,6 +32,7 @@ class Entry:
     sequence: int
     topic: str
     sent_ns: int
+    rescued: bool = False  # somebody on its way lost a neighbour
     got: dict[Client, int] = field(default_factory=dict)
     forwards: dict[tuple[str, int], list[tuple[Connection, int, int]]] = field(
         default_factory=dict
@@ -61,9 +62,10 @@ class Sums:
     extra: int = 0  # arrived although not due
     repeats: int = 0  # arrived again at a subscriber
     disorder: int = 0  # arrived after a later one of the same publisher and topic
-    twice: int = 0  # forwarded again by one node though no link had broken
-    rescued: int = 0  # forwarded again because a neighbour was lost
-    strangers: int = 0  # arrived although nobody here published it
+    twice: int = 0  # forwarded again by one node though nobody on its way had lost a neighbour
+    rescued: int = 0  # forwarded again because somebody had
+    late: int = 0  # was due, and arrived after it had been judged
+    strangers: int = 0  # arrived so late that nothing is known of it any more
 
 
 class Ledger:
@@ -82,6 +84,7 @@ class Ledger:
         self._subscribers: list[Client] = []
         self._wanted: dict[str, list[tuple[Client, str]]] = {}
         self._newest: dict[tuple[Client, bytes, str], int] = {}
+        self._awaited: set[tuple[bytes, int, Client]] = set()
         self._readers: dict[tuple[Connection, str], tuple[int, Reader]] = {}
         self._names = list(network.nodes)
         self._index = {name: at for at, name in enumerate(self._names)}
@@ -128,7 +131,11 @@ class Ledger:
         else:
             self._newest[key] = arrival.sequence
         if entry is None:
-            self.sums.strangers += 1
+            if (arrival.session, arrival.sequence, client) in self._awaited:
+                self._awaited.discard((arrival.session, arrival.sequence, client))
+                self.sums.late += 1
+            else:
+                self.sums.strangers += 1
             return
         times = entry.got[client] = entry.got.get(client, 0) + 1
         if times > 1:
@@ -148,18 +155,19 @@ class Ledger:
                 continue
             before = entry.forwards.setdefault((node.name, node.counts.lives), [])
             if before:
-                self._again(before, link)
+                self._again(entry, before, link)
             before.append((link, link.life, self._network.clock.now_ns))
 
-    def _again(self, before: list[tuple[Connection, int, int]], link: Connection) -> None:
-        """A node sends an event again: to another branch at once, because a neighbour was lost, or wrongly."""
-        if any(link is other and link.life == life for other, life, _ in before):
+    def _again(self, entry: Entry, before: list[tuple[Connection, int, int]], link: Connection) -> None:
+        """A node sends an event again: to another branch at once, in the course of a rescue, or wrongly."""
+        repeated = any(link is other and link.life == life for other, life, _ in before)
+        if not repeated and all(when_ns == self._network.clock.now_ns for _, _, when_ns in before):
+            return
+        entry.rescued = entry.rescued or any(other.life != life or not other.connected for other, life, _ in before)
+        if entry.rescued:
+            self.sums.rescued += 1
+        else:
             self.sums.twice += 1
-        elif any(when_ns < self._network.clock.now_ns for _, _, when_ns in before):
-            if any(other.life != life or not other.connected for other, life, _ in before):
-                self.sums.rescued += 1
-            else:
-                self.sums.twice += 1
 
     # --- judging
 
@@ -188,8 +196,10 @@ class Ledger:
             if due:
                 sums.due += 1
                 sums.met += got
-                if not got and len(self.missing) < self._keep:
-                    self.missing.append(self._missed(entry, client))
+                if not got:
+                    self._awaited.add((entry.publisher.session, entry.sequence, client))
+                    if len(self.missing) < self._keep:
+                        self.missing.append(self._missed(entry, client))
             else:
                 sums.extra += got
 

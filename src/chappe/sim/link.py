@@ -48,15 +48,21 @@ class Quality:
 
 
 class Pipe:
-    """One direction of a link. Every byte put in is delivered, lost, dropped, or on its way; `balance` is always 0."""
+    """One direction of a link. Every byte put in is delivered, lost, dropped, or on its way; `balance` is always 0.
 
-    def __init__(self, clock: Clock, rng: random.Random, quality: Quality, deliver: Callable[[bytes], None]) -> None:
+    Arrivals are put off to the next whole `grain_ns`: what arrives at one instant costs a node one pass.
+    """
+
+    def __init__(
+        self, clock: Clock, rng: random.Random, quality: Quality, deliver: Callable[[bytes], None], grain_ns: int = 1
+    ) -> None:
         self.quality = quality
         self.sent = self.delivered = self.lost = self.dropped = 0  # bytes
         self.packets = self.resent = self.overflows = 0
         self._clock = clock
         self._rng = rng
         self._deliver = deliver
+        self._grain_ns = grain_ns
         self._busy_ns = 0  # when the line is free again
         self._last_ns = 0  # when the last byte of the stream arrives
         self._flying = 0
@@ -172,7 +178,8 @@ class Pipe:
         self.sent += len(piece)
         self.packets += 1
         self._flying += len(piece)
-        self._clock.at(arrival_ns, self._land, piece, self._cuts)
+        grain_ns = self._grain_ns
+        self._clock.at(-(-arrival_ns // grain_ns) * grain_ns, self._land, piece, self._cuts)
 
     def _land(self, piece: bytes, cuts: int) -> None:
         if cuts != self._cuts:

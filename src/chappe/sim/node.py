@@ -219,15 +219,22 @@ class Node:
         now_ns = self.clock.now_ns
         self.engine.clock(now_ns, self.clock.wall_ns)
         member = self.member
-        if member is not None:
-            if self.engine.attention:
-                self._control(member, now_ns)
-            self._obey(member.arrived(now_ns))
-            if member.next_ns() <= now_ns:
-                self._obey(member.tick(now_ns))
+        if member is None:
+            self.flush()
+            return
+        if self.engine.attention:
+            self._control(member, now_ns)
+        self._obey(member.arrived(now_ns))
+        next_ns = member.next_ns()
+        if next_ns <= now_ns:
+            self._obey(member.tick(now_ns))
+            next_ns = member.next_ns()
+        held_ns = self.engine.held_ns()
+        if held_ns == 0:
+            self.engine.release_held()
         self.flush()
-        if member is not None:
-            self._wake_at(member.next_ns())
+        held_ns = self.engine.held_ns()
+        self._wake_at(next_ns if held_ns < 0 else min(next_ns, now_ns + held_ns))
 
     def flush(self) -> None:
         """Hand every queued byte to the link or client that carries its port, as far as there is room."""

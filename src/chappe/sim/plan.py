@@ -162,7 +162,8 @@ def _neighbours(points: NDArray[np.float64], dense: bool) -> list[tuple[int, int
     """Pairs that share a side of the triangulation; unless dense, only if no point is in the circle over it."""
     if len(points) < 4:
         return [(a, b) for a in range(len(points)) for b in range(a)]
-    edges = {tuple(sorted((int(t[i]), int(t[i - 1])))) for t in Delaunay(points).simplices for i in range(3)}
+    sides = ((int(t[i]), int(t[i - 1])) for t in Delaunay(points).simplices for i in range(3))
+    edges = {(min(side), max(side)) for side in sides}
     if dense:
         return sorted(edges)
     tree = KDTree(points)

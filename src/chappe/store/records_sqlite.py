@@ -133,7 +133,7 @@ def _escaped(path: Path) -> str:
 
 def _explained_to_user(error: sqlite3.Error) -> str:
     text = str(error)
-    if "not authorized" in text or "readonly" in text or "prohibited" in text:
+    if any(word in text for word in ("not authorized", "authorization denied", "readonly", "prohibited")):
         return "only reading is allowed here; write one SELECT"
     if "interrupted" in text:
         return f"took longer than {SELECT_S:g} s; ask for less"

@@ -40,6 +40,7 @@ class Hello(Message):
     conflate: bool = False  # client: newest value of a variable wins when this client is slow
     flooded: bool = False  # client: wants every flooded variable
     resume: bool = False  # a port of this session may still exist on the other side
+    links: tuple[str, ...] = ()  # node: urls that it can be reached by
 
 
 class Welcome(Message):
@@ -55,6 +56,7 @@ class Welcome(Message):
     credit: int = 0  # bytes of EVENT frames the client may send now; 0 = unlimited
     mode: int = 0
     resumed: bool = False  # the port of this session was still there: topic and issuer numbers stay valid
+    links: tuple[str, ...] = ()  # to a node: urls that this one can be reached by
     restarted: bool = False  # an earlier session of this client was known: what it had is withdrawn (GS-153)
 
 
@@ -161,11 +163,36 @@ class Listing(Request):
 class OpenDatagram(Request):
     """Ask for a UDP data link beside this connection."""
 
+    reports: bool = False  # the one who asks understands the three messages below
+
 
 class DatagramOpened(Request):
     port: int
     link: int  # session number in each datagram, both directions
     key: bytes  # 16 bytes, for this link alone
+    reports: bool = False  # so does the one who answers: both sides send reports
+
+
+class DatagramReport(Message):
+    """What has arrived of the other side's datagrams; also the answer to a fence."""
+
+    link: int
+    newest: int  # highest sequence number accepted, without the top bit
+    accepted: int
+    fence: int = 0
+
+
+class DatagramFence(Message):
+    """Answer with a report: everything sent before this on the stream, in its class, has been taken in."""
+
+    link: int
+    fence: int
+
+
+class DatagramClosed(Message):
+    """The sender sends no more datagrams on that link; when both have said so it is over."""
+
+    link: int
 
 
 # --- between nodes ---------------------------------------------------------------------------------------------
@@ -198,7 +225,8 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
-    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, Announce, Retract, PrepareMode,
+    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
+    DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _ALL}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import msgspec
 
@@ -66,13 +65,8 @@ class InterestAdvert(Message):
     signature: bytes = b""
 
 
-class Key(NamedTuple):
-    """What an advertisement replaces an older one by: `l` for links, `i` for interest."""
-
-    kind: str
-    level: int
-    origin: str
-    speaker: str
+Key = tuple[str, int, str, str]
+"""By which an advertisement replaces an older one: `l` (links) or `i` (interest), level, origin, speaker."""
 
 
 class Digest(Message):

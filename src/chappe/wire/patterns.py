@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 ALL = "#"
+MAX_GROUPED = 1024  # patterns of queue groups in one summary
+MAX_TEXT = 256 * 1024  # characters of a summary's plain patterns, and of those of its groups
 MAX_FILTERS = 8  # a longer disjunction is given up: the summary then wants everything under its pattern
 
 Levels = tuple[str, ...]
@@ -71,20 +73,17 @@ def overlaps(a: Pattern, b: Pattern) -> bool:
 
 
 def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
-    """At most `limit` patterns that want all that these want, in order; it may be more, never less.
+    """At most `limit` plain patterns that want all that these want, in order; it may be more, never less.
 
     Patterns covered by another one are left out. If too many are left, the largest families of the deepest level are
-    widened to their parent's `#`, then those of the level above, until they fit. Groups are never joined, because
-    somebody must know where their members are: each (type, group) keeps one pattern even above the limit.
+    widened to their parent's `#`, then those of the level above, until they fit; each type of topic keeps one.
+    Queue groups are never joined and have a limit of their own: an event for a group goes to one place only, which must
+    not be one that wants it by mistake. Up to that limit they are exact.
     """
     kept = _uncovered(_joined(patterns))
-    if len(kept) > limit:
-        deepest = max(len(_levels(pattern)) for pattern in kept)
-        for depth in range(deepest - 1, -1, -1):
-            kept = _widened(kept, depth, limit)
-            if len(kept) <= limit:
-                break
-    return tuple(sorted(kept))
+    plain = _fitted([pattern for pattern in kept if not pattern.group], limit)
+    grouped = _fitted([pattern for pattern in kept if pattern.group], MAX_GROUPED)
+    return tuple(sorted(plain + grouped))
 
 
 def canonical(pattern: Pattern) -> tuple[str, str, str]:
@@ -169,6 +168,26 @@ class _Level:
 def _uncovered(patterns: list[Pattern]) -> list[Pattern]:
     cover = Cover(patterns)
     return [pattern for pattern in patterns if not cover.covers(pattern)]
+
+
+def _fitted(patterns: list[Pattern], limit: int) -> list[Pattern]:
+    """Patterns widened until they are few enough, and short enough to be told in one message."""
+    while len(patterns) > limit or _bytes(patterns) > MAX_TEXT:
+        before = len(patterns)
+        if before <= limit:
+            limit = before // 2
+        deepest = max(len(_levels(pattern)) for pattern in patterns)
+        for depth in range(deepest - 1, -1, -1):
+            patterns = _widened(patterns, depth, limit)
+            if len(patterns) <= limit:
+                break
+        if len(patterns) == before:
+            break  # one for each type and group: nothing is left to widen
+    return patterns
+
+
+def _bytes(patterns: list[Pattern]) -> int:
+    return sum(len(p.text) + len(p.group) + sum(map(len, p.filters)) for p in patterns)
 
 
 def _widened(patterns: list[Pattern], depth: int, limit: int) -> list[Pattern]:

@@ -31,7 +31,7 @@ def reason(text: str, dev: bool = False) -> str:
         ("[nodes]\n", "node.toml: nodes: this key does not exist"),
         ("[node]\nleaf = 1024\n", "node.toml: node.leaf: Expected `int` <= 1023"),
         (PEER + '[[peer]]\nurl = "tcp://127.0.0.1:1"\n', "node.toml: peer[1].name: this key is required"),
-        (PEER + '[[peer]]\nname = "c"\nurl = 7\n', "node.toml: peer[1].url: Expected `str`, got `int`"),
+        (PEER + '[[peer]]\nname = "c"\nurl = 7\n', "node.toml: peer[1].url: Expected `str | array`, got `int`"),
         (PEER + PEER, "node.toml: peer[1].name: 'b' is used twice"),
         ('[[peer]]\nname = "node"\n', "node.toml: peer[0].name: 'node' is this node itself"),
         (PEER + 'url = "udp://127.0.0.1:1"\n', "node.toml: peer[0].url: "),

@@ -1,0 +1,134 @@
+"""What is believed of an advertisement: each function says what is wrong with it, or nothing."""
+
+from __future__ import annotations
+
+import math
+
+from chappe.netmap.database import Advert
+from chappe.netmap.settings import Settings
+from chappe.netmap.units import MAX_NAME, Address
+from chappe.wire.mesh import LinkAdvert, LinkFact
+from chappe.wire.patterns import Pattern
+
+ID_BYTES = 16
+MAX_SEQUENCE = 1 << 62
+MAX_KIND = 32
+MAX_TOPIC = 4096
+MAX_LATENCY_MS = 1e7
+MAX_JITTER = 1e6
+MAX_BANDWIDTH = 1e15
+NAMES_KEPT = 65_536
+_FORBIDDEN = frozenset("/@+#")
+
+
+class Checks:
+    """What a node at this place can be told."""
+
+    def __init__(self, me: Address, settings: Settings) -> None:
+        self.me = me
+        self.settings = settings
+        self._prefixes = [me.scope(level) + "/" if me.scope(level) else "" for level in range(me.depth + 1)]
+        self._good: set[tuple[int, str]] = set()
+
+    def advert(self, advert: Advert, from_level: int) -> str:
+        """Why an advertisement that came from a neighbour of that level cannot be; empty if it can."""
+        me, level = self.me, advert.level
+        if not 0 <= level <= me.depth:
+            return f"level {level} in a mesh of depth {me.depth}"
+        if advert.scope != me.scope(level):
+            return f"told in {advert.scope[:64]!r}, this node is in {me.scope(level)!r} at level {level}"
+        if from_level > level:
+            return f"told inside {advert.scope!r}, where the neighbour that sent it does not lie"
+        if not 1 <= advert.sequence < MAX_SEQUENCE:
+            return f"sequence {advert.sequence}"
+        if not self._named(level, advert.origin):
+            return f"{advert.origin[:64]!r} is no {'node' if level == 0 else f'unit of level {level}'} here"
+        if level == 0 and advert.speaker != advert.origin:
+            return f"{advert.speaker[:64]!r} speaks for the node {advert.origin!r}"
+        if not self._named(0, advert.speaker):
+            return f"{advert.speaker[:64]!r} cannot be the name of a node"
+        if advert.age_ms < 0:
+            return f"age {advert.age_ms} ms"
+        if type(advert) is LinkAdvert:
+            return self._links(advert)
+        settings = self.settings
+        for patterns in (advert.patterns, advert.publications):  # type: ignore[union-attr]
+            if len(patterns) > settings.max_patterns:
+                return f"{len(patterns)} patterns; at most {settings.max_patterns} are taken"
+            for pattern in patterns:
+                if not _pattern(pattern):
+                    return f"pattern {str(pattern)[:64]}"
+        return ""
+
+    def _links(self, advert: LinkAdvert) -> str:
+        links = advert.links
+        if len(links) > self.settings.max_links:
+            return f"{len(links)} links; at most {self.settings.max_links} are taken"
+        if advert.members < 0:
+            return f"{advert.members} members"
+        good = self._good
+        for fact in links:
+            if (fact.level, fact.far) not in good and not self._named(fact.level, fact.far):
+                return f"link to {fact.far[:64]!r} of level {fact.level}, which is nothing this node can see"
+            wrong = self._fact(advert, fact)
+            if wrong:
+                return wrong
+        if len({fact.id for fact in links}) != len(links):
+            return "a link is told twice"
+        return ""
+
+    def _fact(self, advert: LinkAdvert, fact: LinkFact) -> str:
+        if len(fact.id) != ID_BYTES:
+            return f"link id of {len(fact.id)} bytes; it has {ID_BYTES}"
+        if fact.level < advert.level:
+            return f"link of level {fact.level} is not told at level {advert.level}"
+        if fact.level == advert.level:
+            if fact.far == advert.origin:
+                return f"link from {fact.far!r} to itself"
+        elif fact.far == self.me.path(fact.level):
+            return f"link from {advert.origin!r} to {fact.far!r}, in which it lies"
+        if len(fact.kind) > MAX_KIND:
+            return f"link of kind {fact.kind[:64]!r}"
+        if not (
+            _within(fact.latency_ms, MAX_LATENCY_MS)
+            and _within(fact.jitter, MAX_JITTER)
+            and _within(fact.loss, 1.0)
+            and _within(fact.bandwidth, MAX_BANDWIDTH)
+        ):
+            return (
+                f"link {fact.id.hex()} with latency {fact.latency_ms} ms, jitter {fact.jitter}, loss {fact.loss}, "
+                f"bandwidth {fact.bandwidth}"
+            )
+        return ""
+
+    def _named(self, level: int, name: str) -> bool:
+        """Whether a name can be that of a thing of a level; good ones are remembered."""
+        if (level, name) in self._good:
+            return True
+        if not 0 <= level <= self.me.depth:
+            return False
+        prefix = self._prefixes[level] if level else ""
+        last = name[len(prefix) :]
+        if not name.startswith(prefix) or not 1 <= len(last) <= MAX_NAME or not _FORBIDDEN.isdisjoint(last):
+            return False
+        if not last.isprintable():
+            return False
+        if len(self._good) >= NAMES_KEPT:
+            self._good.clear()
+        self._good.add((level, name))
+        return True
+
+
+def _within(value: float, most: float) -> bool:
+    """From 0 to `most`, or not measured."""
+    return 0.0 <= value <= most or math.isnan(value)
+
+
+def _pattern(pattern: Pattern) -> bool:
+    return (
+        pattern.kind in ("s", "i", "l")
+        and 1 <= len(pattern.text) <= MAX_TOPIC
+        and len(pattern.group) <= MAX_NAME
+        and len(pattern.filters) <= 64
+        and all(len(text) <= MAX_TOPIC for text in pattern.filters)
+    )

@@ -1,0 +1,80 @@
+"""When a node speaks for its units: the one with the smallest name among those that can be reached (MR-011)."""
+
+from __future__ import annotations
+
+from chappe.netmap.choices import NEVER
+from chappe.netmap.database import Database
+from chappe.netmap.interests import interest_of
+from chappe.netmap.settings import Settings
+from chappe.netmap.topology import View
+from chappe.netmap.units import Address
+from chappe.netmap.voice import Interest, Voice
+from chappe.wire.mesh import LinkAdvert
+from chappe.wire.patterns import Pattern, summarise
+
+SUMMARIES = 64
+
+
+class Duties:
+    """What a node tells for the units it lies in.
+
+    One that finds itself controller waits a little, because a node that has just come up knows only itself. One that is
+    it no more goes on until its successor has spoken, so that a unit is never silent.
+    """
+
+    def __init__(self, me: Address, settings: Settings, database: Database, voice: Voice) -> None:
+        self.me = me
+        self.settings = settings
+        self.database = database
+        self.voice = voice
+        self.next_ns = NEVER
+        self._since: dict[int, int] = {}
+        self._joined_ns = -NEVER
+        self._summaries: dict[frozenset[Pattern], tuple[Pattern, ...]] = {}
+
+    def joined(self, now_ns: int) -> None:
+        """A link came up: what is known of the units may change soon."""
+        self._joined_ns = now_ns
+
+    def tell(self, view: View, own: Interest, now_ns: int) -> None:
+        """Say what this map makes it say."""
+        self.next_ns = NEVER
+        for level in range(1, self.me.depth + 1):
+            if self._speaks(view, level, now_ns):
+                self.voice.links(level, view.leaving(level), view.members(level))
+                self.voice.interest(level, self._interest(view, level, own), speaks=True)
+            else:
+                self.voice.links(level, (), 1)
+                self.voice.interest(level, ((), ()))
+
+    def _speaks(self, view: View, level: int, now_ns: int) -> bool:
+        speaking = self.voice.speaks("l", level)
+        controller = view.controllers[level]
+        if controller == self.me.node:
+            ready_ns = max(self._since.setdefault(level, now_ns), self._joined_ns) + self.settings.settle_ns
+            if speaking or now_ns >= ready_ns:
+                return True
+            self.next_ns = min(self.next_ns, ready_ns)
+            return False
+        self._since.pop(level, None)
+        return speaking and not self._spoken(controller, level)
+
+    def _spoken(self, controller: str, level: int) -> bool:
+        """Whether the successor has told the links of the unit."""
+        entry = self.database.entries.get(("l", level, self.me.path(level), controller))
+        return entry is not None and isinstance(entry.advert, LinkAdvert) and bool(entry.advert.links)
+
+    def _interest(self, view: View, level: int, own: Interest) -> Interest:
+        """What is wanted and published in the own unit of a level, summarised."""
+        inside = [interest_of(self.database, vertex) for vertex in view.vertices if vertex.level < level]
+        wanted = frozenset(pattern for patterns, _ in (own, *inside) for pattern in patterns)
+        published = frozenset(pattern for _, patterns in (own, *inside) for pattern in patterns)
+        return self._summary(wanted), self._summary(published)
+
+    def _summary(self, patterns: frozenset[Pattern]) -> tuple[Pattern, ...]:
+        found = self._summaries.get(patterns)
+        if found is None:
+            if len(self._summaries) >= SUMMARIES:
+                self._summaries.clear()
+            found = self._summaries[patterns] = summarise(sorted(patterns), self.settings.summary)
+        return found

@@ -1,0 +1,84 @@
+"""Who wants what: the interest of every thing in the map, found by topic (MR-133, MR-134)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from chappe.netmap.database import Database
+from chappe.netmap.topology import Vertex
+from chappe.netmap.units import Thing
+from chappe.netmap.voice import Interest
+from chappe.wire.mesh import InterestAdvert
+from chappe.wire.patterns import ALL, Pattern, topic_text
+
+NOTHING: Interest = ((), ())
+_Wants = dict[Thing, set[str]]
+_END = "/"  # no level contains it: under this key are those whose pattern ends at a place of the trie
+
+
+def interest_of(database: Database, vertex: Vertex) -> Interest:
+    """What a thing wants and publishes, as its speaker tells.
+
+    Where that one has told nothing yet, because it just took over, all that others told of the same unit counts: too
+    much may be wanted, never too little.
+    """
+    entry = database.entries.get(("i", *vertex.place))
+    if entry is not None:
+        return _content(entry.advert)
+    others = [_content(other.advert) for other in database.speakers("i", vertex.level, vertex.origin).values()]
+    if not others or not vertex.level:
+        return NOTHING
+    wanted = {pattern for patterns, _ in others for pattern in patterns}
+    published = {pattern for _, patterns in others for pattern in patterns}
+    return tuple(sorted(wanted)), tuple(sorted(published))
+
+
+def _content(advert: Any) -> Interest:
+    assert isinstance(advert, InterestAdvert)
+    return advert.patterns, advert.publications
+
+
+class Index:
+    """Patterns of many things in one trie of levels."""
+
+    def __init__(self, wanted: Iterable[tuple[Thing, Iterable[Pattern]]]) -> None:
+        self._levels: dict[str, Any] = {}
+        self._numbers: dict[tuple[str, str], _Wants] = {}
+        for thing, patterns in wanted:
+            for pattern in patterns:
+                self._place(pattern).setdefault(thing, set()).add(pattern.group)
+
+    def find(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
+        """Things that want a topic, with the groups that do; the empty name stands for plain subscribers."""
+        text = topic_text(kind, topic)
+        found: dict[Thing, frozenset[str]] = {}
+        for wants in self._matching(kind, text):
+            for thing, groups in wants.items():
+                found[thing] = found.get(thing, frozenset()) | groups
+        return dict(sorted(found.items()))
+
+    def _place(self, pattern: Pattern) -> _Wants:
+        if pattern.kind != "s":
+            return self._numbers.setdefault((pattern.kind, pattern.text), {})
+        node = self._levels
+        for level in pattern.text.split("/"):
+            node = node.setdefault(level, {})
+        wants: _Wants = node.setdefault(_END, {})
+        return wants
+
+    def _matching(self, kind: str, text: str) -> list[_Wants]:
+        if kind != "s":
+            numbers = (self._numbers.get((kind, text)), self._numbers.get((kind, ALL)))
+            return [wants for wants in numbers if wants]
+        levels = text.split("/")
+        found: list[_Wants] = []
+        nodes = [self._levels]
+        for level in levels:
+            found.extend(node[ALL].get(_END, {}) for node in nodes if ALL in node)
+            nodes = [node[name] for node in nodes for name in {level, "+"} if name in node]
+        for node in nodes:
+            found.append(node.get(_END, {}))
+            if ALL in node:  # the parent of what `#` stands for is wanted, too
+                found.append(node[ALL].get(_END, {}))
+        return found

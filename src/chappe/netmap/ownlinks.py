@@ -1,0 +1,123 @@
+"""The links of this node itself: what is measured of them, and what of it was told (MR-112)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from chappe.measure.cost import PROFILES, Metrics
+from chappe.netmap.checks import MAX_BANDWIDTH, MAX_JITTER, MAX_LATENCY_MS
+from chappe.netmap.costs import cost_of_one
+from chappe.netmap.settings import Settings
+from chappe.netmap.units import Address, Thing, visible
+from chappe.wire.mesh import LinkFact
+
+
+class OwnLink:
+    """One link to a neighbour."""
+
+    def __init__(self, me: Address, peer: str, address: Address, link: bytes, kind: str) -> None:
+        self.id = link
+        self.peer = peer
+        self.address = address
+        self.kind = kind
+        self.thing: Thing = visible(me, address)
+        self.scope = me.scope(self.thing.level)
+        self.suspect = False
+        self.metrics = Metrics()
+        self.told = Metrics()
+        self.sequence = 0
+        self._costs: dict[str, float] = {}  # as told, by profile
+
+    def moved(self, settings: Settings) -> bool:
+        """Whether the metrics make a cost that differs from the told one by enough, by one of the profiles in use."""
+        for profile in settings.profiles:
+            new, old = _cost(profile, self.metrics), self._costs.get(profile, math.nan)
+            if math.isnan(old):
+                if not math.isnan(new):
+                    return True
+            elif abs(new - old) > max(settings.threshold * old, settings.floor_ms):
+                return True
+        return False
+
+    def tell(self, settings: Settings) -> float:
+        """What is measured now counts as told; its cost by the profile `default`."""
+        self.told = self.metrics
+        self.sequence += 1
+        self._costs = {profile: _cost(profile, self.told) for profile in settings.profiles}
+        return _cost("default", self.told)
+
+    def fact(self) -> LinkFact:
+        """What others are told of it."""
+        told = self.told
+        return LinkFact(
+            id=self.id,
+            far=self.thing.name,
+            level=self.thing.level,
+            kind=self.kind,
+            suspect=self.suspect,
+            latency_ms=_within(told.latency_ms, MAX_LATENCY_MS),
+            jitter=_within(told.jitter, MAX_JITTER) if not math.isnan(told.latency_ms) else math.nan,
+            loss=_within(told.loss, 1.0),
+            bandwidth=_within(told.bandwidth, MAX_BANDWIDTH),
+        )
+
+    def row(self) -> dict[str, Any]:
+        """For people."""
+        now = self.metrics
+        return {
+            "link": self.id.hex(),
+            "peer": self.peer,
+            "thing": self.thing.name,
+            "level": self.thing.level,
+            "kind": self.kind,
+            "suspect": self.suspect,
+            "latency_ms": now.latency_ms,
+            "deviation_ms": now.deviation_ms,
+            "jitter_ms": now.jitter_ms,
+            "jitter": now.jitter,
+            "loss": now.loss,
+            "bandwidth": now.bandwidth,
+            "cost": _cost("default", now),
+            "told": _cost("default", self.told),
+            "sequence": self.sequence,
+        }
+
+
+class OwnLinks:
+    """All of them, by id."""
+
+    def __init__(self, me: Address, settings: Settings) -> None:
+        self.me = me
+        self.settings = settings
+        self.links: dict[bytes, OwnLink] = {}
+        self._facts: tuple[LinkFact, ...] | None = None
+
+    def add(self, link: OwnLink) -> None:
+        self.links[link.id] = link
+        self._facts = None
+
+    def remove(self, link: bytes) -> OwnLink | None:
+        self._facts = None
+        return self.links.pop(link, None)
+
+    def changed(self) -> None:
+        """What is told of one of them is not what it was."""
+        self._facts = None
+
+    def facts(self) -> tuple[LinkFact, ...]:
+        """All as others are told of them, by id."""
+        if self._facts is None:
+            self._facts = tuple(self.links[link].fact() for link in sorted(self.links))
+        return self._facts
+
+
+def _cost(profile: str, metrics: Metrics) -> float:
+    if profile not in PROFILES:
+        return math.nan
+    return cost_of_one(profile, metrics.latency_ms, metrics.jitter, metrics.loss, metrics.bandwidth)
+
+
+def _within(value: float, most: float) -> float:
+    """A value that others take; one that cannot be is as good as not measured."""
+    return value if 0.0 <= value <= most else math.nan

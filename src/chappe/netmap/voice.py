@@ -1,0 +1,138 @@
+"""What this node itself tells: the newest content of each key, numbered, not too often and not too seldom."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from chappe.netmap.choices import NEVER
+from chappe.netmap.database import Advert, Database, signed_text
+from chappe.netmap.settings import Settings
+from chappe.netmap.topology import difference
+from chappe.netmap.units import Address
+from chappe.wire.mesh import InterestAdvert, Key, LinkAdvert, LinkFact
+from chappe.wire.patterns import Pattern
+
+FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
+
+Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
+
+
+class _Told:
+    """One key of this node."""
+
+    __slots__ = ("due", "interest", "links", "members", "refresh_ns", "sequence", "silent", "told_ns")
+
+    def __init__(self) -> None:
+        self.links: tuple[LinkFact, ...] = ()
+        self.interest: Interest = ((), ())
+        self.members = 1
+        self.sequence = 0
+        self.told_ns = -NEVER
+        self.refresh_ns = NEVER
+        self.due = False
+        self.silent = True  # nothing is told, or all of it was withdrawn
+
+
+class Voice:
+    """The advertisements of one node."""
+
+    def __init__(
+        self, me: Address, settings: Settings, database: Database, rng: random.Random,
+        sign: Callable[[bytes], bytes] | None,
+    ) -> None:  # fmt: skip
+        self.me = me
+        self.settings = settings
+        self.database = database
+        self._rng = rng
+        self._sign = sign
+        self._told: dict[Key, _Told] = {}
+
+    def links(self, level: int, links: tuple[LinkFact, ...], members: int) -> None:
+        """Tell these links of the node itself, or of its unit of a level; none withdraws what was told."""
+        told = self._at(("l", level, self.me.path(level), self.me.node), bool(links))
+        if told is not None:
+            told.members = members  # told with the next change: who is in a unit is nobody's business outside it
+            if difference(told.links, links):
+                told.links, told.due, told.silent = links, True, not links
+
+    def interest(self, level: int, interest: Interest, speaks: bool = False) -> None:
+        """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all."""
+        silent = not (speaks or any(interest))
+        told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
+        if told is not None and (told.interest != interest or told.silent is not silent):
+            told.interest, told.due, told.silent = interest, True, silent
+
+    def repeat(self, key: Key, sequence: int) -> None:
+        """Somebody has a higher number of this node: go on from there, with what is true now."""
+        told = self._told.setdefault(key, _Told())
+        told.sequence = max(told.sequence, sequence)
+        told.due = True
+        told.told_ns = -NEVER
+
+    def speaks(self, kind: str, level: int) -> bool:
+        """Whether something is told at a level."""
+        told = self._told.get((kind, level, self.me.path(level), self.me.node))
+        return told is not None and not told.silent
+
+    def keys(self) -> set[Key]:
+        """Keys that are kept up."""
+        return {key for key, told in self._told.items() if not told.silent}
+
+    def refreshes(self, now_ns: int) -> bool:
+        """Whether the node's own links are told again now, changed or not."""
+        told = self._told.get(("l", 0, self.me.node, self.me.node))
+        return told is not None and now_ns >= told.refresh_ns
+
+    def flush(self, now_ns: int) -> list[Advert]:
+        """Advertisements that are to be sent now, each kept in the database."""
+        found = []
+        for key, told in self._told.items():
+            if (told.due and now_ns >= told.told_ns + self.settings.tell_ns) or now_ns >= told.refresh_ns:
+                found.append(self._advert(key, told, now_ns))
+        return found
+
+    def next_ns(self) -> int:
+        """When there is something to send."""
+        return min(
+            (
+                min(told.refresh_ns, told.told_ns + self.settings.tell_ns if told.due else NEVER)
+                for told in self._told.values()
+            ),
+            default=NEVER,
+        )
+
+    def _at(self, key: Key, filled: bool) -> _Told | None:
+        """The record of a key; None if nothing was ever told and there is nothing to tell."""
+        told = self._told.get(key)
+        if told is None and filled:
+            told = self._told[key] = _Told()
+            told.sequence = self._rng.randrange(FIRST)
+        return told
+
+    def _advert(self, key: Key, told: _Told, now_ns: int) -> Advert:
+        kind, level, origin, speaker = key
+        # A unit's speakers outnumber one another, so that the one who took over is believed.
+        others = (entry.advert.sequence for entry in self.database.speakers(kind, level, origin).values())
+        told.sequence = max(told.sequence, *others, 0) + 1
+        told.due = False
+        told.told_ns = now_ns
+        early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
+        told.refresh_ns = NEVER if told.silent else now_ns + int(self.settings.refresh_ns * early)
+        scope, number = self.me.scope(level), told.sequence
+        advert: Advert
+        if kind == "l":
+            advert = LinkAdvert(
+                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
+                links=told.links, members=told.members,
+            )  # fmt: skip
+        else:
+            patterns, publications = told.interest
+            advert = InterestAdvert(
+                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
+                patterns=patterns, publications=publications,
+            )  # fmt: skip
+        if self._sign is not None:
+            advert.signature = self._sign(signed_text(advert))
+        self.database.store(key, advert, now_ns)
+        return advert

@@ -1,0 +1,97 @@
+"""Nodes of a mesh killed while events pass through them, in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+
+import pytest
+
+import chappe
+from chappe.client.client import Client
+from tests.support.meshes import Plan, processes
+
+SQUARE = (("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"))
+
+
+async def first_hop(client: Client, to: str) -> str:
+    """The neighbour by which events go to a node."""
+    for row in await client.list("routes"):
+        if row["to"] == to:
+            return str(row["way"][0])
+    return ""
+
+
+async def until(condition: object, timeout_s: float = 20.0) -> None:
+    assert callable(condition)
+    async with asyncio.timeout(timeout_s):
+        while not await condition():  # noqa: ASYNC110  there is nothing to wait for but the condition
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.spec("MR-009")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_node_on_the_way_is_killed_and_every_event_comes_once(tmp_path: Path, number: signal.Signals) -> None:
+    plan = Plan(SQUARE)
+    async with (
+        processes(plan, tmp_path) as nodes,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['a']}") as publisher,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['d']}") as client,
+    ):
+        subscription = await client.subscribe("n")
+
+        async def known() -> bool:
+            publisher.publish("n", b"-1")
+            await publisher.flush()
+            return len(await publisher.list("map")) == 4 and subscription.received > 0
+
+        await until(known)
+        killed = await first_hop(publisher, "d")
+        assert killed in ("b", "c")
+        sent = 0
+        ending = None
+        for sent in range(3000):
+            publisher.publish("n", b"%d" % sent)
+            if sent % 10 == 0:
+                await asyncio.sleep(0.005)  # the pace of a publisher
+            if sent == 1000:
+                ending = asyncio.create_task(nodes[killed].end(number))
+        found: list[int] = []
+        with contextlib.suppress(TimeoutError):
+            while len(found) <= sent:
+                async with asyncio.timeout(5):
+                    found.append(int((await anext(subscription)).body))
+                if found[-1] < 0:
+                    found.pop()
+        missing = sorted(set(range(sent + 1)) - set(found))
+        assert missing == []
+        assert sorted(found) == list(range(sent + 1))
+        assert ending is not None
+        await ending
+        assert await first_hop(publisher, "d") == ("c" if killed == "b" else "b")
+
+
+@pytest.mark.spec("MR-009")
+async def test_a_node_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    plan = Plan((("a", "b"), ("b", "c")))
+    async with (
+        processes(plan, tmp_path) as nodes,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['a']}") as publisher,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['c']}") as client,
+    ):
+        subscription = await client.subscribe("n")
+
+        async def arrives() -> bool:
+            before = subscription.received
+            publisher.publish("n", b"x")
+            await publisher.flush()
+            await asyncio.sleep(0.02)
+            return subscription.received > before
+
+        await until(arrives)
+        await nodes["b"].end(signal.SIGKILL)
+        assert await first_hop(publisher, "c") in ("", "b")
+        nodes["b"] = await type(nodes["b"]).start("--dev", tmp_path / "b.toml")
+        await until(arrives)

@@ -1,0 +1,114 @@
+"""Whatever happens to a mesh: when it is quiet, every map is what follows from the live links, and so are the routes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from chappe.netmap.settings import MS, SECOND, Settings
+from tests.support.linkstates import LinkStates
+
+EXACT = Settings(gain=0.0, gain_ms=0.0, hold_down=0.0, threshold=0.0, floor_ms=0.0)
+
+FAST = partial(settings, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # shrinking takes minutes
+
+LAYOUTS = (
+    {f"n{i}": "" for i in range(6)},
+    {f"n{i}": "ab"[i % 2] for i in range(7)},
+    {f"n{i}": ("w/a", "w/b", "e/a", "e/b")[i % 4] for i in range(9)},
+    {f"n{i}": ("w/a/1", "w/a/2", "w/b/1", "e/a/1")[i % 4] for i in range(10)},
+    {f"n{i}": ("w/a", "w/a", "w/b", "e/c")[i % 4] for i in range(8)},
+)
+
+Act = tuple[str, int, int]
+acts = st.lists(
+    st.tuples(st.sampled_from(("link", "link", "link", "cut", "kill", "start", "some", "wait", "suspect")),
+              st.integers(0, 99), st.integers(0, 99)),
+    min_size=8, max_size=60,
+)  # fmt: skip
+
+
+def play(mesh: LinkStates, script: list[Act]) -> None:
+    """Let things happen; messages arrive in between, or not."""
+    names = sorted(mesh.addresses)
+    for act, i, j in script:
+        a, b = names[i % len(names)], names[j % len(names)]
+        links = list(mesh.links)
+        if act == "link" and a != b and a in mesh.nodes and b in mesh.nodes:
+            mesh.connect(a, b)
+        elif act == "cut" and links:
+            mesh.cut(links[i % len(links)])
+        elif act == "kill" and a in mesh.nodes and len(mesh.nodes) > 1:
+            mesh.kill(a)
+        elif act == "start" and a not in mesh.nodes:
+            mesh.start(a)
+        elif act == "some":
+            for _ in range(j):
+                mesh.step()
+        elif act == "wait":
+            mesh.run(j * 10 * MS)
+        elif act == "suspect" and links:
+            link = links[i % len(links)]
+            end = mesh.links[link][j % 2]
+            mesh.put(end, mesh.nodes[end].suspect(link, True, mesh.now_ns))
+            mesh.run(j * MS)
+            mesh.put(end, mesh.nodes[end].suspect(link, False, mesh.now_ns))
+
+
+@pytest.mark.spec("MR-011")
+@pytest.mark.spec("MR-013")
+@pytest.mark.spec("MR-014")
+@pytest.mark.spec("MR-015")
+@given(st.sampled_from(LAYOUTS), acts, st.integers(0, 1 << 32))
+@FAST(max_examples=150)
+def test_quiet_maps_are_true(layout: dict[str, str], script: list[Act], seed: int) -> None:
+    mesh = LinkStates(layout, EXACT, seed)
+    play(mesh, script)
+    mesh.settle()
+    mesh.check_maps()
+    assert not [notice for _, notice in mesh.notices if notice.kind == "refused"]
+
+
+@pytest.mark.spec("MR-116")
+@given(st.sampled_from(LAYOUTS), acts, st.integers(0, 1 << 32))
+@FAST(max_examples=80)
+def test_quiet_routes_are_the_shortest_of_the_true_graph(layout: dict[str, str], script: list[Act], seed: int) -> None:
+    mesh = LinkStates(layout, EXACT, seed)
+    play(mesh, script)
+    costs: dict[bytes, float] = {}
+    for _ in range(2):
+        for link in mesh.links:
+            costs[link] = float(mesh.rng.randrange(1, 40))
+            mesh.measure(link, costs[link])
+        mesh.settle()
+    for name, state in mesh.nodes.items():
+        true = mesh.true_distances(name, costs)
+        for thing in state.things():
+            route = state.routes.route("default", thing)
+            assert route is not None
+            assert route.cost == pytest.approx(true[thing])
+            assert route.cost == pytest.approx(sum(costs[link] for link in route.links))
+            assert route.latency_ms == pytest.approx(route.cost)
+            assert route.things[-1] == thing
+        assert len(true) == len(state.things()) + 1
+
+
+@given(st.sampled_from(LAYOUTS[1:]), acts, st.integers(0, 1 << 32))
+@FAST(max_examples=40)
+def test_refreshes_change_nothing_and_the_dead_are_forgotten(
+    layout: dict[str, str], script: list[Act], seed: int
+) -> None:
+    mesh = LinkStates(layout, EXACT, seed)
+    play(mesh, script)
+    mesh.run(300 * SECOND)
+    mesh.check_maps()
+    speakers = {name: set() for name in mesh.nodes}
+    for name, state in mesh.nodes.items():
+        speakers[name] = {key[3] for key in state.database.entries}
+        assert speakers[name] <= mesh.nodes.keys(), name
+    before = len(mesh.rerouted)
+    mesh.run(120 * SECOND)
+    assert len(mesh.rerouted) == before

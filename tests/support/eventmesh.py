@@ -1,0 +1,188 @@
+"""A mesh in memory: network maps and ways of many nodes, messages between them at once or held back, no engine."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from chappe.events.interest import Subscriptions
+from chappe.events.way import decode
+from chappe.events.ways import Outputs, Ways
+from chappe.measure.cost import Metrics
+from chappe.netmap.linkstate import LinkState
+from chappe.netmap.outputs import InterestChanged, Notice, Output, RoutesChanged, Tell
+from chappe.netmap.settings import Settings
+from chappe.netmap.units import Address, Thing
+from chappe.wire.base import Message
+
+SECOND = 1_000_000_000
+
+
+@dataclass
+class Journey:
+    """What became of one event."""
+
+    delivered: Counter[str] = field(default_factory=Counter)  # nodes whose plain subscribers got it
+    served: Counter[str] = field(default_factory=Counter)  # queue groups that got it
+    visited: Counter[str] = field(default_factory=Counter)
+    hops: list[tuple[str, str]] = field(default_factory=list)
+    undeliverable: list[Thing] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)  # hops over links that were gone
+    rescued: int = 0
+    strayed: bool = False  # a node on its way had to plan anew
+    parted: bool = False  # a unit on its way had fallen apart
+
+
+class EventMesh:
+    """Nodes by name; what they tell each other arrives when `settle` is called, or by and by with `step`."""
+
+    def __init__(self, addresses: Iterable[Address], seed: int = 1, settings: Settings | None = None) -> None:
+        self.now_ns = 0
+        self.rng = random.Random(seed)
+        self.addresses = {address.node: address for address in addresses}
+        self.states = {
+            name: LinkState(address, settings or Settings(), random.Random(seed * 1000 + number))
+            for number, (name, address) in enumerate(self.addresses.items())
+        }
+        self.mine = {name: Subscriptions() for name in self.states}
+        self.ways = {
+            name: Ways(
+                self.addresses[name],
+                state,
+                self.mine[name],
+                connected=lambda peer, me=name: frozenset((me, peer)) in self.links,  # type: ignore[misc]
+            )
+            for name, state in self.states.items()
+        }
+        self.links: dict[frozenset[str], bytes] = {}
+        self.latency_ms: dict[frozenset[str], float] = {}
+        self.mail: deque[tuple[str, str, Message]] = deque()
+        self.notices: list[tuple[str, Notice]] = []
+        self._numbers = 0
+
+    # --- changes
+
+    def link(self, a: str, b: str, latency_ms: float | None = None) -> None:
+        """A link between two nodes, of a latency that both have measured."""
+        pair = frozenset((a, b))
+        if a == b or pair in self.links:
+            return
+        self._numbers += 1
+        self.links[pair] = number = self._numbers.to_bytes(16, "big")
+        for me, peer in ((a, b), (b, a)):
+            self._obey(me, self.states[me].up(peer, self.addresses[peer], number, "tcp", self.now_ns))
+        if latency_ms is not None:
+            self.measure(a, b, latency_ms)
+
+    def measure(self, a: str, b: str, latency_ms: float) -> None:
+        """Both ends find another latency."""
+        number = self.links[frozenset((a, b))]
+        self.latency_ms[frozenset((a, b))] = latency_ms
+        for me in (a, b):
+            self._obey(me, self.states[me].measured(number, Metrics(latency_ms, loss=0.0), self.now_ns))
+
+    def cut(self, a: str, b: str) -> None:
+        """The link is gone, with what was under way on it."""
+        number = self.links.pop(frozenset((a, b)))
+        self.mail = deque(item for item in self.mail if frozenset(item[:2]) != frozenset((a, b)))
+        for me, peer in ((a, b), (b, a)):
+            self._obey(me, self.states[me].down(peer, number, self.now_ns))
+
+    def subscribe(self, node: str, text: str, group: str = "", kind: str = "s") -> None:
+        """A client of that node subscribes."""
+        self.mine[node].add(kind, text, group)
+        self._want(node)
+
+    def unsubscribe(self, node: str, text: str, group: str = "", kind: str = "s") -> None:
+        """It does so no more."""
+        self.mine[node].remove(kind, text, group)
+        self._want(node)
+
+    def _want(self, node: str) -> None:
+        self._obey(node, self.states[node].want(self.mine[node].patterns(), (), self.now_ns))
+        self.ways[node].changed()
+
+    def _obey(self, node: str, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Tell):
+                self.mail.append((node, output.peer, output.message))
+            elif isinstance(output, RoutesChanged | InterestChanged):
+                self.ways[node].changed()
+            elif isinstance(output, Notice):
+                self.notices.append((node, output))
+
+    # --- time
+
+    def step(self, count: int = 1) -> None:
+        """Deliver a few messages that wait, or let the next thing happen that is due."""
+        for _ in range(count):
+            if self.mail:
+                sender, receiver, message = self.mail.popleft()
+                self._obey(receiver, self.states[receiver].receive(sender, message, self.now_ns))
+                continue
+            due = min(self.states.values(), key=lambda state: state.next_ns())
+            self.now_ns = max(self.now_ns, min(due.next_ns(), self.now_ns + SECOND))
+            self._tick()
+
+    def settle(self, seconds: float = 5.0) -> None:
+        """Let this time pass, everything delivered."""
+        end = self.now_ns + int(seconds * SECOND)
+        while True:
+            while self.mail:
+                self.step()
+            due = min(state.next_ns() for state in self.states.values())
+            if due > end:
+                self.now_ns = end
+                return
+            self.now_ns = max(self.now_ns, due)
+            self._tick()
+
+    def _tick(self) -> None:
+        for name, state in self.states.items():
+            if state.next_ns() <= self.now_ns:
+                self._obey(name, state.tick(self.now_ns))
+
+    # --- events
+
+    def publish(
+        self, node: str, topic: str, between: Callable[[], None] = lambda: None, *, rescue: bool = False
+    ) -> Journey:
+        """Send one event, hop by hop; `between` is called before each hop.
+
+        A hop over a link that is gone loses its copy, or with `rescue` the node before it finds another way.
+        """
+        frame = topic.encode()
+        journey = Journey()
+        waiting: deque[tuple[str, str, bytes]] = deque()
+
+        def arrive(at: str, outputs: Outputs) -> None:
+            here = self.mine[at].wants("s", frame)
+            again = journey.visited[at] > 1
+            if outputs.local and not again:
+                journey.delivered[at] += here.plain
+                groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
+                journey.served.update(groups)
+            journey.undeliverable += outputs.undeliverable
+            waiting.extend((at, peer, way) for peer, way in outputs.branches)
+            journey.strayed |= any(decode(way).rescues for _, way in outputs.branches)
+            journey.parted |= any(b"@" in way for _, way in outputs.branches)
+
+        journey.visited[node] += 1
+        arrive(node, self.ways[node].publish("s", frame))
+        while waiting:
+            between()
+            sender, receiver, way = waiting.popleft()
+            if frozenset((sender, receiver)) not in self.links:
+                journey.lost.append((sender, receiver))
+                if rescue:
+                    journey.rescued += 1
+                    outputs = self.ways[sender].rescue(way, "s", frame, receiver)
+                    journey.undeliverable += outputs.undeliverable
+                    waiting.extend((sender, peer, other) for peer, other in outputs.branches)
+                continue
+            journey.hops.append((sender, receiver))
+            journey.visited[receiver] += 1
+            arrive(receiver, self.ways[receiver].forward(sender, way, "s", frame))
+        return journey

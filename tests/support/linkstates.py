@@ -1,0 +1,207 @@
+"""A mesh of LinkState objects in memory: links that keep their order and nothing else, virtual time, true graphs."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+
+import networkx as nx
+
+from chappe.measure.cost import Metrics
+from chappe.netmap.linkstate import LinkState
+from chappe.netmap.outputs import CostTold, Notice, RoutesChanged, Tell
+from chappe.netmap.settings import MS, SECOND, Settings
+from chappe.netmap.units import Address, Thing, level_between, visible
+from chappe.wire import control
+
+
+class LinkStates:
+    """Nodes by name. Messages are encoded and decoded as on a wire, and delivered in any order that links allow."""
+
+    def __init__(self, units: dict[str, str], settings: Settings | None = None, seed: int = 1) -> None:
+        self.settings = settings or Settings()
+        self.rng = random.Random(seed)
+        self.addresses = {name: Address.parse(unit, name) for name, unit in units.items()}
+        self.nodes: dict[str, LinkState] = {}
+        self.links: dict[bytes, tuple[str, str]] = {}
+        self.queues: dict[tuple[str, str], deque[bytes]] = {}
+        self.now_ns = SECOND
+        self.delivered = 0
+        self.notices: list[tuple[str, Notice]] = []
+        self.costs: list[tuple[str, CostTold]] = []
+        self.rerouted: list[tuple[str, RoutesChanged]] = []
+        for name in self.addresses:
+            self.start(name)
+
+    # --- what happens to a mesh
+
+    def start(self, name: str) -> LinkState:
+        """A node starts, or starts anew without anything it knew."""
+        state = LinkState(self.addresses[name], self.settings, random.Random(self.rng.random()))
+        self.nodes[name] = state
+        return state
+
+    def connect(self, a: str, b: str) -> bytes:
+        """A link between two nodes comes up at both ends."""
+        link = self.rng.randbytes(16)
+        self.links[link] = (a, b)
+        self.queues.setdefault((a, b), deque())
+        self.queues.setdefault((b, a), deque())
+        for one, other in ((a, b), (b, a)):
+            self.put(one, self.nodes[one].up(other, self.addresses[other], link, "tcp", self.now_ns))
+        return link
+
+    def cut(self, link: bytes) -> None:
+        """It goes down; what was under way on the last link of two nodes is lost."""
+        a, b = self.links.pop(link)
+        if not any({a, b} == set(ends) for ends in self.links.values()):
+            self.queues[a, b].clear()
+            self.queues[b, a].clear()
+        for one, other in ((a, b), (b, a)):
+            if one in self.nodes:
+                self.put(one, self.nodes[one].down(other, link, self.now_ns))
+
+    def kill(self, name: str) -> None:
+        """A node is gone, its neighbours notice."""
+        del self.nodes[name]
+        for link in [link for link, ends in self.links.items() if name in ends]:
+            self.cut(link)
+
+    def measure(self, link: bytes, latency_ms: float, loss: float = 0.0, jitter: float = 0.0) -> None:
+        """Both ends measure the same."""
+        for name in self.links[link]:
+            metrics = Metrics(latency_ms=latency_ms, jitter=jitter, loss=loss)
+            self.put(name, self.nodes[name].measured(link, metrics, self.now_ns))
+
+    # --- the network
+
+    def put(self, name: str, outputs: Iterable[object]) -> None:
+        for output in outputs:
+            if isinstance(output, Tell):
+                self.queues[name, output.peer].append(control.encode(output.message))
+            elif isinstance(output, Notice):
+                self.notices.append((name, output))
+            elif isinstance(output, CostTold):
+                self.costs.append((name, output))
+            elif isinstance(output, RoutesChanged):
+                self.rerouted.append((name, output))
+
+    def step(self) -> bool:
+        """Deliver one message of some link; False if there is none."""
+        waiting = [ends for ends, queue in self.queues.items() if queue]
+        if not waiting:
+            return False
+        source, target = self.rng.choice(waiting)
+        message = control.decode(self.queues[source, target].popleft())
+        if target in self.nodes:
+            self.delivered += 1
+            self.put(target, self.nodes[target].receive(source, message, self.now_ns))
+        return True
+
+    def run(self, for_ns: int) -> None:
+        """Let time pass: every node is ticked when it asks to be, messages take no time."""
+        end_ns = self.now_ns + for_ns
+        while True:
+            while self.step():
+                pass
+            due = [(state.next_ns(), name) for name, state in self.nodes.items()]
+            next_ns, _ = min(due, default=(end_ns + 1, ""))
+            if next_ns > end_ns:
+                break
+            self.now_ns = max(self.now_ns, next_ns)
+            for at_ns, name in due:
+                if at_ns <= self.now_ns:
+                    self.put(name, self.nodes[name].tick(self.now_ns))
+        self.now_ns = end_ns
+
+    def settle(self) -> None:
+        """Until nothing but refreshes happens."""
+        self.run(3 * SECOND)
+        assert not any(self.queues.values())
+
+    def tick(self, times: int = 1) -> None:
+        """Tick every node some milliseconds later."""
+        for _ in range(times):
+            self.now_ns += 60 * MS
+            for name, state in self.nodes.items():
+                self.put(name, state.tick(self.now_ns))
+
+    # --- what is true
+
+    def graph(self) -> nx.Graph:
+        """All nodes and live links."""
+        graph = nx.Graph()
+        graph.add_nodes_from(self.nodes)
+        graph.add_edges_from(self.links.values())
+        return graph
+
+    def reached_inside(self, name: str, level: int) -> set[str]:
+        """Nodes that can be reached without leaving the own unit of a level (1: the cluster)."""
+        me = self.addresses[name]
+        inside = [other for other in self.nodes if level_between(me, self.addresses[other]) < level]
+        return set(nx.node_connected_component(self.graph().subgraph(inside), name))
+
+    def true_controller(self, name: str, level: int) -> str:
+        return min(self.reached_inside(name, level))
+
+    def visible(self, name: str, other: str) -> Thing:
+        return visible(self.addresses[name], self.addresses[other])
+
+    def true_things(self, name: str) -> dict[str, Thing]:
+        """What each other node that can be reached is in the map of this one."""
+        me, things = self.addresses[name], {}
+        near = {name}
+        for level in range(me.depth + 1):
+            wider = self.reached_inside(name, level + 1)
+            if level == 0:
+                things |= {other: Thing(0, other) for other in wider}
+            else:
+                path = {other: self.addresses[other].path(level) for other in wider - near}
+                speaker = {other: self.true_controller(other, level) for other in path}
+                for other in path:
+                    whole = path[other] != me.path(level) and all(
+                        speaker[third] == speaker[other] for third in path if path[third] == path[other]
+                    )
+                    things[other] = Thing(level, path[other] if whole else f"{path[other]}@{speaker[other]}")
+            near = wider
+        return things
+
+    def true_links(self, name: str) -> dict[bytes, frozenset[Thing]]:
+        """The links that the map of a node has, with their ends as it sees them."""
+        things = self.true_things(name)
+        found = {}
+        for link, (a, b) in self.links.items():
+            level = level_between(self.addresses[a], self.addresses[b])
+            if a in things and b in things and max(things[a].level, things[b].level) <= level:
+                found[link] = frozenset((things[a], things[b]))
+        return found
+
+    def true_distances(self, name: str, costs: dict[bytes, float]) -> dict[Thing, float]:
+        """Least cost from a node to everything in its map, by networkx."""
+        graph = nx.DiGraph()
+        graph.add_node(Thing(0, name))
+        for link, ends in self.true_links(name).items():
+            a, b = sorted(ends)
+            for tail, head in ((a, b), (b, a)) if a.level == b.level else ((a, b),):
+                cost = min(costs[link], graph.get_edge_data(tail, head, {"cost": costs[link]})["cost"])
+                graph.add_edge(tail, head, cost=cost)
+        distances: dict[Thing, float] = nx.single_source_dijkstra_path_length(graph, Thing(0, name), weight="cost")
+        return distances
+
+    def check_maps(self) -> None:
+        """Every map is what follows from the live links, at every level."""
+        for name, state in self.nodes.items():
+            things = self.true_things(name)
+            assert set(state.things()) == set(things.values()) - {Thing(0, name)}, name
+            assert set(state.members()) == self.reached_inside(name, 1), name
+            for level in range(1, self.addresses[name].depth + 1):
+                assert state.controller(level) == self.true_controller(name, level), (name, level)
+            rows = {
+                bytes.fromhex(row["link"]): frozenset(
+                    (Thing(row["level_a"], row["a"]), Thing(row["level_b"], row["b"]))
+                )
+                for row in state.map_rows()
+            }
+            assert rows == self.true_links(name), name
+            assert len(rows) == len(state.map_rows())

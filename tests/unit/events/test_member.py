@@ -1,0 +1,283 @@
+"""A member of the mesh: joining, measuring, ways by what was measured, and rescue of what a lost neighbour held."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+
+from chappe.engine._engine import Engine
+from chappe.errors import RefusedError
+from chappe.events.member import Member, MemberSettings
+from chappe.netmap.settings import Settings as MapSettings
+from chappe.netmap.units import Address, Thing
+from chappe.wire.mesh import LinkAdvert, MeshJoin
+from tests.support.members import Members
+
+MS = 1_000_000
+
+
+def square(**settings: object) -> Members:
+    """a - b - d and a - c - d, the first way quicker."""
+    mesh = Members(**settings)
+    for name in "abcd":
+        mesh.node(name)
+    mesh.link("a", "b", 2)
+    mesh.link("b", "d", 2)
+    mesh.link("a", "c", 6)
+    mesh.link("c", "d", 6)
+    return mesh
+
+
+def way(mesh: Members, at: str, to: str) -> list[str]:
+    route = mesh.places[at].member.state.routes.route("default", Thing(0, to))
+    return [] if route is None else [str(thing) for thing in route.things]
+
+
+def test_events_reach_whoever_wants_them_over_several_hops_and_nobody_else() -> None:
+    mesh = square()
+    wanting, other, publisher = mesh.reader("d"), mesh.reader("c"), mesh.reader("a")
+    wanting.subscribe("plant/#")
+    other.subscribe("else")
+    mesh.run(2)
+    publisher.publish("plant/alarm", b"valve 7")
+    publisher.publish("nobody/wants", b"this")
+    mesh.run(0.1)
+    assert wanting.bodies == [b"valve 7"]
+    assert other.bodies == []
+    assert way(mesh, "a", "d") == ["b", "d"]
+    sent = {
+        name: mesh.places["a"].engine.port_counters(port)["events_out"] for name, port in mesh.places["a"].ports.items()
+    }
+    assert sent == {"b": 1, "c": 0}
+
+
+def test_interest_that_ends_stops_the_events() -> None:
+    mesh = square()
+    wanting, publisher = mesh.reader("d"), mesh.reader("a")
+    wanting.subscribe("x")
+    mesh.run(2)
+    publisher.publish("x", b"1")
+    mesh.run(0.1)
+    wanting.unsubscribe("x")
+    mesh.run(0.5)
+    publisher.publish("x", b"2")
+    mesh.run(0.1)
+    assert wanting.bodies == [b"1"]
+    assert mesh.places["a"].engine.port_counters(mesh.places["a"].ports["b"])["events_out"] == 1
+
+
+@pytest.mark.spec("MR-001", "MR-056", "MR-057")
+def test_links_are_measured_and_the_reading_is_half_the_round_trip() -> None:
+    mesh = square(readings=True)
+    mesh.run(6)
+    member = mesh.places["a"].member
+    reading = member.measurement.initiator.reading(mesh.places["a"].ports["c"])
+    assert reading is not None
+    assert reading.metrics.latency_ms == pytest.approx(6, abs=2.1)  # steps of 2 ms each way
+    assert {measured.port for measured in mesh.places["a"].readings} == set(mesh.places["a"].ports.values())
+
+
+@pytest.mark.spec("MR-002")
+def test_a_link_to_a_client_is_measured_but_not_in_the_map() -> None:
+    mesh = Members()
+    place = mesh.node("a")
+    port = place.engine.open_port(session=bytes(16))
+    place.member.attend(port, "meter", mesh.now_ns)
+    frames = bytearray()
+    for _ in range(1500):
+        mesh.run(0.002)
+        if frames:  # a client answers a PROBE with the same bytes as ECHO
+            place.engine.feed(port, bytes(frames).replace(b"\x04\x00\x00\x10", b"\x14\x00\x00\x10"))
+            frames.clear()
+        while piece := bytes(place.engine.peek(port)):
+            place.engine.consumed(port, len(piece))
+            frames += piece
+    reading = place.member.measurement.initiator.reading(port)
+    assert reading is not None
+    assert place.member.state.link_rows() == []
+    place.member.leave(port)
+    with pytest.raises(ValueError, match="no link"):
+        place.member.measurement.initiator.reading(port)
+
+
+@pytest.mark.spec("MR-072")
+def test_measuring_can_be_off_and_switched_on_and_off() -> None:
+    mesh = square(measures=False)
+    mesh.run(3)
+    place = mesh.places["a"]
+    assert all(place.member.measurement.initiator.reading(port) is None for port in place.ports.values())
+    place.member.measurement.wake(mesh.now_ns)
+    mesh.run(3)
+    assert all(place.member.measurement.initiator.reading(port) is not None for port in place.ports.values())
+
+
+@pytest.mark.spec("MR-009")
+def test_a_link_that_becomes_slow_is_left_for_the_other_way_in_order() -> None:
+    mesh = square()
+    wanting, publisher = mesh.reader("d"), mesh.reader("a")
+    wanting.subscribe("n")
+    mesh.run(8)
+    assert way(mesh, "a", "d") == ["b", "d"]
+    mesh.wires[frozenset("ab")].delay_ns = 52 * MS
+    sent = 0
+    for _ in range(1250):
+        publisher.publish("n", b"%d" % sent)
+        sent += 1
+        mesh.run(0.002)
+    assert way(mesh, "a", "d") == ["c", "d"]
+    mesh.run(0.5)
+    assert [int(body) for body in wanting.bodies] == list(range(sent))
+
+
+@pytest.mark.spec("MR-117")
+def test_without_performance_routing_costs_change_nothing() -> None:
+    mesh = square(map=MapSettings(performance=False))
+    mesh.run(4)
+    assert way(mesh, "a", "d") == ["b", "d"]
+    mesh.wires[frozenset("ab")].delay_ns = 80 * MS
+    mesh.run(6)
+    assert way(mesh, "a", "d") == ["b", "d"]
+
+
+def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way_once() -> None:
+    mesh = square()
+    wanting, publisher = mesh.reader("d"), mesh.reader("a")
+    wanting.subscribe("n")
+    mesh.run(4)
+    mesh.wires[frozenset("ab")].delay_ns = 400 * MS
+    for number in range(50):
+        publisher.publish("n", b"%d" % number)
+        mesh.run(0.002)
+    mesh.kill("b")
+    for number in range(50, 100):
+        publisher.publish("n", b"%d" % number)
+        mesh.run(0.002)
+    mesh.run(1)
+    assert sorted(int(body) for body in wanting.bodies) == list(range(100))
+    assert mesh.places["a"].member.rescue.rescued > 0
+
+
+def test_with_no_other_way_events_wait_for_the_neighbour() -> None:
+    mesh = Members()
+    mesh.node("a")
+    mesh.node("b")
+    mesh.link("a", "b", 1)
+    wanting, publisher = mesh.reader("b"), mesh.reader("a")
+    wanting.subscribe("n")
+    mesh.run(2)
+    publisher.publish("n", b"1")
+    mesh.cut("a", "b")
+    mesh.run(2)
+    assert wanting.bodies == []
+    mesh.link("a", "b", 1)
+    mesh.run(1)
+    assert wanting.bodies == [b"1"]
+
+
+def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
+    mesh = Members(stranded_ns=500 * MS)
+    mesh.node("a")
+    mesh.node("b")
+    mesh.link("a", "b", 1)
+    wanting, publisher = mesh.reader("b"), mesh.reader("a")
+    wanting.subscribe("n")
+    mesh.run(2)
+    publisher.publish("n", b"1")
+    mesh.cut("a", "b")
+    mesh.run(2)
+    assert (mesh.places["a"].member.rescue.waiting, mesh.places["a"].member.rescue.dropped) == (0, 1)
+
+
+def test_a_neighbour_of_another_depth_is_refused_and_the_reason_names_both() -> None:
+    mesh = Members()
+    mesh.node("a", "east/hall")
+    mesh.node("b", "east")
+    mesh.link("a", "b")
+    mesh.run(0.1)
+    (refusal,) = mesh.places["a"].refusals
+    assert "depth 1" in refusal.reason
+    assert "depth 2" in refusal.reason
+    assert mesh.places["a"].member.state.things() == []
+
+
+@pytest.mark.parametrize(
+    ("join", "reason"),
+    [
+        (MeshJoin(name="mallory", unit="", link=bytes(16)), "joins as 'mallory'"),
+        (MeshJoin(name="b", unit="", link=b"short"), "16 bytes"),
+        (MeshJoin(name="b", unit="a//b", link=bytes(16)), "name of a unit"),
+    ],
+)
+def test_a_join_that_makes_no_sense_is_refused(join: MeshJoin, reason: str) -> None:
+    mesh = Members()
+    place = mesh.node("a")
+    port = place.engine.open_port(peer=True)
+    place.member.up(port, "b", mesh.now_ns)
+    (output,) = place.member.receive(port, join, mesh.now_ns)
+    assert reason in getattr(output, "reason", "")
+    assert place.member.refused == 1
+
+
+def test_nothing_is_believed_before_the_join() -> None:
+    mesh = Members()
+    stranger = mesh.node("z")
+    port = stranger.engine.open_port(peer=True)
+    stranger.member.up(port, "b", mesh.now_ns)
+    told = LinkAdvert(origin="b", level=0, scope="", speaker="b", sequence=1)
+    (output,) = stranger.member.receive(port, told, mesh.now_ns)
+    assert getattr(output, "level", "") == "warning"
+    assert stranger.member.state.things() == []
+
+
+@pytest.mark.spec("MR-110")
+def test_costs_that_are_told_are_events_of_the_node() -> None:
+    mesh = square()
+    mesh.run(4)
+    told = [publish for publish in mesh.places["a"].published if publish.topic.startswith("PBR/PerformanceData")]
+    assert told
+    fact = json.loads(told[-1].body)
+    assert fact["origin"] == "a"
+    assert fact["cost"] > 0
+    assert len(bytes.fromhex(fact["link"])) == 16
+
+
+def test_a_queue_group_gets_each_event_at_one_place() -> None:
+    mesh = square()
+    members = [mesh.reader(name) for name in "bcd"]
+    for member in members:
+        member.subscribe("jobs", group="workers")
+    publisher = mesh.reader("a")
+    mesh.run(2)
+    for number in range(30):
+        publisher.publish("jobs", b"%d" % number)
+    mesh.run(0.5)
+    assert sorted(int(body) for member in members for body in member.bodies) == list(range(30))
+
+
+def test_a_bad_pattern_or_one_group_too_many_changes_nothing() -> None:
+    member = Member(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1))
+    member.mine.max_groups = 1
+    member.subscribed("s", "a", "one")
+    with pytest.raises(RefusedError):
+        member.subscribed("s", "a", "two")
+    member.unsubscribed("s", "never/there")
+    assert [pattern.group for pattern in member.mine.patterns()] == ["one"]
+
+
+def test_a_tick_with_nothing_to_do_costs_microseconds() -> None:
+    mesh = square()
+    mesh.run(3)
+    member = mesh.places["a"].member
+    member.arrived(mesh.now_ns)
+    member.tick(mesh.now_ns)
+    best = 1.0
+    for _ in range(20):
+        begun = time.perf_counter()
+        for _ in range(100):
+            member.arrived(mesh.now_ns)
+            member.tick(mesh.now_ns)
+        best = min(best, (time.perf_counter() - begun) / 100)
+    assert best < 50e-6

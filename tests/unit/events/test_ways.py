@@ -1,0 +1,332 @@
+"""Ways over real network maps, in meshes small enough to see what must come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from chappe.errors import ProtocolError
+from chappe.events.interest import Pattern
+from chappe.events.way import Step, Unit, Way, decode, encode
+from chappe.events.ways import Outputs
+from chappe.netmap.units import Address, Thing
+from tests.support.eventmesh import EventMesh
+
+
+def mesh(units: dict[str, str], links: str) -> EventMesh:
+    """`units`: names of nodes by unit; `links`: "a-b c-d:5" with latencies in ms."""
+    net = EventMesh(Address.parse(unit, node) for unit, nodes in units.items() for node in nodes.split())
+    for text in links.split():
+        ends, _, latency = text.partition(":")
+        net.link(*ends.split("-"), float(latency) if latency else None)
+    net.settle()
+    return net
+
+
+def way_to(outputs: Outputs, peer: str) -> Way:
+    return decode(dict(outputs.branches)[peer])
+
+
+def test_nobody_wants_it_nothing_leaves() -> None:
+    net = mesh({"": "a b"}, "a-b")
+    assert net.ways["a"].publish("s", b"t") == Outputs(True)
+
+
+@pytest.mark.spec("MR-022")
+def test_in_a_cluster_it_follows_one_tree() -> None:
+    net = mesh({"": "a b c d e"}, "a-b:1 b-c:1 b-d:1 a-d:9 c-d:1 d-e:1")
+    for node in "cde":
+        net.subscribe(node, "t")
+    net.settle()
+    outputs = net.ways["a"].publish("s", b"t")
+    assert way_to(outputs, "b").tree == (
+        Step("b", 3, False),
+        Step("c", 0),
+        Step("d", 1),
+        Step("e", 0),
+    )
+    journey = net.publish("a", "t")
+    assert journey.hops == [("a", "b"), ("b", "c"), ("b", "d"), ("d", "e")]
+    assert +journey.delivered == {"c": 1, "d": 1, "e": 1}
+
+
+@pytest.mark.spec("MR-019", "MR-020")
+def test_between_units_destinations_are_planned_anew_and_the_trace_grows() -> None:
+    """a1 - a2 | b1 - b2 | c1 in three clusters of one super-cluster, z1 in another one beyond c."""
+    net = mesh(
+        {"x/a": "a1 a2", "x/b": "b1 b2 b3", "x/c": "c1", "y/z": "z1 z2"},
+        "a1-a2 a2-b1 b1-b2 b1-b3 b2-c1 c1-z1 z1-z2",
+    )
+    for node in ("b3", "c1", "z2"):
+        net.subscribe(node, "t/#")
+    net.settle()
+    first = way_to(net.ways["a1"].publish("s", b"t/1"), "a2")
+    units = (Unit(1, "x/b", 2), Unit(1, "x/c", 1), Unit(2, "y"))
+    assert first == Way((Step("a2", 0, False, (), units),))
+    second = way_to(net.ways["a2"].forward("a1", encode(first), "s", b"t/1"), "b1")
+    assert second == Way((), units, ("x/a",))
+    third = net.ways["b1"].forward("a2", encode(second), "s", b"t/1")
+    assert third.local
+    assert way_to(third, "b3").tree == (Step("b3"),)
+    assert way_to(third, "b2") == Way((Step("b2", 0, False, (), units[1:]),), (), ("x/a",))
+    fourth = way_to(net.ways["b2"].forward("b1", dict(third.branches)["b2"], "s", b"t/1"), "c1")
+    assert fourth == Way((), units[1:], ("x/a", "x/b"))
+    fifth = way_to(net.ways["c1"].forward("b2", encode(fourth), "s", b"t/1"), "z1")
+    assert fifth == Way((), (Unit(2, "y"),), ("x",))
+    assert set(+net.publish("a1", "t/1").delivered) == {"b3", "c1", "z2"}
+
+
+def test_a_way_that_comes_back_is_refused() -> None:
+    net = mesh({"x/a": "a1 a2", "x/b": "b1"}, "a1-a2 a2-b1")
+    back = encode(Way((), (Unit(1, "x/a"),), ("x/a",)))
+    with pytest.raises(ProtocolError, match="returns to 'x/a'"):
+        net.ways["a2"].forward("b1", back, "s", b"t")
+    for wrong, reason in [
+        (Way((), (Unit(1, "x/b"),)), "enters 'x/b'"),
+        (Way((), (Unit(3, "x/a"),)), "enters 'x/a'"),
+        (Way((Step("a1"),)), "begins at 'a1'"),
+    ]:
+        with pytest.raises(ProtocolError, match=reason):
+            net.ways["a2"].forward("b1", encode(wrong), "s", b"t")
+    with pytest.raises(ProtocolError, match="way: "):
+        net.ways["a2"].forward("b1", b"\xc1", "s", b"t")
+
+
+def test_nothing_goes_back_to_where_it_came_from() -> None:
+    net = mesh({"": "a b c"}, "a-b b-c")
+    way = encode(Way((Step("b", 2), Step("a"), Step("c"))))
+    outputs = net.ways["b"].forward("a", way, "s", b"t")
+    assert [peer for peer, _ in outputs.branches] == ["c"]
+    assert outputs.undeliverable == (Thing(0, "a"),)
+
+
+def test_a_unit_in_the_trace_is_not_entered_and_counted() -> None:
+    net = mesh({"x/a": "a1", "x/b": "b1", "x/c": "c1"}, "a1-b1 b1-c1")
+    way = encode(Way((), (Unit(1, "x/b", 1, False), Unit(1, "x/a")), ("x/a",)))
+    outputs = net.ways["b1"].forward("c1", way, "s", b"t")
+    assert outputs.branches == ()
+    assert outputs.undeliverable == (Thing(1, "x/a"),)
+    assert not outputs.local
+
+
+def test_a_destination_without_a_way_is_counted() -> None:
+    """The node that plans for a unit knows of no link from there to the next one."""
+    net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
+    way = encode(Way((), (Unit(1, "x/b", 1), Unit(1, "x/nowhere")), ("x/a",)))
+    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    assert outputs.local
+    assert outputs.undeliverable == (Thing(1, "x/nowhere"),)
+
+
+def test_a_unit_is_entered_once_though_its_own_map_prefers_otherwise() -> None:
+    """Inside b the link to c is far away, so that b's own best way to c leads through d; the way says: from b to c."""
+    net = mesh(
+        {"x/a": "a", "x/b": "b1 b2", "x/c": "c", "x/d": "d"},
+        "a-b1:1 b1-b2:50 b2-c:1 b1-d:20 d-c:1 a-d:21",
+    )
+    for node in ("b1", "c", "d"):
+        net.subscribe(node, "t")
+    net.settle()
+    route = net.states["b1"].routes.route("default", Thing(1, "x/c"))
+    assert route is not None
+    assert Thing(1, "x/d") in route.things
+    journey = net.publish("a", "t")
+    assert set(+journey.delivered) == {"b1", "c", "d"}
+    assert max(journey.visited.values()) == 1
+
+
+@pytest.mark.spec("MR-020")
+def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() -> None:
+    """From x the best way to q leads back through y, where the event came from; its way says: from x into q."""
+    net = mesh(
+        {"p/y/c": "y1", "p/x/a": "x1 x2", "q/z/d": "q1"},
+        "y1-x1:1 x1-x2:50 x2-q1:50 y1-q1:70",
+    )
+    net.subscribe("q1", "t")
+    net.settle()
+    route = net.states["x1"].routes.route("default", Thing(3, "q"))
+    assert route is not None
+    assert Thing(2, "p/y") in route.things
+    way = encode(Way((), (Unit(2, "p/x", 1, False), Unit(3, "q")), ("p/y",)))
+    outputs = net.ways["x1"].forward("y1", way, "s", b"t")
+    assert way_to(outputs, "x2").tree == (Step("x2", 0, False, (), (Unit(3, "q"),)),)
+    net.cut("x2", "q1")
+    net.settle()
+    outputs = net.ways["x1"].forward("y1", way, "s", b"t")
+    assert outputs.branches == ()
+    assert outputs.undeliverable == (Thing(3, "q"),)
+
+
+# --- queue groups
+
+
+def test_a_group_is_served_once_in_the_mesh_local_members_first() -> None:
+    net = mesh({"x/a": "a1 a2", "x/b": "b1 b2"}, "a1-a2 a2-b1 b1-b2")
+    net.subscribe("a2", "t", "g")
+    net.subscribe("b2", "t", "g")
+    net.subscribe("b1", "t")
+    net.settle()
+    at_a2 = net.ways["a2"].publish("s", b"t")
+    assert at_a2.groups == ("g",)
+    assert way_to(at_a2, "b1").units == (Unit(1, "x/b"),)
+    for publisher in ("a1", "a2", "b1", "b2"):
+        journey = net.publish(publisher, "t")
+        assert journey.served == {"g": 1}
+        assert set(+journey.delivered) == {"b1"}
+
+
+def test_the_choice_for_a_group_goes_round() -> None:
+    net = mesh({"": "a b c d"}, "a-b a-c a-d")
+    for node in "bcd":
+        net.subscribe(node, "t/+", "g")
+    net.settle()
+    by_topic = {net.ways["a"].publish("s", f"t/{n}".encode()).branches[0][0] for n in range(30)}
+    assert by_topic == {"b", "c", "d"}
+    chosen = []
+    for _ in range(3):
+        net.ways["a"].changed()
+        chosen.append(net.ways["a"].publish("s", b"t/1").branches[0][0])
+    assert sorted(chosen) == ["b", "c", "d"]
+
+
+def test_a_group_far_away_is_chosen_inside_its_unit() -> None:
+    net = mesh({"x/a": "a1", "x/b": "b1 b2 b3"}, "a1-b1 b1-b2 b1-b3")
+    for node in ("b2", "b3"):
+        net.subscribe(node, "t", "g")
+    net.subscribe("b3", "t")
+    net.settle()
+    journey = net.publish("a1", "t")
+    assert journey.served == {"g": 1}
+    assert set(+journey.delivered) == {"b3"}
+
+
+# --- changes
+
+
+def test_a_quicker_way_waits_for_the_difference() -> None:
+    net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
+    net.subscribe("b", "t")
+    net.settle()
+    assert net.ways["a"].publish("s", b"t").hold_ns == 0
+    net.measure("a", "b", 55.0)
+    net.settle()
+    outputs = net.ways["a"].publish("s", b"t")
+    assert [peer for peer, _ in outputs.branches] == ["c"]
+    assert outputs.hold_ns == 35_000_000  # 55 as it is now, not 5 as it was, less 20
+    assert net.ways["a"].publish("s", b"t").hold_ns == 0
+    net.measure("a", "b", 5.0)
+    net.settle()
+    assert net.ways["a"].publish("s", b"t").hold_ns == 15_000_000
+    net.measure("a", "c", 1.0)
+    net.measure("c", "b", 1.0)
+    net.settle()
+    assert net.ways["a"].publish("s", b"other").hold_ns == 0  # never published before: nothing is under way
+
+
+def test_a_slower_way_does_not_wait() -> None:
+    net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
+    net.subscribe("b", "t")
+    net.settle()
+    net.ways["a"].publish("s", b"t")
+    net.cut("a", "b")
+    net.settle()
+    outputs = net.ways["a"].publish("s", b"t")
+    assert [peer for peer, _ in outputs.branches] == ["c"]
+    assert outputs.hold_ns == 0
+
+
+def test_the_memory_of_ways_is_bounded() -> None:
+    net = mesh({"": "a b"}, "a-b")
+    net.subscribe("b", "#")
+    net.settle()
+    ways = net.ways["a"]
+    ways._remembered = 10
+    for number in range(100):
+        ways.publish("s", str(number).encode())
+    assert len(ways._last) == 10
+
+
+def test_topics_have_a_profile_of_their_own() -> None:
+    net = mesh({"": "a b"}, "a-b")
+    net.subscribe("b", "#")
+    net.settle()
+    net.ways["a"].profiles = ((Pattern("s", "av/#"), "media"), (Pattern("s", "#"), "bulk"))
+    assert way_to(net.ways["a"].publish("s", b"av/1"), "b").profile == "media"
+    assert way_to(net.ways["a"].publish("s", b"t"), "b").profile == "bulk"
+
+
+def test_a_profile_that_only_others_know_counts_as_default() -> None:
+    net = mesh({"x/a": "a1", "x/b": "b1 b2"}, "a1-b1 b1-b2")
+    net.subscribe("b2", "t")
+    net.settle()
+    way = encode(Way((), (Unit(1, "x/b"),), ("x/a",), "theirs"))
+    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    assert way_to(outputs, "b2").profile == "theirs"
+
+
+# --- losses
+
+
+def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way() -> None:
+    net = mesh({"": "a b c d"}, "a-b:1 b-d:1 a-c:5 c-d:5")
+    net.subscribe("d", "t")
+    net.settle()
+    sent = dict(net.ways["a"].publish("s", b"t").branches)["b"]
+    net.cut("a", "b")
+    outputs = net.ways["a"].rescue(sent, "s", b"t", "b")
+    assert way_to(outputs, "c") == Way((Step("c", 1, False), Step("d")), rescues=1)
+    assert outputs.again
+    assert not outputs.local
+    assert outputs.rest == b""
+
+
+def test_what_has_no_way_now_is_kept_apart_for_later() -> None:
+    net = mesh({"": "a b c d"}, "a-b b-c a-d")
+    net.subscribe("c", "t")
+    net.subscribe("d", "t")
+    net.settle()
+    way = encode(Way((Step("b", 2, False), Step("c"), Step("d"))))
+    net.cut("b", "c")
+    net.settle()
+    outputs = net.ways["a"].rescue(way, "s", b"t", "b")
+    assert [peer for peer, _ in outputs.branches] == ["d"]
+    assert outputs.undeliverable == (Thing(0, "c"),)
+    assert decode(outputs.rest) == Way((Step("b", 2, False), Step("c"), Step("d", 0, False)))
+    net.link("a", "c")
+    net.settle()
+    later = net.ways["a"].rescue(outputs.rest, "s", b"t", "b")
+    assert [peer for peer, _ in later.branches] == ["c"]
+
+
+def test_a_gateway_that_lost_its_link_hands_over_to_another() -> None:
+    net = mesh({"x/a": "a1 a2 a3", "x/b": "b1"}, "a1-a2:1 a1-a3:1 a2-b1:1 a3-b1:9")
+    net.subscribe("b1", "t")
+    net.settle()
+    sent = dict(net.ways["a1"].publish("s", b"t").branches)["a2"]
+    net.cut("a2", "b1")
+    net.settle()
+    outputs = net.ways["a2"].forward("a1", sent, "s", b"t")
+    assert way_to(outputs, "a1").rescues == 1
+    assert way_to(outputs, "a1").tree == (Step("a1", 1, False), Step("a3", 0, False, (), (Unit(1, "x/b"),)))
+
+
+def test_rescues_come_to_an_end() -> None:
+    net = mesh({"": "a b c"}, "a-b a-c c-b")
+    net.subscribe("b", "t")
+    net.settle()
+    way = Way((Step("b"),), rescues=8)
+    outputs = net.ways["a"].rescue(encode(way), "s", b"t", "b")
+    assert outputs.branches == ()
+    assert outputs.undeliverable == (Thing(0, "b"),)
+    assert decode(outputs.rest) == way
+
+
+def test_interest_has_spread_or_not() -> None:
+    net = mesh({"x/a": "a1", "x/b": "b1 b2"}, "a1-b1 b1-b2")
+    net.subscribe("b2", "t")
+    there = net.addresses["b2"]
+    assert not net.ways["a1"].reaches("s", b"t", there)
+    net.settle()
+    assert net.ways["a1"].reaches("s", b"t", there)
+    assert net.ways["b1"].reaches("s", b"t", there)
+    assert net.ways["b2"].reaches("s", b"t", there)
+    assert not net.ways["a1"].reaches("s", b"u", there)
