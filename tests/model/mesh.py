@@ -120,6 +120,14 @@ class MeshModel(EngineModel):
             if not self._put(p, 0, frame(TRAINED, answer)):
                 p.counts["drop_queue_full"] += 1
 
+    def _delivers(self, port: int, p: Port, number: int) -> bool:
+        course = p.courses.get(number)
+        if course is None:
+            return True
+        if course.asked != self.generation:
+            self._ask(port, p.counts, course)
+        return course.local
+
     def _deliver(
         self, port: int, p: Port, number: int, topic: tuple[int, bytes], issuer: int, payload: bytes, again: bool
     ) -> None:
@@ -129,8 +137,8 @@ class MeshModel(EngineModel):
                 super()._deliver(port, p, number, topic, issuer, payload, again)
                 return
             course = self.published.setdefault(topic, Course(topic, b""))
-        if course.asked != self.generation:
-            self._ask(port if course.way else -1, p.counts, course)
+            if course.asked != self.generation:
+                self._ask(-1, p.counts, course)
         wanted = False
         if course.local and not again:
             without = {target for target, _ in course.branches}

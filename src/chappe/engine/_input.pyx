@@ -181,7 +181,13 @@ cdef class Input(Trains):
             sequence = get32(payload + 8)
             if course != NULL:
                 p.counters[ROUTED_IN] += 1
-            again = self.repeated(&self.issuers[issuer], sequence, peer)
+                if course.asked != self.topics.ways_stamp:
+                    if run.count:
+                        self.send_run(port, p, &run)
+                    self.ask(p, course)
+                    stamp = self.topics.stamp
+            # identity is remembered where events are delivered: who only passes one on may deliver another copy
+            again = (course == NULL or course.local) and self.repeated(&self.issuers[issuer], sequence, peer)
             if again:
                 self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number if number < NO_ROOM else 0, 1)
                 if course == NULL or verdict == EXPIRED:
@@ -194,12 +200,12 @@ cdef class Input(Trains):
                 continue
             if meshed:
                 course = self.course_of(number)
-            if course != NULL:
                 if course.asked != self.topics.ways_stamp:
                     if run.count:
                         self.send_run(port, p, &run)
                     self.ask(p, course)
                     stamp = self.topics.stamp
+            if course != NULL:
                 if course.plain and not again:
                     course = NULL
                 elif again and course.nbranches == 0:

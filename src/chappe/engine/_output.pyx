@@ -148,6 +148,8 @@ cdef class Output(Ports):
         cdef Queue* queue
         cdef uint64_t part, left = <uint64_t> count
         cdef int cls
+        if left == 0:
+            return  # what was half written stays so
         p.counters[BYTES_OUT] += left
         for cls in range(4):
             queue = &p.queues[cls]

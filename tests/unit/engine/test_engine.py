@@ -397,3 +397,14 @@ def test_bad_frame_names_its_reason(data: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         engine.feed(port, data)
     assert engine.port_counters(port)["bad_frames"] == 1
+
+
+def test_writing_nothing_does_not_tear_a_half_written_frame() -> None:
+    engine, publisher, port = pair()
+    engine.feed(publisher, event(1, b"x" * 100))
+    out = written(engine, port, 60)
+    assert len(engine.peek(port)) > 0
+    engine.consumed(port, 0)
+    engine.feed(publisher, event(2, b"alarm", priority=0))
+    bodies = [payload[12:] for kind, payload in split(out + written(engine, port)) if kind == EVENT]
+    assert bodies == [b"x" * 100, b"alarm"]

@@ -180,6 +180,16 @@ def test_a_repeat_is_not_delivered_again_but_follows_its_way() -> None:
     assert engine.port_counters(inward)["drop_duplicate"] == 2
 
 
+def test_an_event_that_was_only_passed_on_is_delivered_when_another_copy_says_so() -> None:
+    guide, engine, inward, outward, client = relay()
+    guide.forward = {b"through": (False, [(outward[0], b"x")], 0, None), b"here": (True, [], 0, None)}
+    engine.feed(inward, route(0, b"through", "a") + route(1, b"here", "a"))
+    engine.feed(inward, event(1, number=0) + event(1, number=0) + event(1, number=1) + event(1, number=1))
+    assert len(events(written(engine, client))) == 1
+    assert len(events(written(engine, outward[0]))) == 2
+    assert engine.port_counters(inward)["drop_duplicate"] == 1
+
+
 @pytest.mark.parametrize("answer", [ValueError("no map yet"), None, (True, []), (True, [(1, "text")], 0, None)])
 def test_an_error_of_whoever_is_asked_ends_there(answer: Any) -> None:
     guide, engine, inward, outward, client = relay()
