@@ -74,9 +74,10 @@ class LinkState:
         self._held: dict[bytes, frozenset[str]] = {}
         self._index: Index | None = None
         self._shape = False  # other links: the map is to be built anew
-        self._dearer: list[int] = []  # edges with other metrics
+        self._dearer: set[int] = set()  # edges with other metrics
         self._dutiful = False  # what is told for the units is to be looked at
         self._computed_ns = -NEVER
+        self._changed_ns = NEVER
         self._forget_ns = NEVER
         self._later: list[Output] = []
         self.routes = Routes(self._view, settings, self._bring_up_to_date)
@@ -200,9 +201,11 @@ class LinkState:
 
     def _heard(self, peer: str, known: _Peer, advert: Advert, out: list[Output]) -> None:
         key = key_of(advert)
-        if advert.sequence <= self.database.sequence(key):
+        entry = self.database.entries.get(key)
+        if entry is not None and advert.sequence <= entry.advert.sequence:
             return
-        wrong = self._checks.advert(advert, known.level) or self._crowded(key)
+        before = entry.advert if entry is not None else None
+        wrong = self._checks.advert(advert, known.level, before) or self._crowded(key)
         if not wrong and self._verify and not self._verify(advert.speaker, signed_text(advert), advert.signature):
             wrong = f"the signature is not that of {advert.speaker!r}"
         if wrong:
@@ -229,7 +232,7 @@ class LinkState:
         if change == 2:
             self._shape = self._dutiful = True
         elif change == 1 and not self._shape:
-            self._dearer += self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
+            self._dearer |= self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
             self._dutiful = True
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
@@ -246,10 +249,10 @@ class LinkState:
         out = self._begin(now_ns)
         if now_ns >= self._forget_ns:
             self._forget()
-        if self._changed and now_ns >= self._computed_ns + self.settings.recompute_ns:
+        if self._changed and now_ns >= self._due_ns():
             self._compute()
         elif now_ns >= self.routes.next_ns:
-            self._later += _routes_changed(self.routes.update([], now_ns))
+            self._later += _routes_changed(self.routes.update(set(), now_ns))
         if (self._dutiful and not self._changed) or now_ns >= self._duties.next_ns:
             self._dutiful = False
             self._duties.tell(self._view, self._interest, now_ns)
@@ -272,7 +275,7 @@ class LinkState:
             self.routes.next_ns,
         )
         if self._changed:
-            due = min(due, self._computed_ns + self.settings.recompute_ns)
+            due = min(due, self._due_ns())
         elif self._dutiful:
             due = self._now_ns
         return max(due, self._now_ns)
@@ -331,6 +334,12 @@ class LinkState:
     @property
     def _changed(self) -> bool:
         return self._shape or bool(self._dearer)
+
+    def _due_ns(self) -> int:
+        """When the map is computed that has changed."""
+        self._changed_ns = min(self._changed_ns, self._now_ns)
+        settings = self.settings
+        return max(self._changed_ns + settings.gather_ns, self._computed_ns + settings.recompute_ns)
 
     def _begin(self, now_ns: int) -> list[Output]:
         self._now_ns = max(self._now_ns, now_ns)
@@ -396,7 +405,7 @@ class LinkState:
         self._voice.links(0, self._own.facts(), 1)
         self._dutiful = True
         if not self._shape:
-            self._dearer += self._view.update((0, self.me.node, self.me.node), self._own.facts())
+            self._dearer |= self._view.update((0, self.me.node, self.me.node), self._own.facts())
 
     def _tell_cost(self, own: OwnLink, out: list[Output]) -> None:
         cost = own.tell(self.settings)
@@ -430,8 +439,9 @@ class LinkState:
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""
         now_ns = self._computed_ns = self._now_ns
+        self._changed_ns = NEVER
         if self._shape:
-            old, self._shape, self._dearer = self._view, False, []
+            old, self._shape, self._dearer = self._view, False, set()
             self._held = {edge.id: frozenset((edge.a.origin, edge.b.origin)) for edge in old.edges}
             view = self._view = build(self.me, self._own.facts(), self.database.links(), self._held)
             self._index = None
@@ -439,7 +449,7 @@ class LinkState:
             self._partitions.observe(view, now_ns, self._later)
             self._later += _routes_changed(self.routes.adopt(view, now_ns))
         else:
-            numbers, self._dearer = self._dearer, []
+            numbers, self._dearer = self._dearer, set()
             self._later += _routes_changed(self.routes.update(numbers, now_ns))
 
 
