@@ -67,6 +67,7 @@ class Ways:
         self._decoded: dict[bytes, Way] = {}
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._followed: dict[tuple[str, bytes], Outputs] = {}
+        self._known: dict[tuple[str, int], tuple[dict[Thing, frozenset[str]], Planned]] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
         self._planner = Planner(me, state, connected)
         self._view = state.routes.view
@@ -76,8 +77,7 @@ class Ways:
     def changed(self) -> None:
         """Ways may be others now: what was computed is forgotten, the last way of each topic kept for comparison."""
         self.generation += 1
-        self._plans.clear()
-        self._followed.clear()
+        self._forget()
         self._holds.clear()
         self._planner.changed()
 
@@ -90,19 +90,30 @@ class Ways:
             if matches(pattern, kind, topic):
                 profile = name
                 break
+        # Most topics share what is wanted with many others: then there is one object for all of them.
+        known = self._known.get((profile, id(wanted)))
+        if known is not None and known[0] is wanted:
+            planned = known[1]
+        elif any(names != {""} for names in wanted.values()):
+            return self._publish_to_groups(profile, kind, topic, wanted)
+        else:
+            planned = self._planned(profile, {thing: Wanted(True) for thing in wanted})
+            self._known[profile, id(wanted)] = wanted, planned
+        hold_ns = self._hold((kind, topic), planned)
+        return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable)
+
+    def _publish_to_groups(self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]]) -> Outputs:
         marks, here = self._chosen(kind, topic, wanted, None)
+        planned = self._planned(profile, marks)
+        hold_ns = self._hold((kind, topic), planned)
+        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable)
+
+    def _planned(self, profile: str, marks: Marks) -> Planned:
         key = (profile, frozenset(marks.items()))
         planned = self._plans.get(key)
         if planned is None:
             planned = self._plans[key] = self._planner.plan(profile, marks)
-        grouped = any(names != {""} for names in wanted.values())
-        return Outputs(
-            True,
-            planned.branches,
-            self._hold((kind, topic), planned),
-            here.groups if grouped else None,
-            planned.undeliverable,
-        )
+        return planned
 
     def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
         """Where events go that came from a peer with this way; ProtocolError if the way makes no sense here."""
@@ -250,9 +261,13 @@ class Ways:
         if self._state.routes.view is not self._view:
             self._view = self._state.routes.view
             self.changed()
-        if len(self._plans) > KEPT or len(self._followed) > KEPT:
-            self._plans.clear()
-            self._followed.clear()
+        if max(len(self._plans), len(self._followed), len(self._known)) > KEPT:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._plans.clear()
+        self._followed.clear()
+        self._known.clear()
 
     def _read(self, raw: bytes) -> Way:
         way = self._decoded.get(raw)
