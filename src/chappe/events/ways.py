@@ -33,7 +33,6 @@ class Outputs:
     hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
     groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
     undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now: counted, once for each event
-    again: bool = False  # a rescue: pass on what this node has seen before, too, but do not deliver it twice
     rest: bytes = b""  # of `rescue`: the way with what is undeliverable now and nothing else, to be tried again later
 
 
@@ -129,7 +128,7 @@ class Ways:
     def rescue(self, way: bytes, kind: str, topic: bytes, lost: str) -> Outputs:
         """Where events go that were sent to the lost peer with this way and not confirmed.
 
-        Tell the network map of the loss first. What this node or others had before is passed on, not delivered again.
+        Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it.
         """
         self._refresh()
         key = ("rescue", way)
@@ -138,7 +137,7 @@ class Ways:
             found = self._read(way)
             planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
         rest = _rest(self._read(way), planned.undeliverable) if planned.undeliverable else b""
-        return Outputs(False, planned.branches, 0, (), planned.undeliverable, True, rest)
+        return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
     def reaches(self, kind: str, topic: bytes, address: Address) -> bool:
         """Whether an event published here now would be sent towards that node: its interest has spread to here."""
@@ -178,7 +177,7 @@ class Ways:
             ready += planned.branches
             lost += planned.undeliverable
         local = step.deliver or bool(step.groups)
-        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), way.rescues > 0)
+        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost))
 
     def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
@@ -201,7 +200,10 @@ class Ways:
                 way.profile, marks, onward, root.level, way.trace, way.rescues
             )
         local = root.deliver or bool(here.groups)
-        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, way.rescues > 0)
+        lost = planned.undeliverable
+        if set(root.groups).difference(here.groups, *(there.groups for there in marks.values())):
+            lost = (*lost, Thing(root.level, root.name))  # its last member for this topic has gone in between
+        return Outputs(local, planned.branches, 0, here.groups, lost)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None
