@@ -250,6 +250,32 @@ async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
         assert (found.node, found.peer, found.realm, found.user_group) == ("east-1", "west-1", "east", "A")
 
 
+@pytest.mark.spec("MR-078")
+async def test_a_page_in_the_form_of_prometheus_is_read_again_and_again(tmp_path: Path) -> None:
+    """The page is that of a node: what it measured of its neighbour, for an aggregator that does not know it."""
+    extra = '[measure]\ninterval_s = 0.05\n[metrics]\naddress = "127.0.0.1:0"\n'
+    toml = tmp_path / "node.toml"
+    port = free_port()
+    toml.write_text(f'[node]\nname = "strange"\n[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n[mesh]\n{extra}')
+    watched = await NodeProcess.start(toml, "--dev")
+    try:
+        peer = f'[[peer]]\nname = "strange"\nurl = "tcp://127.0.0.1:{port}"\n'
+        own = '[node]\nname = "own"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n[mesh]\n' + peer
+        foreign = (
+            f'[[foreign]]\nkind = "prometheus"\nplace = "{watched.metrics}/metrics"\nevery_s = 1\n'
+            '[[foreign.metric]]\nname = "chappe_link_latency_seconds"\nfield = "latency_ms"\nfactor = 1000\n'
+            '[[foreign.link]]\nnode = "strange"\nuri = "tcp://own"\n[foreign.link.labels]\nlink = "own"\n'
+        )
+        async with running(own) as (node,), aggregator(tmp_path, EAST + foreign, node.url):
+            await eventually(lambda: len(stored(tmp_path / "east.db")) >= 2, 20)
+        for each in stored(tmp_path / "east.db"):
+            assert (each.node, each.origin, each.realm) == ("strange", "foreign:prometheus", "east")
+            assert each.latency_ms is not None
+            assert 0 < each.latency_ms < 1000
+    finally:
+        await watched.end()
+
+
 async def test_a_file_that_is_wrong_is_explained(tmp_path: Path) -> None:
     for text, reason in (
         ("", "Object missing required field `aggregates`"),

@@ -13,7 +13,7 @@ from chappe.aggregation.messages import Advice, AlertEvent, Announce, Change, Co
 from chappe.aggregation.messages import RealmSnapshot as Snapshot
 from chappe.aggregation.monitor import Monitor
 from chappe.aggregation.monitor import Settings as MonitorSettings
-from chappe.aggregation.record import Record, encode, link_of
+from chappe.aggregation.record import Record, RecordError, encode, link_of
 from chappe.errors import ConfigError
 from tests.support.records import LINK, NOW, SECOND, links, record
 
@@ -113,6 +113,19 @@ class TestControl:
         assert "n2 answers for n2 an order to n1" in kinds(outputs, Notice)[0].reason
         late = kinds(of.tick(NOW + 31 * SECOND), Answered)
         assert [(answered.request.node, answered.reply) for answered in late] == [("n1", None)]
+
+    def test_an_order_that_is_none_is_an_error(self) -> None:
+        of = aggregator()
+        with pytest.raises(RecordError, match="no order: Invalid enum value 'explode'"):
+            of.order("n1", "explode", NOW)
+
+    def test_too_many_orders_without_an_answer_do_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chappe.aggregation.aggregator.ORDERS", 1)
+        of = aggregator(orders=(Standing(action="stop"),))
+        report(of, record(node="n1"), node="n1")
+        outputs = report(of, record(node="n2"), node="n2")
+        assert len(kinds(outputs, Keep)) == 1
+        assert "1 orders have no answer yet" in kinds(outputs, Notice)[0].reason
 
     def test_standing_orders_go_to_each_node_that_reports(self) -> None:
         change = Change(kind="percent", value=10)
