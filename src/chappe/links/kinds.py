@@ -99,9 +99,10 @@ class Transported:
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """UDP beside a stream that handed over its key (MR-025): opened by `links.datagram`, never dialled alone."""
+    """UDP beside a stream that handed over its key (MR-025, MR-027), for one or for a group: never dialled alone."""
 
     kind: str
+    scheme: str
     ranks: Mapping[str, int]
     migrates_to: frozenset[str]
     secure: bool = True  # authentic, not secret
@@ -110,7 +111,7 @@ class Datagrams:
     schemes: Mapping[str, Scheme] = field(default_factory=dict)
 
     def takes(self, address: Address) -> bool:
-        return address.scheme == self.kind
+        return address.scheme == self.scheme
 
     async def connect(self, address: Address, how: Dialling) -> Raw:
         raise no_stream(address, "connect by")
@@ -130,7 +131,8 @@ _factories: dict[str, Factory] = {
         Transported("wss", True, True, {"control": 4, "status": 6, "bulk": 6}, _STREAMS),
         Parallel("parallel", "tcp", False, {"control": 5, "status": 7, "bulk": 1}, _STREAMS),
         Parallel("parallel-tls", "tls", True, {"control": 6, "status": 8, "bulk": 2}, _STREAMS),
-        Datagrams("udp", {"status": 0}, _STREAMS),
+        Datagrams("udp", "udp", {"status": 0}, _STREAMS),
+        Datagrams("multicast", "udp+multicast", {"status": 9}, frozenset({"udp"} | _STREAMS)),
     )
 }
 
