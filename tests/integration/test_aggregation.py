@@ -132,7 +132,7 @@ async def announced(client: chappe.Client, realm: str, number: int) -> None:
     await client.unsubscribe(subscription)
 
 
-@pytest.mark.spec("MR-081", "MR-084", "MR-087", "MR-088", "MR-089", "MR-099")
+@pytest.mark.spec("MR-081", "MR-087", "MR-088", "MR-089", "MR-099")
 async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
     async with (
         two_nodes() as (east, west),
@@ -241,6 +241,41 @@ async def test_a_killed_aggregator_loses_no_committed_record(tmp_path: Path) -> 
         assert states == ["raised", "cleared"]
 
 
+@pytest.mark.spec("MR-082")
+async def test_a_node_moves_to_another_aggregator_when_its_own_dies(tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "two"]
+    async with two_nodes() as (east, west), monitored(west.url, "n1", []) as (monitor, client):
+        processes = []
+        try:
+            for place in places:
+                place.mkdir()
+                file = place / "agg.toml"
+                file.write_text(EAST.replace("east-agg", place.name).format(url=east.url))
+                processes.append(await NodeProcess.start(file, module="chappe.aggregation"))
+
+            def chosen() -> str:
+                return monitor.aggregator(time.monotonic_ns())
+
+            async def report_to(place: Path) -> None:
+                seen = len(stored(place / "east.db"))
+                async with asyncio.timeout(10):
+                    while len(stored(place / "east.db")) == seen:
+                        (publish,) = monitor.reading(now_record(uri="tcp://x"), time.monotonic_ns())
+                        client.publish(publish.topic, publish.body)
+                        await asyncio.sleep(0.05)
+
+            await eventually(chosen)
+            first = chosen()
+            await report_to(tmp_path / first)
+            await processes[first == "two"].end(signal.SIGKILL)
+            await eventually(lambda: chosen() not in ("", first))
+            assert {first, chosen()} == {"one", "two"}
+            await report_to(tmp_path / chosen())
+        finally:
+            for process in processes:
+                await process.end(signal.SIGTERM)
+
+
 @pytest.mark.spec("MR-081", "MR-083")
 async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
     extra = '[measure]\ninterval_s = 0.05\n[report]\nrealm = "east"\nuser_group = "A"\n'
@@ -248,6 +283,31 @@ async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
         await eventually(lambda: any(each.latency_ms is not None for each in stored(tmp_path / "east.db")), 20)
         found = next(each for each in stored(tmp_path / "east.db") if each.latency_ms is not None)
         assert (found.node, found.peer, found.realm, found.user_group) == ("east-1", "west-1", "east", "A")
+
+
+@pytest.mark.spec("MR-084")
+@pytest.mark.parametrize("peer", ["tcp", "ws", "unix"])
+async def test_reports_travel_over_any_transport(tmp_path: Path, peer: str) -> None:
+    """From a client to its node, and between nodes; the aggregator is attached over a third one."""
+    urls = {
+        "tcp": f"tcp://127.0.0.1:{free_port()}", "ws": f"ws://127.0.0.1:{free_port()}",
+        "unix": f"unix://{tmp_path}/node.sock",
+    }  # fmt: skip
+    east = '[node]\nname = "east-1"\n[mesh]\n' + "".join(f'[[listen]]\nurl = "{url}"\n' for url in urls.values())
+    west = (
+        f'[node]\nname = "west-1"\n[[listen]]\nurl = "unix://{tmp_path}/west.sock"\n[mesh]\n'
+        f'[[peer]]\nname = "east-1"\nurl = "{urls[peer]}"\n'
+    )
+    async with running(east, west) as (_, second), aggregator(tmp_path, EAST, urls["ws" if peer == "tcp" else "tcp"]):
+        await eventually(lambda: second.mesh is not None and second.mesh.member.state.members() != ["west-1"])
+        async with chappe.connect(second.url, name="far") as far, chappe.connect(urls[peer], name="near") as near:
+            told = {client.name: now_record(node=client.name, uri=client.name) for client in (far, near)}
+            async with asyncio.timeout(15):
+                while {each.node for each in stored(tmp_path / "east.db")} != told.keys():
+                    for client in (far, near):
+                        client.publish(f"PBR/Report/east/{client.name}/east-agg", encode([told[client.name]]))
+                    await asyncio.sleep(0.05)
+        assert len(stored(tmp_path / "east.db")) == 2
 
 
 @pytest.mark.spec("MR-078")
