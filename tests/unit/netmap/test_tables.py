@@ -30,7 +30,7 @@ class Network:
 
     def __init__(self, costs: dict[tuple[str, str], float]) -> None:
         names = sorted({name for pair in costs for name in pair})
-        self.mesh = LinkStates({name: "" for name in names})
+        self.mesh = LinkStates(dict.fromkeys(names, ""))
         self.links = {pair: self.mesh.connect(*pair) for pair in costs}
         self.cost(costs)
 
