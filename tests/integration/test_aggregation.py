@@ -23,8 +23,8 @@ from chappe.aggregation.record import Record, encode
 from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from chappe.store.records import open_records
+from tests.support.commands import COMMAND, ENVIRONMENT, rows
 from tests.support.commands import chappe as command
-from tests.support.commands import rows
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 from tests.support.records import SECOND, record
 
@@ -334,6 +334,20 @@ async def test_a_page_in_the_form_of_prometheus_is_read_again_and_again(tmp_path
             assert 0 < each.latency_ms < 1000
     finally:
         await watched.end()
+
+
+async def test_it_ends_when_told_while_it_looks_for_its_node(tmp_path: Path) -> None:
+    file = tmp_path / "agg.toml"
+    file.write_text(EAST.format(url=f"tcp://127.0.0.1:{free_port()}"))
+    process = await asyncio.create_subprocess_exec(*COMMAND, "aggregate", "run", str(file), env=ENVIRONMENT)
+    try:
+        await eventually(lambda: (tmp_path / "east.xml").exists(), 20)  # the store is open, the node is looked for
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_a_file_that_is_wrong_is_explained(tmp_path: Path) -> None:
