@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
@@ -96,6 +96,11 @@ class Groups:
         self._next_beat_ns = 0
 
     # --- as the sender
+
+    def follow(self, peers: Iterable[PeerLink], tick: FlushTick) -> None:
+        """Send to the groups among these peers; LinkError if one cannot be had."""
+        for peer in peers:
+            self.open(peer, tick)
 
     def open(self, peer: PeerLink, tick: FlushTick) -> None:
         """Send to the group of that peer from now on; LinkError if it cannot be had."""

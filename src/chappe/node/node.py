@@ -145,7 +145,7 @@ class Node:
         try:
             for entry in self.config.listen:
                 await self._listen(entry)
-            self._open_groups()
+            self.groups.follow(self.peers, self.tick)
         except BaseException:
             await self._close_listeners()
             await self.datagrams.close()
@@ -226,7 +226,7 @@ class Node:
         self.shell.limit_rates(config.limits.rate > 0)
         for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
-        self._open_groups()
+        self.groups.follow(self.peers, self.tick)
         self.peers.start()
         if config.broker is not None:
             for peer in self.management.follow(config.broker.urls):
@@ -278,10 +278,6 @@ class Node:
             await self.reception.accept(raw, entry)
 
         self._listeners.append(await listen(address, accepted, tls=tls, options=options))
-
-    def _open_groups(self) -> None:
-        for peer in self.peers:
-            self.groups.open(peer, self.tick)
 
     async def _accept_worker(self, raw: Raw, admit: Admit) -> None:
         await self.reception.accept(raw, Listen(url=str(raw.peer), roles=("client",)), admit)
