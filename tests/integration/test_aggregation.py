@@ -23,8 +23,8 @@ from chappe.aggregation.record import Record, encode
 from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from chappe.store.records import open_records
+from tests.support.commands import COMMAND, ENVIRONMENT, rows
 from tests.support.commands import chappe as command
-from tests.support.commands import rows
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 from tests.support.records import SECOND, record
 
@@ -132,7 +132,7 @@ async def announced(client: chappe.Client, realm: str, number: int) -> None:
     await client.unsubscribe(subscription)
 
 
-@pytest.mark.spec("MR-081", "MR-084", "MR-087", "MR-088", "MR-089", "MR-099")
+@pytest.mark.spec("MR-081", "MR-087", "MR-088", "MR-089", "MR-099")
 async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
     async with (
         two_nodes() as (east, west),
@@ -241,6 +241,41 @@ async def test_a_killed_aggregator_loses_no_committed_record(tmp_path: Path) -> 
         assert states == ["raised", "cleared"]
 
 
+@pytest.mark.spec("MR-082")
+async def test_a_node_moves_to_another_aggregator_when_its_own_dies(tmp_path: Path) -> None:
+    places = [tmp_path / "one", tmp_path / "two"]
+    async with two_nodes() as (east, west), monitored(west.url, "n1", []) as (monitor, client):
+        processes = []
+        try:
+            for place in places:
+                place.mkdir()
+                file = place / "agg.toml"
+                file.write_text(EAST.replace("east-agg", place.name).format(url=east.url))
+                processes.append(await NodeProcess.start(file, module="chappe.aggregation"))
+
+            def chosen() -> str:
+                return monitor.aggregator(time.monotonic_ns())
+
+            async def report_to(place: Path) -> None:
+                seen = len(stored(place / "east.db"))
+                async with asyncio.timeout(10):
+                    while len(stored(place / "east.db")) == seen:
+                        (publish,) = monitor.reading(now_record(uri="tcp://x"), time.monotonic_ns())
+                        client.publish(publish.topic, publish.body)
+                        await asyncio.sleep(0.05)
+
+            await eventually(chosen)
+            first = chosen()
+            await report_to(tmp_path / first)
+            await processes[first == "two"].end(signal.SIGKILL)
+            await eventually(lambda: chosen() not in ("", first))
+            assert {first, chosen()} == {"one", "two"}
+            await report_to(tmp_path / chosen())
+        finally:
+            for process in processes:
+                await process.end(signal.SIGTERM)
+
+
 @pytest.mark.spec("MR-081", "MR-083")
 async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
     extra = '[measure]\ninterval_s = 0.05\n[report]\nrealm = "east"\nuser_group = "A"\n'
@@ -248,6 +283,71 @@ async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
         await eventually(lambda: any(each.latency_ms is not None for each in stored(tmp_path / "east.db")), 20)
         found = next(each for each in stored(tmp_path / "east.db") if each.latency_ms is not None)
         assert (found.node, found.peer, found.realm, found.user_group) == ("east-1", "west-1", "east", "A")
+
+
+@pytest.mark.spec("MR-084")
+@pytest.mark.parametrize("peer", ["tcp", "ws", "unix"])
+async def test_reports_travel_over_any_transport(tmp_path: Path, peer: str) -> None:
+    """From a client to its node, and between nodes; the aggregator is attached over a third one."""
+    urls = {
+        "tcp": f"tcp://127.0.0.1:{free_port()}", "ws": f"ws://127.0.0.1:{free_port()}",
+        "unix": f"unix://{tmp_path}/node.sock",
+    }  # fmt: skip
+    east = '[node]\nname = "east-1"\n[mesh]\n' + "".join(f'[[listen]]\nurl = "{url}"\n' for url in urls.values())
+    west = (
+        f'[node]\nname = "west-1"\n[[listen]]\nurl = "unix://{tmp_path}/west.sock"\n[mesh]\n'
+        f'[[peer]]\nname = "east-1"\nurl = "{urls[peer]}"\n'
+    )
+    async with running(east, west) as (_, second), aggregator(tmp_path, EAST, urls["ws" if peer == "tcp" else "tcp"]):
+        await eventually(lambda: second.mesh is not None and second.mesh.member.state.members() != ["west-1"])
+        async with chappe.connect(second.url, name="far") as far, chappe.connect(urls[peer], name="near") as near:
+            told = {client.name: now_record(node=client.name, uri=client.name) for client in (far, near)}
+            async with asyncio.timeout(15):
+                while {each.node for each in stored(tmp_path / "east.db")} != told.keys():
+                    for client in (far, near):
+                        client.publish(f"PBR/Report/east/{client.name}/east-agg", encode([told[client.name]]))
+                    await asyncio.sleep(0.05)
+        assert len(stored(tmp_path / "east.db")) == 2
+
+
+@pytest.mark.spec("MR-078")
+async def test_a_page_in_the_form_of_prometheus_is_read_again_and_again(tmp_path: Path) -> None:
+    """The page is that of a node: what it measured of its neighbour, for an aggregator that does not know it."""
+    extra = '[measure]\ninterval_s = 0.05\n[metrics]\naddress = "127.0.0.1:0"\n'
+    toml = tmp_path / "node.toml"
+    port = free_port()
+    toml.write_text(f'[node]\nname = "strange"\n[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n[mesh]\n{extra}')
+    watched = await NodeProcess.start(toml, "--dev")
+    try:
+        peer = f'[[peer]]\nname = "strange"\nurl = "tcp://127.0.0.1:{port}"\n'
+        own = '[node]\nname = "own"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n[mesh]\n' + peer
+        foreign = (
+            f'[[foreign]]\nkind = "prometheus"\nplace = "{watched.metrics}/metrics"\nevery_s = 1\n'
+            '[[foreign.metric]]\nname = "chappe_link_latency_seconds"\nfield = "latency_ms"\nfactor = 1000\n'
+            '[[foreign.link]]\nnode = "strange"\nuri = "tcp://own"\n[foreign.link.labels]\nlink = "own"\n'
+        )
+        async with running(own) as (node,), aggregator(tmp_path, EAST + foreign, node.url):
+            await eventually(lambda: len(stored(tmp_path / "east.db")) >= 2, 20)
+        for each in stored(tmp_path / "east.db"):
+            assert (each.node, each.origin, each.realm) == ("strange", "foreign:prometheus", "east")
+            assert each.latency_ms is not None
+            assert 0 < each.latency_ms < 1000
+    finally:
+        await watched.end()
+
+
+async def test_it_ends_when_told_while_it_looks_for_its_node(tmp_path: Path) -> None:
+    file = tmp_path / "agg.toml"
+    file.write_text(EAST.format(url=f"tcp://127.0.0.1:{free_port()}"))
+    process = await asyncio.create_subprocess_exec(*COMMAND, "aggregate", "run", str(file), env=ENVIRONMENT)
+    try:
+        await eventually(lambda: (tmp_path / "east.xml").exists(), 20)  # the store is open, the node is looked for
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 async def test_a_file_that_is_wrong_is_explained(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from chappe.links.reach import reach
 from chappe.links.registry import Notice
 from chappe.links.transported import Decoded, TransportRaw, connected
 from chappe.links.transported import accepted as accepted_transport
+from chappe.node.node import Node
 from tests.support.nodes import eventually, running
 
 TABLE = bytes(255 - byte for byte in range(256))
@@ -98,9 +99,32 @@ async def test_a_new_transport_needs_no_change_elsewhere(mirror: None) -> None:
         assert told == [("opened", "east"), ("closed", "east")]
 
 
-async def _rows(node: object) -> list[dict[str, object]]:
-    async with chappe.connect(node.url) as client:  # type: ignore[attr-defined]
+async def _rows(node: Node) -> list[dict[str, object]]:
+    async with chappe.connect(node.url) as client:
         return list(await client.list("links"))
+
+
+@pytest.mark.spec("MR-042", "MR-049", "MR-050", "MR-045")
+async def test_a_new_transport_is_measured_without_code_of_its_own_and_switched_by_its_kind(mirror: None) -> None:
+    measure = "[measure]\ninterval_s = 0.05\n"
+    async with running('[node]\nname = "west"\n[[listen]]\nurl = "mirror://127.0.0.1:0"\n' + measure) as (west,):
+        other = f'[node]\nname = "east"\n[[peer]]\nname = "west"\nurl = "{west.url}"\n' + measure
+        async with running(other) as (east,):
+            await eventually(lambda: east.peers.channels() == ["west"])
+            port = east.peers.port("west")
+            assert port is not None
+            assert east.mesh is not None
+            initiator = east.mesh.member.measurement.initiator
+            await eventually(lambda: (reading := initiator.reading(port)) is not None and reading.window >= 3)
+            factors = {factor.type: factor for factor in initiator.factors(port)}
+            assert 0 < factors["latency_ms"].value < 100
+            assert factors["loss"].value == 0
+            assert all(factor.description for factor in factors.values())
+            east.connections.transports.set_monitoring("mirror", on=False)
+            assert initiator.enabled(port) == []
+            east.connections.transports.set_monitoring("mirror", on=True, interval_ns=70_000_000)
+            assert initiator.enabled(port)
+            assert initiator.interval_ns(port) == 70_000_000
 
 
 @pytest.mark.spec("MR-038", "MR-045")

@@ -1,4 +1,4 @@
-"""Whatever happens to a mesh: when it is quiet, every map is what follows from the live links, and so are the routes."""
+"""Whatever happens to a mesh: when it is quiet, every map follows from the live links, and so do the routes."""
 
 from __future__ import annotations
 

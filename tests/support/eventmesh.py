@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chappe.events.interest import Subscriptions
+from chappe.events.interest import Pattern, Subscriptions
 from chappe.events.way import decode
 from chappe.events.ways import Outputs, Ways
 from chappe.measure.cost import Metrics
@@ -59,6 +59,7 @@ class EventMesh:
         self.links: dict[frozenset[str], bytes] = {}
         self.latency_ms: dict[frozenset[str], float] = {}
         self.mail: deque[tuple[str, str, Message]] = deque()
+        self.published: dict[str, tuple[Pattern, ...]] = {}
         self.notices: list[tuple[str, Notice]] = []
         self._numbers = 0
 
@@ -100,8 +101,14 @@ class EventMesh:
         self.mine[node].remove(kind, text, group)
         self._want(node)
 
+    def advertise(self, node: str, *publications: Pattern) -> None:
+        """What clients of that node are going to publish."""
+        self.published[node] = publications
+        self._want(node)
+
     def _want(self, node: str) -> None:
-        self._obey(node, self.states[node].want(self.mine[node].patterns(), (), self.now_ns))
+        published = self.published.get(node, ())
+        self._obey(node, self.states[node].want(self.mine[node].patterns(), published, self.now_ns))
         self.ways[node].changed()
 
     def _obey(self, node: str, outputs: Iterable[Output]) -> None:

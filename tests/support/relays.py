@@ -12,6 +12,7 @@ class StreamRelay:
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.delay_s = 0.0
+        self.pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []  # of connections, as they came
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
@@ -19,6 +20,7 @@ class StreamRelay:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         near, far = await asyncio.open_connection(*self._target)
         self._writers += [writer, far]
+        self.pairs.append((writer, far))
         for source, sink in ((reader, far), (near, writer)):
             queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
             for work in (self._read(source, queue), self._write(queue, sink)):
@@ -42,6 +44,11 @@ class StreamRelay:
                 sink.write(piece)
                 await sink.drain()
             sink.close()
+
+    def cut(self, index: int) -> None:
+        """Reset one connection on both sides."""
+        for writer in self.pairs[index]:
+            writer.transport.abort()
 
     async def close(self) -> None:
         for task in self._tasks:

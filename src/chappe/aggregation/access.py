@@ -33,6 +33,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The record as the group sees it, without what is hidden; None if it does not see it at all."""
         if not self._sees(record):
             return None
+        if self.metrics == METRICS:
+            return record
         hidden: dict[str, Any] = {name: None for name in METRICS if name not in self.metrics}
         return msgspec.structs.replace(record, **hidden) if hidden else record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ SECOND = 1_000_000_000
 PART = 1000  # records in one part of a snapshot
 FULL_EVERY = 10  # snapshots, of which one tells everything and the others what has changed
 REPLY_S = 30.0
-ORDERS = 1000  # without an answer yet
+ORDERS = 100_000  # without an answer yet
 PARTIES = 100_000
 SILENT_NS = 300 * SECOND
 LINKS = 500_000  # ends of links that are followed at the same time
@@ -187,14 +188,15 @@ class Aggregator:
         if len(self._orders) >= ORDERS:
             raise RecordError(f"{ORDERS} orders have no answer yet; wait for some")
         self._ordered += 1
-        request = msgspec.convert(
-            {
-                "id": f"{self.settings.name}-{now_ns}-{self._ordered}", "aggregator": self.settings.name, "node": node,
-                "action": action, "links": tuple(links), "metrics": tuple(metrics), "interval_ms": interval_ms,
-                "change": change,
-            },
-            ControlRequest,
-        )  # fmt: skip
+        wish = {
+            "id": f"{self.settings.name}-{now_ns}-{self._ordered}", "aggregator": self.settings.name, "node": node,
+            "action": action, "links": tuple(links), "metrics": tuple(metrics), "interval_ms": interval_ms,
+            "change": change,
+        }  # fmt: skip
+        try:
+            request = msgspec.convert(wish, ControlRequest)
+        except msgspec.ValidationError as error:
+            raise RecordError(f"no order: {error}") from None
         self._orders[request.id] = (request, now_ns)
         return request.id, [Publish(messages.control_topic(self.settings.realm, node), messages.encode(request))]
 
@@ -244,11 +246,14 @@ class Aggregator:
         if before is None or now_ns - before.heard_ns > SILENT_NS:
             for standing in self.settings.orders:
                 if any(fnmatchcase(node, pattern) for pattern in standing.nodes):
-                    outputs += self.order(
-                        node, standing.action, now_ns, links=standing.links, metrics=standing.metrics,
-                        interval_ms=standing.interval_ms, change=standing.change,
-                    )[1]  # fmt: skip
+                    outputs += self._guarded(f"order to {node}", partial(self._stand, node, standing, now_ns))
         return outputs
+
+    def _stand(self, node: str, standing: StandingOrder, now_ns: int) -> list[Output]:
+        return self.order(
+            node, standing.action, now_ns, links=standing.links, metrics=standing.metrics,
+            interval_ms=standing.interval_ms, change=standing.change,
+        )[1]  # fmt: skip
 
     def _taken(self, records: Sequence[Record]) -> list[Output]:
         if not records:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -52,15 +53,26 @@ async def _serve(config: Config, connect: Connect) -> int:
     role = Role(config)
     await role.open()
     try:
-        of = config.aggregates
-        urls = [of.url] if isinstance(of.url, str) else list(of.url)
-        async with connect(urls, name=of.name, token=_token(of.token_file), tls=_tls(config), wait_s=WAIT_S) as client:
-            await role.subscribe(client)
-            print("serving", flush=True)
-            await role.serve(client, over)
+        serving = asyncio.ensure_future(_connected(config, connect, role, over))
+        ending = asyncio.ensure_future(over.wait())
+        await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not role.serving and not serving.done():
+            serving.cancel()  # it still looks for its node, and was told to end
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
     finally:
         await role.close()
     return 0
+
+
+async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:
+    of = config.aggregates
+    urls = [of.url] if isinstance(of.url, str) else list(of.url)
+    async with connect(urls, name=of.name, token=_token(of.token_file), tls=_tls(config), wait_s=WAIT_S) as client:
+        await role.subscribe(client)
+        print("serving", flush=True)
+        await role.serve(client, over)
 
 
 def _token(file: str) -> Callable[[], str] | None:

@@ -6,6 +6,7 @@ import math
 import re
 import uuid
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -127,11 +128,9 @@ def _decoded(line: bytes, now_ns: int) -> Record:
 def _identity(record: Record) -> str:
     if record.version != VERSION:
         return f"version: {record.version} is not known here, {VERSION} is"
-    try:
-        if str(uuid.UUID(record.link)) != record.link:
-            return f"link: {record.link!r} is not written as a UUID: small letters and hyphens"
-    except ValueError:
-        return f"link: {record.link[:60]!r} is no UUID"
+    reason = _link_problem(record.link)
+    if reason:
+        return reason
     if record.origin != MEASURED and not (record.origin.startswith(FOREIGN) and len(record.origin) <= 64):
         return f"origin: {record.origin[:60]!r} is neither {MEASURED} nor {FOREIGN}NAME"
     if len(record.uri) > 1024 or record.uri != record.uri.strip() or not (record.uri + record.origin).isprintable():
@@ -144,11 +143,24 @@ def _names(record: Record) -> str:
         return "node: is empty; say who measured"
     for field in _NAMES:
         text: str = getattr(record, field)
-        if not text:
-            continue
-        if len(text) > NAME_CHARACTERS or text != text.strip() or not text.isprintable() or _FORBIDDEN.search(text):
+        if text and not _is_name(text):
             return f"{field}: {text[:60]!r} has / + # or control characters, blanks around, or over {NAME_CHARACTERS}"
     return ""
+
+
+@lru_cache(65536)  # links and names come again with every record
+def _link_problem(link: str) -> str:
+    try:
+        if str(uuid.UUID(link)) != link:
+            return f"link: {link[:60]!r} is not written as a UUID: small letters and hyphens"
+    except ValueError:
+        return f"link: {link[:60]!r} is no UUID"
+    return ""
+
+
+@lru_cache(65536)
+def _is_name(text: str) -> bool:
+    return len(text) <= NAME_CHARACTERS and text == text.strip() and text.isprintable() and not _FORBIDDEN.search(text)
 
 
 def _numbers(record: Record) -> str:

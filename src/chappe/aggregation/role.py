@@ -44,6 +44,7 @@ class Role:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.serving = False
         self.aggregator = Aggregator(config.settings(), Access(config.view), Alerts(config.alert))
         self._store: RecordStore | None = None
         self._flat: FlatFile | None = None
@@ -67,6 +68,7 @@ class Role:
 
     async def serve(self, client: Any, over: asyncio.Event) -> None:
         """Until it is over; then what was heard is stored."""
+        self.serving = True
         jobs = [self._read(each, client) for each in self._subscriptions]
         jobs += [self._poll(each, client) for each in self.config.foreign]
         tasks = [asyncio.ensure_future(job) for job in (*jobs, self._tick(client), self._write(), self._prune())]

@@ -39,6 +39,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "redundancy": ("redundancy", {}),
     "modes": ("modes", {}),
     "failover": ("failover", {}),
+    "xml": ("xml_records", {}),
     "routing": ("routing", {}),
     "churn": ("churn", {}),
 }
@@ -228,3 +229,11 @@ def churn(
 
 if __name__ == "__main__":
     app()
+
+
+@app.command("xml")
+def xml_records(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Measurements of 100 to 16,000 links as XML: export, parse, query and view, as the source tested them."""
+    _run("xml_records", Options(quick, json, check, rounds, charts))

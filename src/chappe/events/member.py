@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs
@@ -23,6 +23,7 @@ from chappe.events.member_outputs import Send as Send
 from chappe.events.member_rescue import Rescue
 from chappe.events.ways import Outputs, Ways
 from chappe.measure.cost import PROFILES, Metrics
+from chappe.measure.readings import Reading
 from chappe.netmap import outputs as netmap
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.units import Address
@@ -35,6 +36,7 @@ Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name sa
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 FAR_NS = 1 << 62
+READ_AT_ONCE = 20  # readings in one tick: each may be told to every neighbour
 
 
 class Member:
@@ -63,10 +65,12 @@ class Member:
         self.refused = 0  # messages of neighbours that were not believed
         self._rng = rng
         self._publications: tuple[Pattern, ...] = ()
+        self._readings: deque[Reading] = deque()  # that the map was not told yet
         self._interest_changed = False
         self._advertised = False
         self._ways_changed = False
         self.weigh: Weigh | None = None
+        self._state_ns = self.state.next_ns() if settings.mesh else FAR_NS
 
     # --- links
 
@@ -168,8 +172,9 @@ class Member:
         """Send probes that are due, tell costs, refresh and forget, apply new ways."""
         outputs: list[Output] = []
         if now_ns >= self.measurement.next_ns():
-            for reading in self.measurement.tick(self.links, now_ns):
-                outputs += self._read(reading, now_ns)
+            self._readings += self.measurement.tick(self.links, now_ns)
+        for _ in range(min(READ_AT_ONCE, len(self._readings))):
+            outputs += self._read(self._readings.popleft(), now_ns)
         if self._interest_changed:
             self._interest_changed = False
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
@@ -177,7 +182,7 @@ class Member:
         if self._advertised:
             self._advertised = False
             outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
-        if now_ns >= self.state.next_ns():
+        if now_ns >= self._state_ns:
             outputs += self._obey(self.state.tick(now_ns))
         if self.rescue.busy:
             self.rescue.work(now_ns)
@@ -190,14 +195,14 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Whether `tick` should be called again at once: it works in slices."""
-        return self.rescue.busy
+        """Whether `tick` should be called again at once: it works in slices, so that nobody waits for it."""
+        return self.rescue.busy or bool(self._readings)
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        if self._interest_changed or self._ways_changed or self.rescue.busy:
+        if self._interest_changed or self._ways_changed or self.busy:
             return 0
-        return min(self.measurement.next_ns(), self.state.next_ns() if self.settings.mesh else FAR_NS)
+        return min(self.measurement.next_ns(), self._state_ns)
 
     # --- interest
 
@@ -251,7 +256,7 @@ class Member:
 
     # --- what follows from it
 
-    def _read(self, reading: Any, now_ns: int) -> list[Output]:
+    def _read(self, reading: Reading, now_ns: int) -> list[Output]:
         link = self.links.by_port.get(reading.link)
         if link is None:
             return []
@@ -266,6 +271,8 @@ class Member:
     def _obey(self, asked: Iterable[netmap.Output]) -> list[Output]:
         """What the network map wants, with neighbours as ports and facts as events."""
         found: list[Output] = []
+        noticed: list[netmap.Notice] = []
+        self._state_ns = self.state.next_ns()
         for output in asked:
             match output:
                 case netmap.Tell(peer, message):
@@ -277,18 +284,28 @@ class Member:
                 case netmap.CostTold():
                     if self.settings.costs:
                         found.append(Publish(*notices.performance(self.me, output, self.engine.wall_ns)))
-                case netmap.Notice(kind, thing, reason):
-                    found += self._noticed(output, kind, str(thing), reason)
-        return found
+                case netmap.Notice():
+                    noticed.append(output)
+        return found + self._noticed(noticed) if noticed else found
 
-    def _noticed(self, notice: netmap.Notice, kind: str, thing: str, reason: str) -> list[Output]:
-        if kind == "refused":
-            self.refused += 1
-            return [Log("refused", "warning", {"of": thing, "reason": reason})]
-        told: list[Output] = [Log(kind, "info", {"thing": thing, "reason": reason})]
-        if notices.speaks(self.me, self.state, notice.thing):
-            told.append(Publish(*notices.membership(self.me, notice, self.engine.wall_ns)))
-        return told
+    def _noticed(self, told: list[netmap.Notice]) -> list[Output]:
+        found: list[Output] = []
+        first: dict[int, bool] = {}  # whether this node tells of things of a level that are neither the first nor gone
+        for notice in told:
+            thing, fields = notice.thing, {"thing": str(notice.thing), "reason": notice.reason}
+            if notice.kind == "refused":
+                self.refused += 1
+                found.append(Log("refused", "warning", fields))
+                continue
+            found.append(Log(notice.kind, "info", fields))
+            speaks = first.get(thing.level)
+            if speaks is None or thing.path < self.me.path(thing.level):
+                speaks = notices.speaks(self.me, self.state, thing)
+                if thing.path > self.me.path(thing.level):
+                    first[thing.level] = speaks
+            if speaks:
+                found.append(Publish(*notices.membership(self.me, notice, self.engine.wall_ns)))
+        return found
 
     def _new_ways(self) -> None:
         self._ways_changed = False

@@ -12,6 +12,7 @@ from chappe.measure.initiator import Initiator
 from chappe.measure.readings import FACTORS, Reading
 
 FORGOTTEN_NS = 60 * SECOND  # an echo that comes later says nothing
+LOOK_NS = 3 * SECOND
 BUSY = ("events_in", "events_out", "status_in", "status_out")  # what counts as traffic
 
 
@@ -27,6 +28,7 @@ class Measurement:
         self._trained: dict[int, Estimator] = {}  # by port
         self._sent: dict[tuple[int, int], int] = {}  # when a probe left, by (port, token)
         self._looked_ns = 0
+        self._unseen: list[Link] = []  # of this round
 
     def add(self, link: Link, now_ns: int) -> None:
         """A link is up; the first one wakes the initiator, if this node measures."""
@@ -73,7 +75,7 @@ class Measurement:
         for port, token in self.initiator.due(now_ns):
             if self._engine.send_probe(port, token):
                 self._sent[port, token] = self._engine.mono_ns
-        if now_ns - self._looked_ns >= SECOND:
+        if len(links) and len(links) * (now_ns - self._looked_ns) >= LOOK_NS:
             self._look(links, now_ns)
         for port, estimator in self._trained.items():
             train = estimator.next_train(now_ns)
@@ -87,17 +89,26 @@ class Measurement:
         return min((at, *(estimator.next_ns() for estimator in self._trained.values()))) if self._trained else at
 
     def _look(self, links: Links, now_ns: int) -> None:
-        """Which links carry traffic: those are measured more often."""
-        self._looked_ns = now_ns
+        """Which links carry traffic: those are measured more often. A few at a time, each once in LOOK_NS."""
         while self._sent and next(iter(self._sent.values())) < now_ns - FORGOTTEN_NS:
             del self._sent[next(iter(self._sent))]
-        for link in links:
-            counters = self._engine.port_counters(link.port)
-            traffic = sum(counters[name] for name in BUSY)
-            if link.traffic >= 0:
-                self.initiator.carries(link.port, traffic != link.traffic)
-            link.traffic = traffic
-            if link.trains is not None:
-                reading = self.initiator.reading(link.port)
-                if reading is not None and reading.metrics.latency_ms == reading.metrics.latency_ms:
-                    link.trains.travelled(round(reading.metrics.latency_ms * 2e6))
+        each_ns = LOOK_NS // len(links)
+        due = min((now_ns - self._looked_ns) // each_ns, len(links))
+        self._looked_ns = now_ns if due == len(links) else self._looked_ns + due * each_ns
+        for _ in range(due):
+            if not self._unseen:
+                self._unseen = list(links)
+            link = self._unseen.pop()
+            if links.by_port.get(link.port) is link:
+                self._look_at(link)
+
+    def _look_at(self, link: Link) -> None:
+        counters = self._engine.port_counters(link.port)
+        traffic = sum(counters[name] for name in BUSY)
+        if link.traffic >= 0:
+            self.initiator.carries(link.port, traffic != link.traffic)
+        link.traffic = traffic
+        if link.trains is not None:
+            reading = self.initiator.reading(link.port)
+            if reading is not None and reading.metrics.latency_ms == reading.metrics.latency_ms:
+                link.trains.travelled(round(reading.metrics.latency_ms * 2e6))

@@ -50,11 +50,14 @@ def membership(me: Address, notice: Notice, wall_ns: int = 0) -> tuple[str, byte
 def speaks(me: Address, state: LinkState, thing: Thing) -> bool:
     """Whether it is this node that tells of a change of that thing: one of all that see it does.
 
-    It is the controller of the smallest thing of that level, the changed one left aside.
+    It is the controller of the smallest thing of that level, the changed one left aside. Of a unit that fell apart or
+    is whole again those inside hear from their own controller, too.
     """
     if thing.level and state.controller(thing.level) != me.node:
         return False
     mine = me.path(thing.level)
+    if mine == thing.path:
+        return thing.level > 0
     others = (seen.path for seen in state.things() if seen.level == thing.level and seen.path != thing.path)
     return all(mine <= other for other in others)
 

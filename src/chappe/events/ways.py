@@ -33,7 +33,6 @@ class Outputs:
     hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
     groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
     undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now: counted, once for each event
-    again: bool = False  # a rescue: pass on what this node has seen before, too, but do not deliver it twice
     rest: bytes = b""  # of `rescue`: the way with what is undeliverable now and nothing else, to be tried again later
 
 
@@ -67,6 +66,7 @@ class Ways:
         self._decoded: dict[bytes, Way] = {}
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._followed: dict[tuple[str, bytes], Outputs] = {}
+        self._known: dict[tuple[str, int], tuple[dict[Thing, frozenset[str]], Planned]] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
         self._planner = Planner(me, state, connected)
         self._view = state.routes.view
@@ -76,8 +76,7 @@ class Ways:
     def changed(self) -> None:
         """Ways may be others now: what was computed is forgotten, the last way of each topic kept for comparison."""
         self.generation += 1
-        self._plans.clear()
-        self._followed.clear()
+        self._forget()
         self._holds.clear()
         self._planner.changed()
 
@@ -90,19 +89,30 @@ class Ways:
             if matches(pattern, kind, topic):
                 profile = name
                 break
+        # Most topics share what is wanted with many others: then there is one object for all of them.
+        known = self._known.get((profile, id(wanted)))
+        if known is not None and known[0] is wanted:
+            planned = known[1]
+        elif any(names != {""} for names in wanted.values()):
+            return self._publish_to_groups(profile, kind, topic, wanted)
+        else:
+            planned = self._planned(profile, {thing: Wanted(True) for thing in wanted})
+            self._known[profile, id(wanted)] = wanted, planned
+        hold_ns = self._hold((kind, topic), planned)
+        return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable)
+
+    def _publish_to_groups(self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]]) -> Outputs:
         marks, here = self._chosen(kind, topic, wanted, None)
+        planned = self._planned(profile, marks)
+        hold_ns = self._hold((kind, topic), planned)
+        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable)
+
+    def _planned(self, profile: str, marks: Marks) -> Planned:
         key = (profile, frozenset(marks.items()))
         planned = self._plans.get(key)
         if planned is None:
             planned = self._plans[key] = self._planner.plan(profile, marks)
-        grouped = any(names != {""} for names in wanted.values())
-        return Outputs(
-            True,
-            planned.branches,
-            self._hold((kind, topic), planned),
-            here.groups if grouped else None,
-            planned.undeliverable,
-        )
+        return planned
 
     def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
         """Where events go that came from a peer with this way; ProtocolError if the way makes no sense here."""
@@ -118,7 +128,7 @@ class Ways:
     def rescue(self, way: bytes, kind: str, topic: bytes, lost: str) -> Outputs:
         """Where events go that were sent to the lost peer with this way and not confirmed.
 
-        Tell the network map of the loss first. What this node or others had before is passed on, not delivered again.
+        Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it.
         """
         self._refresh()
         key = ("rescue", way)
@@ -127,7 +137,7 @@ class Ways:
             found = self._read(way)
             planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
         rest = _rest(self._read(way), planned.undeliverable) if planned.undeliverable else b""
-        return Outputs(False, planned.branches, 0, (), planned.undeliverable, True, rest)
+        return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
     def reaches(self, kind: str, topic: bytes, address: Address) -> bool:
         """Whether an event published here now would be sent towards that node: its interest has spread to here."""
@@ -167,7 +177,7 @@ class Ways:
             ready += planned.branches
             lost += planned.undeliverable
         local = step.deliver or bool(step.groups)
-        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), way.rescues > 0)
+        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost))
 
     def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
@@ -190,7 +200,10 @@ class Ways:
                 way.profile, marks, onward, root.level, way.trace, way.rescues
             )
         local = root.deliver or bool(here.groups)
-        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, way.rescues > 0)
+        lost = planned.undeliverable
+        if set(root.groups).difference(here.groups, *(there.groups for there in marks.values())):
+            lost = (*lost, Thing(root.level, root.name))  # its last member for this topic has gone in between
+        return Outputs(local, planned.branches, 0, here.groups, lost)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None
@@ -250,9 +263,13 @@ class Ways:
         if self._state.routes.view is not self._view:
             self._view = self._state.routes.view
             self.changed()
-        if len(self._plans) > KEPT or len(self._followed) > KEPT:
-            self._plans.clear()
-            self._followed.clear()
+        if max(len(self._plans), len(self._followed), len(self._known)) > KEPT:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._plans.clear()
+        self._followed.clear()
+        self._known.clear()
 
     def _read(self, raw: bytes) -> Way:
         way = self._decoded.get(raw)

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chappe.errors import ConfigError, LinkError
-from chappe.links.address import Address, Scheme, define, undefine
+from chappe.links.address import Address, Scheme, define, schemes, undefine
 from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, no_stream
 from chappe.links.link import Raw
 from chappe.links.listener import Finished, Listener, bind
+from chappe.links.parallel import Parallel
 from chappe.links.plain import PlainRaw
 from chappe.links.reach import reach
 from chappe.links.transported import TransportRaw, connected
@@ -98,9 +99,10 @@ class Transported:
 
 @dataclass(frozen=True, slots=True)
 class Datagrams:
-    """UDP beside a stream that handed over its key (MR-025): opened by `links.datagram`, never dialled alone."""
+    """UDP beside a stream that handed over its key (MR-025, MR-027), for one or for a group: never dialled alone."""
 
     kind: str
+    scheme: str
     ranks: Mapping[str, int]
     migrates_to: frozenset[str]
     secure: bool = True  # authentic, not secret
@@ -109,7 +111,7 @@ class Datagrams:
     schemes: Mapping[str, Scheme] = field(default_factory=dict)
 
     def takes(self, address: Address) -> bool:
-        return address.scheme == self.kind
+        return address.scheme == self.scheme
 
     async def connect(self, address: Address, how: Dialling) -> Raw:
         raise no_stream(address, "connect by")
@@ -118,7 +120,7 @@ class Datagrams:
         raise no_stream(address, "listen on")
 
 
-_STREAMS = frozenset({"tcp", "tls", "unix", "ws", "wss"})
+_STREAMS = frozenset({"tcp", "tls", "unix", "ws", "wss", "parallel", "parallel-tls"})
 _factories: dict[str, Factory] = {
     factory.kind: factory
     for factory in (
@@ -127,7 +129,10 @@ _factories: dict[str, Factory] = {
         Transported("tls", True, False, {"control": 2, "status": 3, "bulk": 3}, _STREAMS),
         Transported("ws", False, True, {"control": 3, "status": 5, "bulk": 5}, _STREAMS),
         Transported("wss", True, True, {"control": 4, "status": 6, "bulk": 6}, _STREAMS),
-        Datagrams("udp", {"status": 0}, _STREAMS),
+        Parallel("parallel", "tcp", False, {"control": 5, "status": 7, "bulk": 1}, _STREAMS),
+        Parallel("parallel-tls", "tls", True, {"control": 6, "status": 8, "bulk": 2}, _STREAMS),
+        Datagrams("udp", "udp", {"status": 0}, _STREAMS),
+        Datagrams("multicast", "udp+multicast", {"status": 9}, frozenset({"udp"} | _STREAMS)),
     )
 }
 
@@ -166,7 +171,8 @@ def stream_schemes() -> tuple[str, ...]:
     found: dict[str, None] = {}
     for factory in _factories.values():
         if factory.stream:
-            found.update(dict.fromkeys(factory.schemes or (factory.kind,)))
+            names = factory.schemes or (factory.kind,)
+            found.update(dict.fromkeys(name for name in names if name in schemes()))
     return tuple(found)
 
 

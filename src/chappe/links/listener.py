@@ -106,6 +106,7 @@ class Listener:
         self.evicted = 0
         self._sock = sock
         self._inode = os.stat(address.path).st_ino if address.scheme == "unix" else 0
+        self.on_close: Callable[[], None] = lambda: None  # ends what the opener keeps
         self._opener = opener
         self._accepted = accepted
         self._options = options
@@ -146,6 +147,7 @@ class Listener:
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        self.on_close()
 
     def _on_readable(self) -> None:
         for _ in range(ACCEPT_BATCH):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from itertools import zip_longest
 
 from chappe.netmap.database import Advert
 from chappe.netmap.settings import Settings
@@ -18,6 +18,8 @@ MAX_LATENCY_MS = 1e7
 MAX_JITTER = 1e6
 MAX_BANDWIDTH = 1e15
 NAMES_KEPT = 65_536
+_MOST = (MAX_LATENCY_MS, MAX_JITTER, 1.0, MAX_BANDWIDTH)
+_NAMES = ("latency", "jitter", "loss", "bandwidth")
 _FORBIDDEN = frozenset("/@+#")
 
 
@@ -27,15 +29,19 @@ class Checks:
     def __init__(self, me: Address, settings: Settings) -> None:
         self.me = me
         self.settings = settings
+        self._scopes = [me.scope(level) for level in range(me.depth + 1)]
         self._prefixes = [me.scope(level) + "/" if me.scope(level) else "" for level in range(me.depth + 1)]
         self._good: set[tuple[int, str]] = set()
 
-    def advert(self, advert: Advert, from_level: int) -> str:
-        """Why an advertisement that came from a neighbour of that level cannot be; empty if it can."""
+    def advert(self, advert: Advert, from_level: int, known: Advert | None = None) -> str:
+        """Why an advertisement that came from a neighbour of that level cannot be; empty if it can.
+
+        `known` is the one before it, which was checked.
+        """
         me, level = self.me, advert.level
         if not 0 <= level <= me.depth:
             return f"level {level} in a mesh of depth {me.depth}"
-        if advert.scope != me.scope(level):
+        if advert.scope != self._scopes[level]:
             return f"told in {advert.scope[:64]!r}, this node is in {me.scope(level)!r} at level {level}"
         if from_level > level:
             return f"told inside {advert.scope!r}, where the neighbour that sent it does not lie"
@@ -50,7 +56,7 @@ class Checks:
         if advert.age_ms < 0:
             return f"age {advert.age_ms} ms"
         if type(advert) is LinkAdvert:
-            return self._links(advert)
+            return self._links(advert, known.links if isinstance(known, LinkAdvert) else ())
         settings = self.settings
         for patterns in (advert.patterns, advert.publications):  # type: ignore[union-attr]
             if len(patterns) > settings.max_patterns:
@@ -60,24 +66,24 @@ class Checks:
                     return f"pattern {str(pattern)[:64]}"
         return ""
 
-    def _links(self, advert: LinkAdvert) -> str:
+    def _links(self, advert: LinkAdvert, known: tuple[LinkFact, ...]) -> str:
         links = advert.links
         if len(links) > self.settings.max_links:
             return f"{len(links)} links; at most {self.settings.max_links} are taken"
         if advert.members < 0:
             return f"{advert.members} members"
-        good = self._good
-        for fact in links:
-            if (fact.level, fact.far) not in good and not self._named(fact.level, fact.far):
-                return f"link to {fact.far[:64]!r} of level {fact.level}, which is nothing this node can see"
-            wrong = self._fact(advert, fact)
-            if wrong:
-                return wrong
+        for fact, before in zip_longest(links, known[: len(links)]):
+            if fact != before:  # most are as they were in the advertisement before
+                wrong = self._fact(advert, fact)
+                if wrong:
+                    return wrong
         if len({fact.id for fact in links}) != len(links):
             return "a link is told twice"
         return ""
 
     def _fact(self, advert: LinkAdvert, fact: LinkFact) -> str:
+        if not self._named(fact.level, fact.far):
+            return f"link to {fact.far[:64]!r} of level {fact.level}, which is nothing this node can see"
         if len(fact.id) != ID_BYTES:
             return f"link id of {len(fact.id)} bytes; it has {ID_BYTES}"
         if fact.level < advert.level:
@@ -89,16 +95,10 @@ class Checks:
             return f"link from {advert.origin!r} to {fact.far!r}, in which it lies"
         if len(fact.kind) > MAX_KIND:
             return f"link of kind {fact.kind[:64]!r}"
-        if not (
-            _within(fact.latency_ms, MAX_LATENCY_MS)
-            and _within(fact.jitter, MAX_JITTER)
-            and _within(fact.loss, 1.0)
-            and _within(fact.bandwidth, MAX_BANDWIDTH)
-        ):
-            return (
-                f"link {fact.id.hex()} with latency {fact.latency_ms} ms, jitter {fact.jitter}, loss {fact.loss}, "
-                f"bandwidth {fact.bandwidth}"
-            )
+        values = fact.latency_ms, fact.jitter, fact.loss, fact.bandwidth
+        for value, most, name in zip(values, _MOST, _NAMES, strict=True):
+            if value is not None and not 0.0 <= value <= most:
+                return f"link {fact.id.hex()} with a {name} of {value}; it is from 0 to {most:g}"
         return ""
 
     def _named(self, level: int, name: str) -> bool:
@@ -117,11 +117,6 @@ class Checks:
             self._good.clear()
         self._good.add((level, name))
         return True
-
-
-def _within(value: float, most: float) -> bool:
-    """From 0 to `most`, or not measured."""
-    return 0.0 <= value <= most or math.isnan(value)
 
 
 def _pattern(pattern: Pattern) -> bool:

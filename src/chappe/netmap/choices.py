@@ -1,88 +1,129 @@
-"""The way in use to each destination by one profile, left only for one that is better by enough (MR-115, MR-129).
-
-Ways are kept as rows of arc numbers, so that what all of them cost under new weights is one sum over an array.
-"""
+"""The way in use to each destination by one profile, left only for one that is better by enough (MR-115, MR-129)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
-from chappe.netmap.costs import Arcs, Floats
+from chappe.netmap.arcs import Arcs, Floats
 from chappe.netmap.settings import Settings
 from chappe.netmap.shortest import Shortest
 from chappe.netmap.topology import View
 from chappe.netmap.units import Thing
 
 NEVER = 1 << 62
+FEW = 16  # changed weights that are cheaper to look at one by one
 ROUNDING = 1e-5  # of what a way must be better by: hops count a little, and sums are rounded
+
+_Way = tuple[int, ...]
 
 
 class Choices:
-    """Ways in use from one node to everything in its map."""
+    """Ways in use from one node to everything in its map, as numbers of arcs."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.shortest: Shortest
-        self.cost: Floats = np.empty(0)  # of the ways in use
+        self.ways: list[_Way] = []
         self.next_ns = NEVER  # when a better way may be taken that is barred now
+        self.computed = 0  # how often all distances were
         self._view: View | None = None
         self._arcs: Arcs
-        self._rows = np.empty((0, 4), dtype=np.intp)
-        self._until = np.empty(0, dtype=np.int64)
+        self._here = 0
+        self._weights: Floats = np.empty(0)
+        self._shortest: Shortest | None = None
+        self._cost: Floats = np.empty(0)  # of the ways in use
+        self._users: dict[int, set[int]] = {}  # of an arc: destinations whose way has it
+        self._until: dict[int, int] = {}  # destinations whose way is held down
+        self._touched = True  # some way in use costs something else
 
-    def path(self, target: int) -> tuple[int, ...]:
-        """The arcs of the way in use; empty for this node itself."""
-        return tuple(arc for arc in self._rows[target].tolist() if arc < self._arcs.count)
+    @property
+    def shortest(self) -> Shortest:
+        """All that is shortest under the weights of this moment."""
+        if self._shortest is None:
+            self._shortest = Shortest(self._arcs, self._weights, self._here)
+            self.computed += 1
+        return self._shortest
 
-    def adopt(self, view: View, arcs: Arcs) -> set[Thing]:
+    def adopt(self, view: View, arcs: Arcs, here: int, weights: Floats) -> set[Thing]:
         """Carry the ways over to another map; destinations that are gone."""
-        old, size = self._view, arcs.size
-        rows = np.full((size, self._rows.shape[1]), arcs.count, dtype=np.intp)
-        until = np.zeros(size, dtype=np.int64)
+        old = self._view
+        ways: list[_Way] = [()] * arcs.size
+        until: dict[int, int] = {}
         gone: set[Thing] = set()
         if old is not None:
-            numbers = [view.index.get(vertex.thing, -1) for vertex in old.vertices]
-            tails, heads = self._arcs.tail.tolist(), self._arcs.head.tolist()
-            carried = [arcs.number.get((numbers[a], numbers[b]), -1) for a, b in zip(tails, heads, strict=True)]
-            carried.append(arcs.count)
-            for before, now in enumerate(numbers):
+            places = [view.index.get(vertex.thing, -1) for vertex in old.vertices]
+            carried = [arcs.number.get((places[a], places[b]), -1) for a, b in self._arcs.pairs]
+            for before, now in enumerate(places):
                 if now < 0:
                     gone.add(old.vertices[before].thing)
                     continue
-                row = [carried[arc] for arc in self._rows[before].tolist()]
-                if -1 not in row:
-                    rows[now] = row
-                    until[now] = self._until[before]
-        self._view, self._arcs, self._rows, self._until = view, arcs, rows, until
+                way = tuple([carried[arc] for arc in self.ways[before]])
+                if -1 not in way:
+                    ways[now] = way
+                    if before in self._until:
+                        until[now] = self._until[before]
+        self._view, self._arcs, self._here, self.ways, self._until = view, arcs, here, ways, until
+        self._users = {}
+        for target, way in enumerate(ways):
+            for arc in way:
+                self._users.setdefault(arc, set()).add(target)
+        self._price(weights)
         return gone
 
-    def choose(self, shortest: Shortest, now_ns: int, *, damped: bool) -> list[int]:
+    def reprice(self, weights: Floats) -> None:
+        """All arcs cost this now."""
+        changed = np.flatnonzero(weights != self._weights)
+        if len(changed) > FEW:
+            self._price(weights)
+        else:
+            for arc in changed.tolist():
+                self.adjust(arc, float(weights[arc]))
+
+    def adjust(self, arc: int, weight: float) -> None:
+        """One arc costs this now. Distances stay as they are if it made, and makes, no way as short as the shortest."""
+        old = float(self._weights[arc])
+        shortest = self._shortest
+        if shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight)):
+            self._shortest = None
+        self._weights[arc] = weight
+        users = self._users.get(arc)
+        if users:
+            self._cost[list(users)] += weight - old
+            self._touched = True
+
+    def choose(self, now_ns: int, *, damped: bool) -> Collection[int]:
         """Leave ways that broke, and those that are worse by enough; the destinations that have another one now."""
-        settings, best = self.settings, shortest.distance
-        cost: Floats = np.append(shortest.weights, 0.0)[self._rows].sum(axis=1)
-        broke = self._rows[:, 0] == self._arcs.count
-        broke[shortest.source] = False
-        gain = cost - best
-        better = gain > ROUNDING
-        self.next_ns = NEVER
-        if damped and better.any():
-            better &= gain >= np.maximum(settings.gain * cost, settings.gain_ms) - ROUNDING
-            barred = better & (self._until > now_ns)
-            if barred.any():
-                better &= ~barred
-                self.next_ns = int(self._until[barred].min())
-            self._until[better] = now_ns + int(settings.hold_down * settings.interval_ns)
-        changed: list[int] = np.flatnonzero(better | broke).tolist()
-        for target in changed:
-            self._set(target, shortest.path(target))
-        cost[changed] = best[changed]
-        self.cost, self.shortest = cost, shortest
+        if self._shortest is not None and not self._touched and now_ns < self.next_ns:
+            return ()
+        settings, best = self.settings, self.shortest.distance
+        gain = self._cost - best
+        self._touched, self.next_ns = False, NEVER
+        changed = []
+        for target in np.flatnonzero(gain > ROUNDING).tolist():
+            if damped and self.ways[target]:
+                cost = float(self._cost[target])
+                if gain[target] < max(settings.gain * cost, settings.gain_ms) - ROUNDING:
+                    continue
+                until_ns = self._until.get(target, 0)
+                if until_ns > now_ns:
+                    self.next_ns = min(self.next_ns, until_ns)
+                    continue
+                self._until[target] = now_ns + int(settings.hold_down * settings.interval_ns)
+            self._take(target, self.shortest.path(target))
+            changed.append(target)
+        self._cost[changed] = best[changed]
         return changed
 
-    def _set(self, target: int, path: tuple[int, ...]) -> None:
-        width = self._rows.shape[1]
-        if len(path) > width:
-            more = np.full((len(self._rows), len(path) - width + 2), self._arcs.count, dtype=np.intp)
-            self._rows = np.hstack((self._rows, more))
-        self._rows[target, : len(path)] = path
-        self._rows[target, len(path) :] = self._arcs.count
+    def _price(self, weights: Floats) -> None:
+        self._weights, self._shortest, self._touched = weights, None, True
+        prices = weights.tolist()
+        self._cost = np.array([sum([prices[arc] for arc in way]) if way else np.inf for way in self.ways])
+        self._cost[self._here] = 0.0
+
+    def _take(self, target: int, way: _Way) -> None:
+        for arc in self.ways[target]:
+            self._users[arc].discard(target)
+        for arc in way:
+            self._users.setdefault(arc, set()).add(target)
+        self.ways[target] = way

@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Set
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH, cost
 from chappe.netmap.topology import Edge, View
 from chappe.netmap.units import static_cost
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 FEW = 16  # links that are cheaper to compute one by one
-HOP = 1e-7  # each hop costs this much more, so that of equal ways the one with fewer hops is the shortest
-
-
-class Arcs:
-    """Directed pairs of things with at least one link, sorted as SciPy wants them; never down into a smaller unit."""
-
-    def __init__(self, view: View) -> None:
-        self.size = len(view.vertices)
-        pairs: dict[tuple[int, int], list[int]] = {}
-        for number, edge in enumerate(view.edges):
-            a, b = edge.a.index, edge.b.index
-            pairs.setdefault((a, b), []).append(number)
-            if edge.a.level == edge.b.level:
-                pairs.setdefault((b, a), []).append(number)
-        ordered = sorted(pairs)
-        self.count = len(ordered)
-        self.number = {pair: place for place, pair in enumerate(ordered)}
-        self.links = [pairs[pair] for pair in ordered]  # edges of each arc
-        self.tail: Integers = np.fromiter((a for a, _ in ordered), dtype=np.intp, count=self.count)
-        self.head: Integers = np.fromiter((b for _, b in ordered), dtype=np.intp, count=self.count)
-        self.single = all(len(links) == 1 for links in self.links)
-        self._order: Integers = np.array([edge for links in self.links for edge in links], dtype=np.intp)
-        lengths = np.array([len(links) for links in self.links], dtype=np.intp)
-        self._starts: Integers = np.concatenate(([0], np.cumsum(lengths)[:-1])) if self.count else lengths
-        counts = np.bincount(self.tail, minlength=self.size) if self.count else np.zeros(self.size, dtype=np.intp)
-        self.matrix = csr_array(
-            (
-                np.zeros(self.count),
-                self.head.astype(np.int32),
-                np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
-            ),
-            shape=(self.size, self.size),
-        )
-
-    def weights(self, costs: Floats) -> Floats:
-        """Of each arc the cost of its cheapest link, and the hop."""
-        found = costs[self._order]
-        if not self.single:
-            found = np.minimum.reduceat(found, self._starts)
-        return found + HOP
 
 
 class Costs:
@@ -71,24 +30,37 @@ class Costs:
         )
         told = [combined(edge) for edge in view.edges]
         self.known = np.array([known for known, _ in told], dtype=np.int8)  # how many ends have measured it
+        self._unknown = int((self.known < 2).sum())
         self.metrics = np.array([worst for _, worst in told], dtype=np.float64).reshape(count, 4)
+        self._strange: set[str] = set()  # profiles that give no number for some measured link
         self._measured: dict[str, Floats] = {}
         self._counted: dict[str, Floats] = {}
 
-    def update(self, numbers: list[int]) -> None:
-        """Links have other metrics."""
-        if not numbers:
-            return
-        self._counted.clear()
+    def update(self, changed: Set[int]) -> bool:
+        """Links have other metrics; whether only these cost something else."""
+        numbers = list(changed)
+        plain = self._plain()
         for number in numbers:
-            self.known[number], worst = combined(self.view.edges[number])
-            self.metrics[number] = worst
+            known, worst = combined(self.view.edges[number])
+            self._unknown += int(known < 2) - int(self.known[number] < 2)
+            self.known[number], self.metrics[number] = known, worst
             if len(numbers) <= FEW:
                 for profile, costs in self._measured.items():
                     costs[number] = cost_of_one(profile, *worst)
+                    if known and costs[number] != costs[number]:
+                        self._strange.add(profile)
         if len(numbers) > FEW:
+            self._strange.update(self._measured)  # until all are looked at
             for profile, costs in self._measured.items():
                 costs[numbers] = cost(profile, *self.metrics[numbers].T)
+        if plain and self._plain():
+            return True
+        self._counted.clear()
+        return not changed
+
+    def _plain(self) -> bool:
+        """Whether all links count with what was measured, by every profile."""
+        return self.performance and self._unknown == 0 and not self._strange
 
     def of(self, profile: str) -> Floats:
         """What each link counts with; ValueError names a profile that does not exist.
@@ -107,9 +79,12 @@ class Costs:
         if not self.measured:
             return self.static
         costs = self._measured[profile]
-        known = np.where(np.isnan(costs), 0, self.known)
-        if (known == 2).all():
+        if np.isnan(costs[self.known > 0]).any():
+            self._strange.add(profile)
+        elif self._unknown == 0:
+            self._strange.discard(profile)
             return costs
+        known = np.where(np.isnan(costs), 0, self.known)
         usual = np.empty_like(costs)
         for level in np.unique(self.level):
             here = self.level == level
@@ -119,7 +94,7 @@ class Costs:
     @property
     def measured(self) -> bool:
         """Whether costs are those that were measured."""
-        return self.performance and bool(self.known.any())
+        return self.performance and (self._unknown < len(self.known) or bool(self.known.any()))
 
 
 def cost_of_one(profile: str, latency_ms: float, jitter: float, loss: float, bandwidth: float) -> float:
@@ -141,12 +116,12 @@ def cost_of_one(profile: str, latency_ms: float, jitter: float, loss: float, ban
 def combined(edge: Edge) -> tuple[int, tuple[float, float, float, float]]:
     """How many ends have measured a link, and the worse of what they told: latency, jitter, loss, bandwidth."""
     a, b = edge.fact_a, edge.fact_b
-    known = (a.latency_ms == a.latency_ms) + (b.latency_ms == b.latency_ms)
+    known = (a.latency_ms is not None) + (b.latency_ms is not None)
     return known, (
-        _larger(a.latency_ms, b.latency_ms),
-        _larger(a.jitter, b.jitter),
-        _larger(a.loss, b.loss),
-        -_larger(-a.bandwidth, -b.bandwidth),
+        _worse(max, a.latency_ms, b.latency_ms),
+        _worse(max, a.jitter, b.jitter),
+        _worse(max, a.loss, b.loss),
+        _worse(min, a.bandwidth, b.bandwidth),
     )
 
 
@@ -157,8 +132,8 @@ def _median(here: Floats, anywhere: Floats, static: Floats) -> Floats | float:
     return float(np.median(anywhere)) if len(anywhere) else static
 
 
-def _larger(a: float, b: float) -> float:
-    """The larger of two; of one that is not measured, the other."""
-    if a != a:
-        return b
-    return a if b != b or a > b else b
+def _worse(which: Callable[[float, float], float], a: float | None, b: float | None) -> float:
+    """The worse of two; of one that is not measured, the other."""
+    if a is None:
+        return math.nan if b is None else b
+    return a if b is None else which(a, b)

@@ -41,6 +41,7 @@ class Database:
         self.lifetime_ns = lifetime_ns
         self.entries: dict[Key, Entry] = {}
         self._speakers: dict[tuple[str, int, str], dict[str, Entry]] = {}
+        self._origins: dict[tuple[int, str], dict[str, set[str]]] = {}  # by level and speaker, with the kinds
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -59,11 +60,16 @@ class Database:
             return old
         entry = self.entries[key] = Entry(advert, born_ns)
         self._speakers.setdefault(key[:3], {})[key[3]] = entry
+        self._origins.setdefault((key[1], key[3]), {}).setdefault(key[2], set()).add(key[0])
         return None
 
     def speakers(self, kind: str, level: int, origin: str) -> dict[str, Entry]:
         """What is told of one thing, by who tells it."""
         return self._speakers.get((kind, level, origin), {})
+
+    def spoken_for(self, level: int, speaker: str) -> str | None:
+        """What a node speaks for at a level."""
+        return next(iter(self._origins.get((level, speaker), ())), None)
 
     def links(self) -> Iterator[LinkAdvert]:
         """All that is told of links."""
@@ -95,3 +101,10 @@ class Database:
         del speakers[key[3]]
         if not speakers:
             del self._speakers[key[:3]]
+        kind, level, origin, speaker = key
+        origins = self._origins[level, speaker]
+        origins[origin].discard(kind)
+        if not origins[origin]:
+            del origins[origin]
+        if not origins:
+            del self._origins[level, speaker]

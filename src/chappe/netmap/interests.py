@@ -13,6 +13,7 @@ from chappe.wire.mesh import InterestAdvert
 from chappe.wire.patterns import ALL, Pattern, topic_text
 
 NOTHING: Interest = ((), ())
+MATCHES = 1 << 14  # sets of patterns whose things are remembered
 _Wants = dict[Thing, set[str]]
 _END = "/"  # no level contains it: under this key are those whose pattern ends at a place of the trie
 
@@ -45,18 +46,28 @@ class Index:
     def __init__(self, wanted: Iterable[tuple[Thing, Iterable[Pattern]]]) -> None:
         self._levels: dict[str, Any] = {}
         self._numbers: dict[tuple[str, str], _Wants] = {}
+        self._found: dict[tuple[int, ...], dict[Thing, frozenset[str]]] = {}
         for thing, patterns in wanted:
             for pattern in patterns:
                 self._place(pattern).setdefault(thing, set()).add(pattern.group)
 
     def find(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
-        """Things that want a topic, with the groups that do; the empty name stands for plain subscribers."""
-        text = topic_text(kind, topic)
-        found: dict[Thing, frozenset[str]] = {}
-        for wants in self._matching(kind, text):
-            for thing, groups in wants.items():
-                found[thing] = found.get(thing, frozenset()) | groups
-        return dict(sorted(found.items()))
+        """Things that want a topic, with the groups that do; the empty name stands for plain subscribers.
+
+        Topics that match the same patterns get the same object: it is not to be changed.
+        """
+        matching = [wants for wants in self._matching(kind, topic_text(kind, topic)) if wants]
+        key = tuple(map(id, matching))  # they live as long as this index
+        found = self._found.get(key)
+        if found is None:
+            wanting: dict[Thing, frozenset[str]] = {}
+            for wants in matching:
+                for thing, groups in wants.items():
+                    wanting[thing] = wanting.get(thing, frozenset()) | groups
+            if len(self._found) >= MATCHES:
+                self._found.clear()
+            found = self._found[key] = dict(sorted(wanting.items()))
+        return found
 
     def _place(self, pattern: Pattern) -> _Wants:
         if pattern.kind != "s":

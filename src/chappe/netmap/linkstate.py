@@ -14,6 +14,7 @@ from chappe.netmap.choices import NEVER
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
+from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
 from chappe.netmap.ownlinks import OwnLink, OwnLinks
 from chappe.netmap.partitions import Partitions
@@ -35,11 +36,12 @@ COMPLAINTS = 1024
 
 
 class _Peer:
-    """A neighbour: the level of the links to it, and how many there are."""
+    """A neighbour: where it is, the level of the links to it, and which there are."""
 
-    __slots__ = ("level", "links")
+    __slots__ = ("address", "level", "links")
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, address: Address, level: int) -> None:
+        self.address = address
         self.level = level
         self.links: set[bytes] = set()
 
@@ -74,9 +76,10 @@ class LinkState:
         self._held: dict[bytes, frozenset[str]] = {}
         self._index: Index | None = None
         self._shape = False  # other links: the map is to be built anew
-        self._dearer: list[int] = []  # edges with other metrics
+        self._dearer: set[int] = set()  # edges with other metrics
         self._dutiful = False  # what is told for the units is to be looked at
         self._computed_ns = -NEVER
+        self._changed_ns = NEVER
         self._forget_ns = NEVER
         self._later: list[Output] = []
         self.routes = Routes(self._view, settings, self._bring_up_to_date)
@@ -92,7 +95,7 @@ class LinkState:
         self._own.add(OwnLink(self.me, peer, address, link, kind))
         known = self._peers.get(peer)
         if known is None:
-            known = self._peers[peer] = _Peer(level_between(self.me, address))
+            known = self._peers[peer] = _Peer(address, level_between(self.me, address))
             self._meet()
             self._duties.joined(now_ns)
             out.append(Tell(peer, Digest(adverts=self.database.digest(known.level))))
@@ -200,9 +203,11 @@ class LinkState:
 
     def _heard(self, peer: str, known: _Peer, advert: Advert, out: list[Output]) -> None:
         key = key_of(advert)
-        if advert.sequence <= self.database.sequence(key):
+        entry = self.database.entries.get(key)
+        if entry is not None and advert.sequence <= entry.advert.sequence:
             return
-        wrong = self._checks.advert(advert, known.level) or self._crowded(key)
+        before = entry.advert if entry is not None else None
+        wrong = self._checks.advert(advert, known.level, before) or (before is None and self._unwelcome(key)) or ""
         if not wrong and self._verify and not self._verify(advert.speaker, signed_text(advert), advert.signature):
             wrong = f"the signature is not that of {advert.speaker!r}"
         if wrong:
@@ -216,7 +221,7 @@ class LinkState:
             return
         old = self.database.store(key, advert, self._now_ns)
         out.extend(Tell(other, advert) for other in self._audience[advert.level] if other != peer)
-        self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns)
+        self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
             self._links_told(advert, old)
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
@@ -229,7 +234,7 @@ class LinkState:
         if change == 2:
             self._shape = self._dutiful = True
         elif change == 1 and not self._shape:
-            self._dearer += self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
+            self._dearer |= self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
             self._dutiful = True
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
@@ -246,10 +251,10 @@ class LinkState:
         out = self._begin(now_ns)
         if now_ns >= self._forget_ns:
             self._forget()
-        if self._changed and now_ns >= self._computed_ns + self.settings.recompute_ns:
+        if self._changed and now_ns >= self._due_ns():
             self._compute()
         elif now_ns >= self.routes.next_ns:
-            self._later += _routes_changed(self.routes.update([], now_ns))
+            self._later += _routes_changed(self.routes.update(set(), now_ns))
         if (self._dutiful and not self._changed) or now_ns >= self._duties.next_ns:
             self._dutiful = False
             self._duties.tell(self._view, self._interest, now_ns)
@@ -272,7 +277,7 @@ class LinkState:
             self.routes.next_ns,
         )
         if self._changed:
-            due = min(due, self._computed_ns + self.settings.recompute_ns)
+            due = min(due, self._due_ns())
         elif self._dutiful:
             due = self._now_ns
         return max(due, self._now_ns)
@@ -332,7 +337,14 @@ class LinkState:
     def _changed(self) -> bool:
         return self._shape or bool(self._dearer)
 
+    def _due_ns(self) -> int:
+        """When the map is computed that has changed."""
+        changed_ns, settings = min(self._changed_ns, self._now_ns), self.settings
+        return max(changed_ns + settings.gather_ns, self._computed_ns + settings.recompute_ns)
+
     def _begin(self, now_ns: int) -> list[Output]:
+        if self._changed:
+            self._changed_ns = min(self._changed_ns, self._now_ns)  # it was the call before this one that changed it
         self._now_ns = max(self._now_ns, now_ns)
         return []
 
@@ -362,10 +374,17 @@ class LinkState:
             return f"link id of {len(link)} bytes; it has {ID_BYTES}"
         return f"link {link.hex()} is up already" if link in self._own.links else ""
 
-    def _crowded(self, key: Key) -> str:
-        """Why there is no room for another advertisement."""
-        if key in self.database.entries:
-            return ""
+    def _unwelcome(self, key: Key) -> str:
+        """Why the first advertisement of a key is not taken: its speaker is of another unit, or there is no room."""
+        _, level, origin, speaker = key
+        elsewhere = self.database.spoken_for(level, speaker)
+        if elsewhere not in (None, origin):
+            return f"{speaker!r} speaks for {elsewhere!r}"
+        peer = self._peers.get(speaker)
+        if peer is not None and peer.address.path(level) != origin:
+            return f"{speaker!r} is a neighbour and lies in {'/'.join(peer.address.unit)!r}"
+        if level and ("l", 0, speaker, speaker) in self.database.entries and origin != self.me.path(level):
+            return f"{speaker!r} is a node of this cluster"
         if len(self.database) >= self.settings.max_adverts:
             return f"{len(self.database)} advertisements are kept, no more are taken"
         speakers = self.database.speakers(*key[:3])
@@ -396,7 +415,7 @@ class LinkState:
         self._voice.links(0, self._own.facts(), 1)
         self._dutiful = True
         if not self._shape:
-            self._dearer += self._view.update((0, self.me.node, self.me.node), self._own.facts())
+            self._dearer |= self._view.update((0, self.me.node, self.me.node), self._own.facts())
 
     def _tell_cost(self, own: OwnLink, out: list[Output]) -> None:
         cost = own.tell(self.settings)
@@ -430,16 +449,17 @@ class LinkState:
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""
         now_ns = self._computed_ns = self._now_ns
+        self._changed_ns = NEVER
         if self._shape:
-            old, self._shape, self._dearer = self._view, False, []
+            old, self._shape, self._dearer = self._view, False, set()
             self._held = {edge.id: frozenset((edge.a.origin, edge.b.origin)) for edge in old.edges}
             view = self._view = build(self.me, self._own.facts(), self.database.links(), self._held)
             self._index = None
-            self._later += _membership(old, view)
+            self._later += membership(old, view)
             self._partitions.observe(view, now_ns, self._later)
             self._later += _routes_changed(self.routes.adopt(view, now_ns))
         else:
-            numbers, self._dearer = self._dearer, []
+            numbers, self._dearer = self._dearer, set()
             self._later += _routes_changed(self.routes.update(numbers, now_ns))
 
 
@@ -449,19 +469,3 @@ def _interest(advert: Advert) -> Interest:
 
 def _routes_changed(profiles: dict[str, frozenset[Thing]]) -> list[Output]:
     return [RoutesChanged(profiles)] if profiles else []
-
-
-def _whole(view: View) -> set[Thing]:
-    """Nodes and units of a map, whether a unit is in one piece or not, without the own ones."""
-    found = {Thing(vertex.level, vertex.origin) for vertex in view.vertices}
-    return found - {Thing(level, view.me.path(level)) for level in range(view.me.depth + 1)}
-
-
-def _membership(old: View, new: View) -> list[Output]:
-    """Who came, who went, and whether somebody else speaks for a unit, who may want something else."""
-    before, after = _whole(old), _whole(new)
-    out: list[Output] = [Notice("joined", thing, f"{thing} can be reached") for thing in sorted(after - before)]
-    out += [Notice("left", thing, f"{thing} cannot be reached any more") for thing in sorted(before - after)]
-    if {place for place in old.places if place[0]} != {place for place in new.places if place[0]}:
-        out.append(InterestChanged())
-    return out

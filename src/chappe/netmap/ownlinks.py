@@ -57,7 +57,7 @@ class OwnLink:
             kind=self.kind,
             suspect=self.suspect,
             latency_ms=_within(told.latency_ms, MAX_LATENCY_MS),
-            jitter=_within(told.jitter, MAX_JITTER) if not math.isnan(told.latency_ms) else math.nan,
+            jitter=_within(told.jitter, MAX_JITTER) if told.latency_ms == told.latency_ms else None,
             loss=_within(told.loss, 1.0),
             bandwidth=_within(told.bandwidth, MAX_BANDWIDTH),
         )
@@ -118,6 +118,6 @@ def _cost(profile: str, metrics: Metrics) -> float:
     return cost_of_one(profile, metrics.latency_ms, metrics.jitter, metrics.loss, metrics.bandwidth)
 
 
-def _within(value: float, most: float) -> float:
+def _within(value: float, most: float) -> float | None:
     """A value that others take; one that cannot be is as good as not measured."""
-    return value if 0.0 <= value <= most else math.nan
+    return value if 0.0 <= value <= most else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 
 import numpy as np
 
-from chappe.netmap.choices import NEVER, Choices
-from chappe.netmap.costs import Arcs, Costs, Floats
+from chappe.netmap.arcs import Arcs, Floats
+from chappe.netmap.choices import Choices
+from chappe.netmap.costs import Costs
 from chappe.netmap.route import Branch as Branch
 from chappe.netmap.route import Explained as Explained
 from chappe.netmap.route import Leave as Leave
@@ -28,7 +29,6 @@ class Routes:
     def __init__(self, view: View, settings: Settings, refresh: Callable[[], None]) -> None:
         self.settings = settings
         self.performance = settings.performance
-        self.computed = 0  # shortest-path trees so far
         self._refresh = refresh
         self._choices: dict[str, Choices] = {"default": Choices(settings)}
         self._cache: dict[str, dict[Thing, Route]] = {}
@@ -43,24 +43,33 @@ class Routes:
         self._here = view.index[Thing(0, view.me.node)]
         self._arcs = Arcs(view)
         self._costs = Costs(view, self.performance)
-        gone = {profile: choices.adopt(view, self._arcs) for profile, choices in self._choices.items()}
+        gone = {}
+        for profile, choices in self._choices.items():
+            gone[profile] = choices.adopt(view, self._arcs, self._here, self._weights(profile))
         return self._choose(now_ns, gone)
 
-    def update(self, numbers: list[int], now_ns: int) -> dict[str, frozenset[Thing]]:
+    def update(self, numbers: Set[int], now_ns: int) -> dict[str, frozenset[Thing]]:
         """Links of the map cost something else (MR-114); none: a time has come."""
-        self._costs.update(numbers)
+        alone = self._costs.update(numbers)
+        for profile, choices in self._choices.items():
+            if alone:
+                costs = self._costs.of(profile)
+                for arc in {arc for number in numbers for arc in self._arcs.of_edge[number]}:
+                    choices.adjust(arc, self._arcs.weight(arc, costs))
+            else:
+                choices.reprice(self._weights(profile))
         return self._choose(now_ns, {})
 
     def perform(self, on: bool, now_ns: int) -> dict[str, frozenset[Thing]]:
         """Use measured costs, or static ones (MR-117); all ways are chosen anew."""
-        before = {profile: self._ways(choices) for profile, choices in self._choices.items()}
+        before = {profile: choices.ways for profile, choices in self._choices.items()}
         self.performance = on
         self._choices = {profile: Choices(self.settings) for profile in self._choices}
         self.adopt(self.view, now_ns)
         changed = {}
         for profile, choices in self._choices.items():
-            after = self._ways(choices)
-            things = frozenset(thing for thing, way in after.items() if way != before[profile].get(thing))
+            pairs = zip(self.view.vertices, choices.ways, before[profile], strict=True)
+            things = frozenset(vertex.thing for vertex, now, then in pairs if now != then)
             if things:
                 changed[profile] = things
         return changed
@@ -68,34 +77,39 @@ class Routes:
     @property
     def next_ns(self) -> int:
         """When a way may be left that is held down now."""
-        return min((choices.next_ns for choices in self._choices.values()), default=NEVER)
+        return min(choices.next_ns for choices in self._choices.values())
+
+    @property
+    def computed(self) -> int:
+        """How often all distances were computed."""
+        return sum(choices.computed for choices in self._choices.values())
 
     def _choose(self, now_ns: int, gone: dict[str, set[Thing]]) -> dict[str, frozenset[Thing]]:
         changed = {}
         self._now_ns = now_ns
         self._detours.clear()
         for profile, choices in self._choices.items():
-            things = self._choose_one(profile, choices)
-            things |= gone.get(profile, set())
+            things = self._choose_one(profile, choices) | gone.get(profile, set())
             if things:
                 changed[profile] = frozenset(things)
         return changed
 
     def _choose_one(self, profile: str, choices: Choices) -> set[Thing]:
-        shortest = Shortest(self._arcs, self._arcs.weights(self._costs.of(profile)), self._here)
-        self.computed += 1
-        numbers = choices.choose(shortest, self._now_ns, damped=self._costs.measured)
+        numbers = choices.choose(self._now_ns, damped=self._costs.measured)
         self._cache[profile] = {}
         return {self.view.vertices[number].thing for number in numbers}
+
+    def _weights(self, profile: str) -> Floats:
+        return self._arcs.weights(self._costs.of(profile))
 
     def _of(self, profile: str) -> Choices:
         """The choices by a profile, which are kept from the first question on."""
         self._refresh()
         choices = self._choices.get(profile)
         if choices is None:
-            self._costs.of(profile)  # ValueError before anything is kept
+            weights = self._weights(profile)  # ValueError before anything is kept
             choices = self._choices[profile] = Choices(self.settings)
-            choices.adopt(self.view, self._arcs)
+            choices.adopt(self.view, self._arcs, self._here, weights)
             self._choose_one(profile, choices)
         return choices
 
@@ -109,7 +123,7 @@ class Routes:
             return None
         route = self._cache[profile].get(thing)
         if route is None:
-            route = self._cache[profile][thing] = self._route(choices.path(target), self._costs.of(profile))
+            route = self._cache[profile][thing] = self._route(choices.ways[target], self._costs.of(profile))
         if not avoid or not set(avoid).intersection(route.things):
             return route
         around = self._around(profile, choices.shortest.weights, frozenset(avoid))
@@ -135,14 +149,13 @@ class Routes:
         used = self.route(profile, thing)
         if used is None:
             return []
-        choices, target = self._of(profile), self.view.index[thing]
-        weights, costs = choices.shortest.weights, self._costs.of(profile)
-        path, best = choices.path(target), choices.shortest.path(target)
+        choices, target, costs = self._of(profile), self.view.index[thing], self._costs.of(profile)
+        path, best = choices.ways[target], choices.shortest.path(target)
         rows = [Explained("in use", used, self._why_used(profile, path == best))]
         if path != best:
             other = self._route(best, costs)
             rows.append(Explained("best", other, self._why_not_best(used.cost, other.cost)))
-        second = next_best(self._arcs, weights, self._here, target, best)
+        second = next_best(choices.shortest, target, best)
         if second is not None and second != path:
             other = self._route(second, costs)
             rows.append(Explained("next best", other, f"costs {other.cost - used.cost:.3g} more than the way in use"))
@@ -152,9 +165,6 @@ class Routes:
         return rows
 
     # --- how
-
-    def _ways(self, choices: Choices) -> dict[Thing, tuple[int, ...]]:
-        return {vertex.thing: choices.path(vertex.index) for vertex in self.view.vertices}
 
     def _why_used(self, profile: str, best: bool) -> str:
         if not self.performance:
@@ -180,14 +190,17 @@ class Routes:
             if len(self._detours) >= DETOURS:
                 self._detours.clear()
             numbers = [self.view.index[thing] for thing in avoid if thing in self.view.index]
-            barred = np.where(np.isin(self._arcs.head, numbers), np.inf, weights)
+            barred = weights.copy()
+            for number in numbers:
+                for _, arc in self._arcs.into[number]:
+                    barred[arc] = np.inf
             self._detours[key] = Shortest(self._arcs, barred, self._here)
         return self._detours[key]
 
     def _route(self, path: tuple[int, ...], costs: Floats) -> Route:
         numbers = [min(self._arcs.links[arc], key=lambda number: (costs[number], number)) for arc in path]
         return Route(
-            tuple(self.view.vertices[self._arcs.head[arc]].thing for arc in path),
+            tuple(self.view.vertices[self._arcs.pairs[arc][1]].thing for arc in path),
             tuple(self.view.edges[number].id for number in numbers),
             float(sum(costs[number] for number in numbers)),
             float(sum(self._costs.metrics[number, 0] for number in numbers)),

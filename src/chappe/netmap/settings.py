@@ -23,6 +23,7 @@ class Settings:
     refresh_ns: int = 60 * SECOND
     lifetime_ns: int = 180 * SECOND  # without a refresh
     tell_ns: int = 50 * MS  # least time between two advertisements of the same key
+    gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it
     recompute_ns: int = 50 * MS  # least time between two computations of the map, unless somebody asks
     settle_ns: int = 200 * MS  # a node that finds itself controller waits so long before it speaks
     parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra, yen
+from scipy.sparse.csgraph import yen
 
-from chappe.netmap.costs import HOP, Arcs, Floats, Integers
+from chappe.netmap.arcs import HOP, Arcs, Floats
 
 EQUAL = HOP / 100  # sums of the same costs in another order differ by less
 
@@ -20,58 +18,45 @@ class Shortest:
         self.arcs = arcs
         self.weights = weights
         self.source = source
-        arcs.matrix.data = weights
-        self.distance: Floats
-        self._before: Integers
-        self.distance, self._before = dijkstra(arcs.matrix, indices=source, return_predecessors=True)
-        self._paths: dict[int, tuple[int, ...]] | None = None
-        self._looked = False
+        self.distance = arcs.distances(weights, source)
+        self._ways: dict[int, tuple[int, ...]] = {source: (source,)}
+
+    def matters(self, arc: int, weight: float) -> bool:
+        """Whether an arc with that weight makes a way as short as the shortest one."""
+        tail, head = self.arcs.pairs[arc]
+        return not self.distance[tail] + weight > self.distance[head] + EQUAL
 
     def path(self, target: int) -> tuple[int, ...]:
         """The arcs of the shortest way; of several with as many hops the one through the smaller names first."""
-        if not self._looked:
-            self._looked = True
-            self._paths = self._equal_ways()
-        if self._paths is not None:
-            return _arcs(self.arcs, self._paths[target])
-        things, before = [target], self._before
-        while things[-1] != self.source:
-            things.append(int(before[things[-1]]))
-        return _arcs(self.arcs, tuple(reversed(things)))
+        if target not in self._ways:
+            self._find(target)
+        number = self.arcs.number
+        return tuple(number[pair] for pair in pairwise(self._ways[target]))
 
-    def _equal_ways(self) -> dict[int, tuple[int, ...]] | None:
-        """All ways by things, if some thing has two equally short ones; things are numbered in the order of names."""
-        distance, tail, head = self.distance, self.arcs.tail, self.arcs.head
-        with np.errstate(invalid="ignore"):
-            tight = distance[tail] + self.weights - distance[head] <= EQUAL
-        heads = head[tight]
-        if len(heads) == len(np.unique(heads)):
-            return None
-        before: dict[int, list[int]] = {}
-        for a, b in zip(tail[tight].tolist(), heads.tolist(), strict=True):
-            before.setdefault(b, []).append(a)
-        paths: dict[int, tuple[int, ...]] = {self.source: (self.source,)}
-        for thing in np.argsort(distance, kind="stable").tolist():
-            if thing != self.source and thing in before:
-                paths[thing] = (*min(paths[a] for a in before[thing]), thing)
-        return paths
+    def _find(self, target: int) -> None:
+        """Ways to a thing and to all that lie on ways as short; things are numbered in the order of their names."""
+        ways, before = self._ways, {}
+        ahead = [target]
+        while ahead:
+            thing = ahead.pop()
+            if thing in ways or thing in before:
+                continue
+            before[thing] = [a for a, arc in self.arcs.into[thing] if self.matters(arc, float(self.weights[arc]))]
+            ahead.extend(before[thing])
+        for thing in sorted(before, key=self.distance.__getitem__):
+            ways[thing] = (*min(ways[a] for a in before[thing]), thing)
 
 
-def next_best(arcs: Arcs, weights: Floats, source: int, target: int, other: tuple[int, ...]) -> tuple[int, ...] | None:
+def next_best(shortest: Shortest, target: int, other: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shortest simple way that is not `other`, as arcs (Yen)."""
-    usable = np.isfinite(weights)
-    ends = arcs.tail[usable].astype(np.int32), arcs.head[usable].astype(np.int32)
-    matrix = csr_array((weights[usable], ends), shape=(arcs.size, arcs.size))
-    lengths, before = yen(matrix, source, target, 2, return_predecessors=True)
-    for row in before[: len(lengths)]:
+    arcs, source = shortest.arcs, shortest.source
+    arcs.matrix.data[:] = shortest.weights
+    lengths, before = yen(arcs.matrix, source, target, 2, return_predecessors=True)
+    for row in before[: len(lengths)].tolist():
         things = [target]
         while things[-1] != source:
-            things.append(int(row[things[-1]]))
-        path = _arcs(arcs, tuple(reversed(things)))
+            things.append(row[things[-1]])
+        path = tuple(arcs.number[pair] for pair in pairwise(reversed(things)))
         if path != other:
             return path
     return None
-
-
-def _arcs(arcs: Arcs, things: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(arcs.number[pair] for pair in pairwise(things))

@@ -70,15 +70,15 @@ class View:
     parts: dict[Thing, tuple[Thing, ...]] = field(default_factory=dict)  # of units that fell apart
     lost: tuple[Thing, ...] = ()  # not to be reached, yet they tell of one another
 
-    def update(self, place: Place, facts: tuple[LinkFact, ...]) -> list[int]:
+    def update(self, place: Place, facts: tuple[LinkFact, ...]) -> set[int]:
         """Take other metrics of the links that a thing tells of; the edges that this is about."""
         vertex = self.places.get(place)
         if vertex is None:
-            return []
+            return set()
         old, vertex.facts = vertex.facts, facts
-        found = []
+        found = set()
         for before, fact in zip(old, facts, strict=True):
-            if same_metrics(before, fact):
+            if before == fact:
                 continue
             for number in self.ends.get(fact.id, ()):
                 edge = self.edges[number]
@@ -88,7 +88,7 @@ class View:
                     edge.fact_b = fact
                 else:
                     continue
-                found.append(number)
+                found.add(number)
         return found
 
     def leaving(self, level: int) -> tuple[LinkFact, ...]:
@@ -113,25 +113,11 @@ def difference(old: tuple[LinkFact, ...], new: tuple[LinkFact, ...]) -> int:
         return 2
     worst = 0
     for a, b in zip(old, new, strict=True):
-        if a.id != b.id or a.far != b.far or a.level != b.level or a.suspect != b.suspect:
-            return 2
-        if not worst and not same_metrics(a, b):
+        if a != b:
+            if a.id != b.id or a.far != b.far or a.level != b.level or a.suspect != b.suspect:
+                return 2
             worst = 1
     return worst
-
-
-def same_metrics(a: LinkFact, b: LinkFact) -> bool:
-    """Whether two facts tell the same of a link; not measured equals not measured."""
-    return (
-        _same(a.latency_ms, b.latency_ms)
-        and _same(a.jitter, b.jitter)
-        and _same(a.loss, b.loss)
-        and _same(a.bandwidth, b.bandwidth)
-    )
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b or (a != a and b != b)
 
 
 def build(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from chappe.errors import ConfigError
 from chappe.links.address import parse as parse_address
-from chappe.links.address import schemes
 from chappe.links.administrative import is_site, parse_site
 from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
@@ -16,6 +16,8 @@ from chappe.netmap.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
 from chappe.security.patterns import Pattern, PatternError
 from chappe.security.rules import check_rule
+
+MULTICAST = "udp+multicast"
 
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
@@ -42,7 +44,9 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
     datagrams = 0
     for key, url, listening in places:
         try:
-            address = parse_address(url, schemes() if listening else stream_schemes())
+            allowed = (*stream_schemes(), "udp") if listening else stream_schemes()
+            grouped = key.startswith("peer[")
+            address = parse_address(url, (*allowed, MULTICAST) if grouped else allowed)
         except ConfigError as error:
             yield f"{key}: {error}"
             continue
@@ -86,6 +90,10 @@ def _peers(config: Config) -> Iterator[str]:
         if peer.name in seen:
             yield f"peer[{at}].name: {peer.name!r} is used twice"
         seen.add(peer.name)
+        if len(peer.urls) > 1 and any(url.startswith(f"{MULTICAST}:") for url in peer.urls):
+            yield f"peer[{at}].url: a multicast group stands alone; give it a [[peer]] of its own"
+        if peer.interface and _no_ip(peer.interface):
+            yield f"peer[{at}].interface: {peer.interface!r} is not the IP address of an interface of this machine"
         for kind in peer.prefer:
             if kind not in factories():
                 yield f"peer[{at}].prefer: there is no transport {kind!r}; one of {', '.join(factories())}"
@@ -98,8 +106,20 @@ def _peers(config: Config) -> Iterator[str]:
             yield f"peer[{at}].reconnect_min_s: is above reconnect_max_s ({peer.reconnect_max_s})"
 
 
+def _no_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return True
+    return False
+
+
 def _references(config: Config) -> Iterator[str]:
     known = {peer.name for peer in config.peer}
+    groups = {peer.name for peer in config.peer if any(url.startswith(f"{MULTICAST}:") for url in peer.urls)}
+    for at, topics in enumerate(config.topic_route):
+        for name in groups.intersection(topics.to):
+            yield f"topic_route[{at}].to: {name!r} is a multicast group, which carries variables and no events"
     lists = [(f"path[{at}].to", route.to) for at, route in enumerate(config.path)]
     lists += [(f"topic_route[{at}].to", topics.to) for at, topics in enumerate(config.topic_route)]
     for key, names in lists:

@@ -7,7 +7,7 @@ import heapq
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -62,6 +62,7 @@ class Connections:
         self.by_port: dict[int, Connection] = {}
         self.transports = Transports(uuid.uuid4)
         self.transports.watch(self._noticed)
+        self.fan_out: dict[int, Mapping[int, object]] = {}  # port of a group -> the ports of its members
         self._engine = engine
         self._gone = gone
         self._due: list[tuple[int, int, Connection]] = []
@@ -107,6 +108,8 @@ class Connections:
         """Queue a control message; one that finds no room waits for it."""
         connection = self.by_port.get(port)
         if connection is None:
+            for member in list(self.fan_out.get(port, ())):
+                self.send(member, message)
             return
         frame = control_frame(message)
         if connection.outbox or not self._engine.send(port, frame, 0):

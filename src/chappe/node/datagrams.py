@@ -19,6 +19,7 @@ from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 from chappe.node.connections import Connection, Connections
 from chappe.node.datalink import DataLink
+from chappe.node.groups import Groups
 from chappe.security.identity import datagram_key
 from chappe.wire.control import (
     DatagramClosed,
@@ -47,6 +48,8 @@ class Datagrams:
         self._endpoint: DatagramEndpoint | None = None
         self._tick: FlushTick | None = None
         self._links: dict[int, DataLink] = {}
+        self.groups: Groups | None = None  # of multicast, set once both exist
+        self.listens: dict[int, str] = {}  # ports of peers whose groups we asked for, with our interface
         self.constraint = Constraint()  # when values of new links leave for the stream and return
         self._sessions: set[int] = set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -63,10 +66,15 @@ class Datagrams:
         )
         self._endpoint = await open_datagrams(address, tick, options=options)
 
-    def answer(self, port: int, request: int, reports: bool = False) -> None:
+    def answer(self, port: int, request: int, reports: bool = False, multicast: bool = False) -> None:
         """The other side of a control connection asks for a data link."""
         connection = self._connections.by_port.get(port)
         if connection is None:
+            return
+        if multicast:
+            if connection.session.role != "node" or self.groups is None or not self.groups.answer(connection, request):
+                reason = "this node sends to no udp+multicast:// group"
+                self._send(port, Failed(id=request, code="unsupported", reason=reason))
             return
         if self._endpoint is None:
             reason = "this node listens on no udp:// address"
@@ -82,14 +90,22 @@ class Datagrams:
         place = self._endpoint.address.port
         self._send(port, DatagramOpened(id=request, port=place, link=number, key=key, reports=reports))
 
-    def ask(self, port: int) -> None:
-        """Ask the other node for a data link."""
-        self._send(port, OpenDatagram(id=PEER_REQUEST, reports=True))
+    def ask(self, port: int, multicast: bool = False) -> None:
+        """Ask the other node for a data link, or to listen to its groups."""
+        self._send(port, OpenDatagram(id=PEER_REQUEST, reports=True, multicast=multicast))
+
+    def listen_to(self, port: int, interface: str) -> None:
+        """Ask the other node for its multicast groups, and hear them by that interface of ours."""
+        self.listens[port] = interface
+        self.ask(port, multicast=True)
 
     def opened(self, port: int, answer: DatagramOpened, tick: FlushTick) -> None:
         """The other node agreed."""
         connection = self._connections.by_port.get(port)
-        if connection is not None and answer.id == PEER_REQUEST:
+        if connection is not None and answer.group:
+            if self.groups is not None and port in self.listens:
+                self.groups.joined(connection, answer, self.listens[port], tick)
+        elif connection is not None and answer.id == PEER_REQUEST:
             self._tick = tick
             task = tick.loop.create_task(self._open(connection, answer, tick))
             self._opening.add(task)
@@ -97,6 +113,8 @@ class Datagrams:
 
     def said(self, port: int, message: Message, now_ns: int) -> None:
         """The other node says something about the data link beside that port."""
+        if isinstance(message, DatagramReport) and self.groups is not None and self.groups.report(port, message):
+            return
         link = self._links.get(port)
         if link is None or not link.reports or getattr(message, "link", None) != link.number:
             return  # of one that was before
@@ -120,6 +138,9 @@ class Datagrams:
 
     def gone(self, port: int, reason: str = "its control connection is over") -> None:
         """The control connection of that port is over: so is its data link."""
+        if self.groups is not None and port not in self._connections.by_port:
+            self.listens.pop(port, None)
+            self.groups.gone(port)
         link = self._links.pop(port, None)
         if link is not None:
             self._sessions.discard(link.number)
@@ -127,6 +148,8 @@ class Datagrams:
 
     def tick(self, now_ns: int) -> None:
         """Heartbeats and reports; a data link that is silent is given up, and its STATUS uses the stream."""
+        if self.groups is not None:
+            self.groups.tick(now_ns)
         for port, link in list(self._links.items()):
             if now_ns - self._engine.last_heard(link.port) > SILENT_NS:
                 log.warning("datagrams do not arrive, status goes by the stream", port=port)
@@ -157,6 +180,8 @@ class Datagrams:
         await asyncio.gather(*self._opening, return_exceptions=True)
         for port in list(self._links):
             self.gone(port)
+        if self.groups is not None:
+            self.groups.stop()
         if self._endpoint is not None:
             self._endpoint.close()
 

@@ -154,7 +154,7 @@ class Facts:
                 "url": link.url,
                 "kind": connection.link.kind if connection else "",
                 "secure": connection.link.security.secure if connection else False,
-                "status": connection.heartbeat.status.value if connection else "failed",
+                "status": connection.heartbeat.status.value if connection else _alone(link),
                 **self._port_row(link.port),
             }
 
@@ -200,3 +200,8 @@ def _unknown(what: str) -> KeyError:
     if what in MESH_LISTS:
         return KeyError(f"{what}: this node neither measures nor is it in a mesh; add [mesh] or [measure] to its file")
     return KeyError(f"{what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")
+
+
+def _alone(link: Link) -> str:
+    """A multicast group has no connection, and needs none."""
+    return "group" if link.url.startswith("udp+multicast:") else "failed"

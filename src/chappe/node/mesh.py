@@ -16,6 +16,7 @@ from chappe.events import notices
 from chappe.events.member import Log, Measured, Member, Publish, Refuse, Send
 from chappe.events.member import Output as MemberOutput
 from chappe.links._socket import clocks
+from chappe.links.registry import Notice
 from chappe.links.tick import FlushTick
 from chappe.measure import cost
 from chappe.netmap.units import Address
@@ -93,6 +94,7 @@ class NodeMesh:
     def start(self, tick: FlushTick) -> None:
         """The node listens: measure, and publish what is told."""
         self._tick = tick
+        self._node.connections.transports.watch(self._noticed)
         self.own = OwnPort(self._engine, tick.flusher)
         for topic in self.reports.topics:
             self.own.subscribe(topic, self._told)
@@ -114,6 +116,19 @@ class NodeMesh:
         name, kind, entry = connection.session.name, connection.link.kind, connection.entry
         id = b"" if entry is None else entry.id.bytes
         self._perform(self.member.up(port, name, self._engine.mono_ns, kind=kind, id=id))
+        self._switch(port, kind)
+
+    def _switch(self, port: int, kind: str) -> None:
+        """Measure a link as the switches of its kind of transport say (MR-045)."""
+        switches, initiator = self._node.connections.transports.switched(kind), self.member.measurement.initiator
+        if switches is not None and port in initiator:
+            initiator.switch(port, switches.monitoring)
+            if switches.monitoring_ns is not None:
+                initiator.interval(switches.monitoring_ns, port)
+
+    def _noticed(self, notice: Notice) -> None:
+        if notice.what == "switched":
+            self._switch(notice.entry.port, notice.entry.kind)
 
     def peer_down(self, port: int) -> None:
         """It does no more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from itertools import pairwise
 from typing import Any
 
 from chappe.errors import RefusedError
@@ -29,7 +30,7 @@ def rows(member: Member, request: List, now_ns: int) -> list[Row]:
         raise RefusedError(f"{member.me.node} measures its links and is in no mesh: add [mesh] to its file", "invalid")
     match request.what:
         case "map":
-            return [plain(row) for row in member.state.map_rows()]
+            return [plain(row) for row in network(member)]
         case "routes":
             return [plain(row) for row in routes(member, request.profile)]
         case "route":
@@ -82,6 +83,19 @@ def history(member: Member, name: str, now_ns: int) -> list[Row]:
     ]
 
 
+def network(member: Member) -> list[Row]:
+    """Every link of the map, between the things that this node sees."""
+    return [
+        {
+            "from": row["a"], "to": row["b"], "level": max(row["level_a"], row["level_b"]), "kind": row["kind"],
+            "latency_ms": row["latency_ms"], "jitter": row["jitter"], "loss": row["loss"],
+            "bandwidth_bps": row["bandwidth"], "cost": row["cost"], "suspect": row["suspect"],
+            "measured": row["measured"], "link": str(uuid.UUID(hex=row["link"])),
+        }
+        for row in member.state.map_rows()
+    ]  # fmt: skip
+
+
 def routes(member: Member, profile: str) -> list[Row]:
     """The way in use to everything in the map."""
     found = []
@@ -102,9 +116,9 @@ def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
         raise RefusedError(
             f"there is no profile {profile[:64]!r} (profiles: {', '.join(sorted(cost.PROFILES))})", "unknown"
         )
-    if origin and origin != me:
-        raise RefusedError(f"{me} knows its own ways only: ask {origin[:64]} (--url of that node)", "unknown")
     thing = _thing(member, to)
+    if origin and origin != me:
+        return [_elsewhere(member, origin, me if to == me else str(thing or to), profile)]
     if thing is None:
         known = ", ".join(sorted(str(each) for each in member.state.things())) or "nothing"
         raise RefusedError(f"{to[:64]!r} is not in the map of {me}, which has {known[:500]}", "unknown")
@@ -116,6 +130,42 @@ def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
         }
         for each in member.state.routes.explain(profile or member.settings.profile, thing)
     ]  # fmt: skip
+
+
+def _elsewhere(member: Member, origin: str, to: str, profile: str) -> Row:
+    """The best way between two others, by the map of this node: what they do is known to them alone."""
+    import rustworkx
+
+    named = profile or member.settings.profile
+    graph: rustworkx.PyGraph[str, Row] = rustworkx.PyGraph()
+    places: dict[str, int] = {}
+    for row in network(member):
+        if row["suspect"]:
+            continue
+        metrics = Metrics(row["latency_ms"], jitter=row["jitter"], loss=row["loss"], bandwidth=row["bandwidth_bps"])
+        price = cost.of(metrics, named)
+        ends = []
+        for name in (row["from"], row["to"]):
+            if name not in places:
+                places[name] = graph.add_node(name)
+            ends.append(places[name])
+        graph.add_edge(ends[0], ends[1], {**row, "cost": row["cost"] if math.isnan(price) else price})
+    for name in (origin, to):
+        if name not in places:
+            known = ", ".join(sorted(places)) or "nothing"
+            raise RefusedError(
+                f"{name[:64]!r} is not in the map of {member.me.node}, which has {known[:500]}", "unknown"
+            )
+    found = rustworkx.dijkstra_shortest_paths(graph, places[origin], places[to], lambda edge: edge["cost"] + 1e-9)
+    if places[to] not in found:
+        raise RefusedError(f"the map of {member.me.node} has no way from {origin} to {to}", "unknown")
+    way = list(found[places[to]])
+    edges = [min(graph.get_all_edge_data(a, b), key=lambda edge: edge["cost"]) for a, b in pairwise(way)]
+    return {
+        "what": "best", "used": False, "way": [graph[place] for place in way], "hops": len(edges),
+        "cost": sum(edge["cost"] for edge in edges), "latency_ms": sum(edge["latency_ms"] for edge in edges),
+        "why": f"by the map of {member.me.node}; {origin} itself knows which one it uses",
+    }  # fmt: skip
 
 
 def _thing(member: Member, name: str) -> Thing | None:

@@ -30,6 +30,7 @@ from chappe.node.drain import drain as drained
 from chappe.node.edge import Edge, entity_name
 from chappe.node.facts import Facts
 from chappe.node.functions import Functions
+from chappe.node.groups import Groups
 from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot
 from chappe.node.paths import PathTable
@@ -97,6 +98,10 @@ class Node:
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
         )
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
+        self.groups = self.datagrams.groups = Groups(
+            self.engine, self.connections, self.connections.send,
+            lambda port: self.variables.peer_up(port, False, self.engine.mono_ns),
+        )  # fmt: skip
         self.alternates = Alternates(self.engine, self.peers, self.datagrams, self.connections.transports)
         self.shell = Shell(
             self.engine, self.control, self.connections, self._audit, self.datagrams,
@@ -140,8 +145,10 @@ class Node:
         try:
             for entry in self.config.listen:
                 await self._listen(entry)
+            self.groups.follow(self.peers, self.tick)
         except BaseException:
             await self._close_listeners()
+            await self.datagrams.close()
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
@@ -219,6 +226,7 @@ class Node:
         self.shell.limit_rates(config.limits.rate > 0)
         for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
+        self.groups.follow(self.peers, self.tick)
         self.peers.start()
         if config.broker is not None:
             for peer in self.management.follow(config.broker.urls):
@@ -318,6 +326,8 @@ class Node:
         self.shell.perform(self.control.flush())
         if dialled and self.peers.by_datagrams(peer, raw):
             self.datagrams.ask(peer.port)
+        elif peer.config.data == "multicast":
+            self.datagrams.listen_to(peer.port, peer.config.interface)
         self.tick.soon()
         log.info("peer connected", node=self.name, peer=peer.name, address=str(raw.peer), fresh=fresh)
         return connection
@@ -377,6 +387,7 @@ class Node:
         self.peers.remove(peer)
         if self.mesh is not None:
             self.mesh.peer_removed(peer.port)
+        self.groups.close(peer.port)
         self.paths.port_gone(peer.port, self.engine.mono_ns)
         self.variables.peer_gone(peer.port, self.engine.mono_ns)
         self.connections.free(peer.port)

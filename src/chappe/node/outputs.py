@@ -50,6 +50,7 @@ class OpenData:
     port: int
     request: int
     reports: bool = False
+    multicast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import structlog
 
 from chappe.engine._engine import Engine
 from chappe.errors import ChappeError, RefusedError
+from chappe.links.address import Address, parse
 from chappe.links.backoff import Backoff
 from chappe.links.handshake import connect_handshake
 from chappe.links.link import Raw
@@ -26,6 +27,7 @@ from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
 
 log = structlog.get_logger(__name__)
 
+MULTICAST = "udp+multicast"
 MAX_FRAME = 0xFF_FFFF  # what a peer accepted from its clients fits, whatever limit it has
 
 
@@ -49,6 +51,11 @@ class PeerLink:
     @property
     def name(self) -> str:
         return self.config.name
+
+    @property
+    def group(self) -> Address | None:
+        """The multicast group that it stands for, if it is no node."""
+        return group_of(self.config)
 
     @property
     def url(self) -> str:
@@ -100,14 +107,14 @@ class Peers:
                     self._engine.status.set_level(peer.port, config.level)
                 peer.config, peer.listed = config, True
         for peer in self:
-            if peer not in removed:
+            if peer not in removed and peer.group is None:
                 self._subscribe(peer, [route.pattern for route in routes if peer.name in route.to])
         return removed
 
     def start(self) -> None:
         """Dial every peer that has a url and is not being dialled."""
         for peer in self:
-            if peer.config.urls and peer.listed and not peer.manager and peer.dialler is None:
+            if peer.config.urls and peer.group is None and peer.listed and not peer.manager and peer.dialler is None:
                 peer.dialler = asyncio.get_running_loop().create_task(self._keep(peer), name=f"dial {peer.name}")
 
     async def stop(self) -> None:
@@ -184,6 +191,12 @@ class Peers:
         self._by_name.pop(peer.name, None)
 
     def _open(self, config: Peer, listed: bool) -> PeerLink:
+        if group_of(config) is not None:
+            port = self._engine.open_port(
+                datagram=True, level=config.level, queue_bytes=config.queue_bytes, packing=config.packing
+            )
+            peer = self._by_name[config.name] = PeerLink(config, port, listed)
+            return peer
         port = self._engine.open_port(
             peer=True, retain=True, level=config.level, queue_bytes=config.queue_bytes, max_frame=MAX_FRAME,
             packing=config.packing, loss=False, max_topics=1 << 24,
@@ -250,3 +263,9 @@ class Peers:
         if raw.certificate_der is None:
             return dev_identity(welcome.name, "node")
         return expect(identity_of(raw.certificate_der), "node", peer.name)
+
+
+def group_of(config: Peer) -> Address | None:
+    """The multicast group that a `[[peer]]` stands for; None if it is a node."""
+    grouped = [url for url in config.urls if url.startswith(f"{MULTICAST}://")]
+    return parse(grouped[0]) if grouped else None

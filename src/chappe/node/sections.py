@@ -50,9 +50,10 @@ class Peer(Section, frozen=True):
 
     name: Name
     url: str | tuple[str, ...] = ""  # of a link, several of which the best is taken, or http(s):// of its capabilities
+    interface: str = ""  # address of ours by which groups of this peer are heard; empty: the system chooses
     prefer: tuple[str, ...] = ()  # kinds of transport to take first, like "wss"
     proxy: str = ""  # http://user:password@host:port on the way there, or "environment": https_proxy and no_proxy
-    data: Literal["stream", "udp", "auto"] = "stream"  # what carries STATUS; the control connection is a stream
+    data: Literal["stream", "udp", "multicast", "auto"] = "stream"  # what carries STATUS beside the stream
     level: Annotated[int, Meta(ge=0, le=255)] = 0  # a flooded variable of that level or above uses this link
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 8 << 20  # of each of the four classes
     packing: Annotated[int, Meta(ge=0, le=65_535)] = 0  # status records a frame; 0: 4 on datagrams, no limit on streams

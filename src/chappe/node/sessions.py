@@ -356,7 +356,7 @@ class Control:
         return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
 
     def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
-        return [OpenData(session.port, request.id, request.reports)]
+        return [OpenData(session.port, request.id, request.reports, request.multicast)]
 
     def _datagram_said(self, session: Session, message: control.Message, now_ns: int) -> list[Output]:
         return [DataSaid(session.port, message)]

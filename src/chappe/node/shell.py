@@ -110,8 +110,8 @@ class Shell:
                     if connection is not None:
                         farewell = Goodbye(reason=reason) if code == AGAIN else None
                         self._connections.close(connection, reason, code, farewell)
-                case OpenData(port, request, reports):
-                    self._datagrams.answer(port, request, reports)
+                case OpenData(port, request, reports, multicast):
+                    self._datagrams.answer(port, request, reports, multicast)
                 case DataSaid(port, message):
                     self._datagrams.said(port, message, self._engine.mono_ns)
                 case DataOpened(port, answer):

@@ -84,15 +84,30 @@ class SqliteRecords:
         self._database.close()
 
     def _prepare(self) -> None:
-        self._is_empty()  # before anything is changed in a file that is not ours
-        (mode,) = self._database.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise StoreError(f"store {self._path}: its file system has no write-ahead log; use a local disk")
+        fresh = self._is_empty()  # before anything is changed in a file that is not ours
+        self._follow_log()
         self._database.execute("PRAGMA synchronous = FULL")
+        if not fresh:
+            return  # a reader need not wait for whoever writes
         with self.transaction() as transaction:
             if self._is_empty():
                 for statement in _SCHEMA:
                     transaction.run(statement, {})
+
+    def _follow_log(self) -> None:
+        """Turn on the write-ahead log; SQLite does not wait by itself for another process that does the same."""
+        until = time.monotonic() + BUSY_S
+        while True:
+            try:
+                (mode,) = self._database.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+                continue
+            if mode != "wal":
+                raise StoreError(f"store {self._path}: its file system has no write-ahead log; use a local disk")
+            return
 
     def _is_empty(self) -> bool:
         """Whether the tables are to be made; StoreError if the file is of something else."""

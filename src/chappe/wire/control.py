@@ -164,6 +164,7 @@ class OpenDatagram(Request):
     """Ask for a UDP data link beside this connection."""
 
     reports: bool = False  # the one who asks understands the three messages below
+    multicast: bool = False  # it wants to listen to the groups of the one who answers
 
 
 class DatagramOpened(Request):
@@ -171,6 +172,7 @@ class DatagramOpened(Request):
     link: int  # session number in each datagram, both directions
     key: bytes  # 16 bytes, for this link alone
     reports: bool = False  # so does the one who answers: both sides send reports
+    group: str = ""  # of a multicast link: its url; said again when the key changes
 
 
 class DatagramReport(Message):

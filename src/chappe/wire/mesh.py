@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from chappe.wire.base import Message
@@ -21,17 +19,17 @@ class MeshJoin(Message):
 
 
 class LinkFact(msgspec.Struct, array_like=True, frozen=True):
-    """One link as one of its ends sees it; metrics are NaN while unmeasured."""
+    """One link as one of its ends sees it; what is not measured is left out."""
 
     id: bytes
     far: str  # what the other end is at the level of the link: a node's name at level 0, else a unit's path
     level: int  # at which its ends are different things
     kind: str = ""
     suspect: bool = False
-    latency_ms: float = math.nan
-    jitter: float = math.nan
-    loss: float = math.nan
-    bandwidth: float = math.nan  # bytes a second
+    latency_ms: float | None = None
+    jitter: float | None = None
+    loss: float | None = None
+    bandwidth: float | None = None  # bytes a second
 
 
 class LinkAdvert(Message):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chappe.aggregation import messages
 from chappe.aggregation.access import Access, View
@@ -13,7 +16,7 @@ from chappe.aggregation.messages import Advice, AlertEvent, Announce, Change, Co
 from chappe.aggregation.messages import RealmSnapshot as Snapshot
 from chappe.aggregation.monitor import Monitor
 from chappe.aggregation.monitor import Settings as MonitorSettings
-from chappe.aggregation.record import Record, encode, link_of
+from chappe.aggregation.record import FIELDS, Record, RecordError, encode, link_of
 from chappe.errors import ConfigError
 from tests.support.records import LINK, NOW, SECOND, links, record
 
@@ -113,6 +116,19 @@ class TestControl:
         assert "n2 answers for n2 an order to n1" in kinds(outputs, Notice)[0].reason
         late = kinds(of.tick(NOW + 31 * SECOND), Answered)
         assert [(answered.request.node, answered.reply) for answered in late] == [("n1", None)]
+
+    def test_an_order_that_is_none_is_an_error(self) -> None:
+        of = aggregator()
+        with pytest.raises(RecordError, match="no order: Invalid enum value 'explode'"):
+            of.order("n1", "explode", NOW)
+
+    def test_too_many_orders_without_an_answer_do_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chappe.aggregation.aggregator.ORDERS", 1)
+        of = aggregator(orders=(Standing(action="stop"),))
+        report(of, record(node="n1"), node="n1")
+        outputs = report(of, record(node="n2"), node="n2")
+        assert len(kinds(outputs, Keep)) == 1
+        assert "1 orders have no answer yet" in kinds(outputs, Notice)[0].reason
 
     def test_standing_orders_go_to_each_node_that_reports(self) -> None:
         change = Change(kind="percent", value=10)
@@ -260,3 +276,23 @@ def test_two_views_of_a_group_are_refused() -> None:
         Access((View(group="g"), View(group="g")))
     assert Access().view("anybody").shown(record(user_group="A")) is None
     assert Access().view("anybody").shown(record()) == record()
+
+
+TOPICS = ("PBR/Report/east/a", "PBR/Control/east/a/Reply", "PBR/Aggregator/Announce/east", "PBR/Snapshot/west/all")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(FIELDS)), inner, max_size=5),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(TOPICS), st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()))
+def test_nothing_that_comes_breaks_it(topic: str, body: bytes) -> None:
+    of = aggregator(follows=(("west", "all"),), rules=(Rule(name="slow", when="latency_ms > 80"),))
+    watched = Monitor("a", MonitorSettings(realm="east", advice=0.5))
+    report(of, record())
+    outputs = of.receive(topic, body, NOW)
+    assert kinds(outputs, Keep) == []
+    assert of.newest == {(LINK, "a"): record()}
+    for mine in watched.topics:
+        assert watched.received(mine, body, 0) == []

@@ -199,6 +199,13 @@ def test_a_group_far_away_is_chosen_inside_its_unit() -> None:
     assert set(+journey.delivered) == {"b3"}
 
 
+def test_a_group_that_has_no_member_any_more_is_counted() -> None:
+    net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
+    way = encode(Way((), (Unit(1, "x/b", 0, False, ("g",)),), ("x/a",)))
+    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    assert outputs == Outputs(False, (), 0, (), (Thing(1, "x/b"),))
+
+
 # --- changes
 
 
@@ -274,7 +281,6 @@ def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way() -> None:
     net.cut("a", "b")
     outputs = net.ways["a"].rescue(sent, "s", b"t", "b")
     assert way_to(outputs, "c") == Way((Step("c", 1, False), Step("d")), rescues=1)
-    assert outputs.again
     assert not outputs.local
     assert outputs.rest == b""
 

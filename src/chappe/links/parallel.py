@@ -1,0 +1,171 @@
+"""Parallel TCP: one link over several connections, striped; those that are left go on when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from chappe.errors import LinkError, ProtocolError, TimeoutExpired
+from chappe.links.address import PARALLEL_MAX, Address, Scheme
+from chappe.links.factory import Accepted, Dialling, Listening, check_context
+from chappe.links.link import Raw, reason_of
+from chappe.links.listener import Finished, Listener, bind
+from chappe.links.reach import reach
+from chappe.links.striped import Stripe, Striped
+from chappe.links.striping import Preface, read_preface
+from chappe.links.transported import TransportRaw, TransportStream
+
+WAITING_MAX = 256  # links of which connections are still missing
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A link of which connections are missing."""
+
+    count: int
+    stripes: dict[int, Stripe] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
+
+    def drop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        for stripe in self.stripes.values():
+            if stripe.transport is not None:
+                stripe.transport.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """`tcp://host:port?parallel=4`, and the same inside TLS: for bulk over long ways that lose some packets."""
+
+    kind: str
+    scheme: str
+    encrypts: bool
+    ranks: Mapping[str, int]
+    migrates_to: frozenset[str]
+    stream: bool = True
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+
+    @property
+    def secure(self) -> bool:
+        return self.encrypts
+
+    def takes(self, address: Address) -> bool:
+        return address.scheme == self.scheme and bool(address.option("parallel"))
+
+    async def connect(self, address: Address, how: Dialling) -> Raw:
+        check_context(address, self.encrypts, how.tls)
+        link, count = secrets.token_bytes(16), int(address.option("parallel"))
+        tasks = [asyncio.create_task(self._stripe(address, how, Preface(link, index, count))) for index in range(count)]
+        try:
+            stripes = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            for made in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(made, Stripe) and made.transport is not None:
+                    made.transport.abort()
+            raise
+        return self._raw(stripes, address, None)
+
+    async def _stripe(self, address: Address, how: Dialling, preface: Preface) -> Stripe:
+        sock, rest = await reach(address, how)
+        stripe = Stripe()
+        name = (how.server_name or address.host) if self.encrypts else None
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: stripe, sock=sock, ssl=how.tls, server_hostname=name
+            )
+        except ssl.SSLError as error:
+            sock.close()
+            raise LinkError(f"{address}: TLS failed: {error.reason or error}") from error
+        except OSError as error:
+            sock.close()
+            raise LinkError(f"{address}: {reason_of(error)}") from error
+        except BaseException:
+            sock.close()
+            raise
+        assert stripe.transport is not None
+        stripe.early += rest
+        stripe.transport.write(preface.encode())
+        return stripe
+
+    def _raw(self, stripes: list[Stripe], peer: Address, finished: Finished | None) -> Raw:
+        stream = TransportStream()
+        Striped(stripes, stream)
+        raw = TransportRaw(stream, peer, finished)
+        raw.kind = self.kind
+        return raw
+
+    async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
+        check_context(address, self.encrypts, how.tls)
+        waiting: dict[bytes, _Waiting] = {}
+        timeout_s = how.options.handshake_timeout_s
+
+        async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw | None:
+            stripe = Stripe()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.get_running_loop().connect_accepted_socket(lambda: stripe, sock, ssl=how.tls)
+                    preface = read_preface(await stripe.preface(), PARALLEL_MAX)
+            except TimeoutError:
+                _abort(stripe)
+                raise TimeoutExpired(f"{peer} did not say which link it belongs to within {timeout_s:g} s") from None
+            except BaseException:
+                _abort(stripe)
+                raise
+            stripes = _gather(waiting, preface, stripe, timeout_s)
+            return None if stripes is None else self._raw(stripes, peer, finished)
+
+        def over() -> None:
+            for group in waiting.values():
+                group.drop()
+            waiting.clear()
+
+        listener = await bind(address, opener, accepted, how.options)
+        listener.on_close = over
+        return listener
+
+
+def _abort(stripe: Stripe) -> None:
+    if stripe.transport is not None:
+        stripe.transport.abort()
+
+
+def _gather(waiting: dict[bytes, _Waiting], preface: Preface, stripe: Stripe, timeout_s: float) -> list[Stripe] | None:
+    """All connections of the link, if this was the last one; ProtocolError if it does not belong there."""
+    group = waiting.get(preface.link)
+    if group is None:
+        if len(waiting) >= WAITING_MAX:  # the one that has waited longest is the least likely to be complete soon
+            waiting.pop(next(iter(waiting))).drop()
+        group = waiting[preface.link] = _Waiting(preface.count)
+        forget: Callable[[], None] = lambda: _expire(waiting, preface.link)  # noqa: E731
+        group.timer = asyncio.get_running_loop().call_later(timeout_s, forget)
+    strange = group.stripes and _certificate(stripe) != _certificate(next(iter(group.stripes.values())))
+    if preface.count != group.count or preface.index in group.stripes or strange:
+        _abort(stripe)
+        raise ProtocolError("a connection does not belong to the parallel link that it names")
+    group.stripes[preface.index] = stripe
+    if len(group.stripes) < group.count:
+        return None
+    del waiting[preface.link]
+    if group.timer is not None:
+        group.timer.cancel()
+    return [group.stripes[index] for index in range(group.count)]
+
+
+def _expire(waiting: dict[bytes, _Waiting], link: bytes) -> None:
+    group = waiting.pop(link, None)
+    if group is not None:
+        group.drop()
+
+
+def _certificate(stripe: Stripe) -> bytes | None:
+    assert stripe.transport is not None
+    secured = stripe.transport.get_extra_info("ssl_object")
+    return cast(ssl.SSLObject, secured).getpeercert(binary_form=True) if secured is not None else None
