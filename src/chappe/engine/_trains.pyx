@@ -12,6 +12,7 @@ cdef enum:
     SHORTEST_TRAIN = 40
     LONGEST_TRAIN = 67108864
     ANSWERED_BYTES = 33554432      # trains of so many bytes at once, and so many a second, are answered on one port
+    UNREAD_ANSWERS = 4096          # more than anyone waits for: the rest nobody asked for
 
 
 cdef class Trains(Keeping):
@@ -91,6 +92,8 @@ cdef class Trains(Keeping):
             self.fault(port, p, "TRAINED from a client: only links between nodes are measured so")
         if size != 40:
             self.fault(port, p, f"TRAINED of {size} bytes instead of 40")
+        if len(self.trained_inbox) >= UNREAD_ANSWERS:
+            return 0
         self.trained_inbox.append((port, get64(payload), get64(payload + 8), get64(payload + 16),
                                    <int64_t> get64(payload + 24), <int64_t> get64(payload + 32)))
         return 0

@@ -138,3 +138,13 @@ def test_trains_are_for_peers_and_have_limits() -> None:
     other = engine.open_port(session=b"o" * 16)
     with pytest.raises(ProtocolError, match="client"):
         engine.feed(other, frame(TRAINED, bytes(40)))
+
+
+def test_answers_nobody_asked_for_are_bounded() -> None:
+    engine = Engine()
+    peer = engine.open_port(peer=True)
+    for _ in range(5):
+        engine.feed(peer, frame(TRAINED, bytes(40)) * 1000)
+    assert len(engine.take_trained()) == 4096
+    engine.feed(peer, frame(TRAINED, bytes(40)))
+    assert len(engine.take_trained()) == 1
