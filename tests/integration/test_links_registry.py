@@ -118,7 +118,6 @@ async def test_a_new_transport_is_measured_without_code_of_its_own_and_switched_
             await eventually(lambda: (reading := initiator.reading(port)) is not None and reading.window >= 3)
             factors = {factor.type: factor for factor in initiator.factors(port)}
             assert 0 < factors["latency_ms"].value < 100
-            assert factors["loss"].value == 0
             assert all(factor.description for factor in factors.values())
             east.connections.transports.set_monitoring("mirror", on=False)
             assert initiator.enabled(port) == []

@@ -16,7 +16,7 @@ import trustme
 from chappe.errors import LinkError, ProtocolError, RefusedError, VersionError
 from chappe.links._socket import Flusher
 from chappe.links.address import parse
-from chappe.links.handshake import accept_handshake, connect_handshake
+from chappe.links.handshake import Decide, accept_handshake, connect_handshake
 from chappe.links.kinds import encrypts
 from chappe.links.stream import FlushTick, Link, LinkOptions, Listener, Raw, control_frame, dial, listen
 from chappe.links.striping import WINDOW
@@ -112,14 +112,15 @@ async def world(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Open]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def open_world(
-            scheme: str, *, options: LinkOptions | None = None, node: Any = None, client: Any = None
-        ) -> World:
+            scheme: str, *, options: LinkOptions | None = None, node: Any = None, client: Any = None,
+            decide: Decide = welcome,
+        ) -> World:  # fmt: skip
             name, mark, query = scheme.partition("?")
             address = parse(f"unix://{tmp_path}/s" if name == "unix" else f"{name}://127.0.0.1:0{mark}{query}")
             place = Place(node or Tape(echo=True))
 
             async def accepted(raw: Raw) -> None:
-                await accept_handshake(raw, welcome)
+                await accept_handshake(raw, decide)
                 place.attach(raw, len(place.links))
 
             tls = encrypts(address)
@@ -319,14 +320,61 @@ async def test_a_node_of_another_major_version_is_named_by_the_connector() -> No
     await listener.close()
 
 
-async def test_the_reason_of_a_refusal_reaches_the_one_who_connects() -> None:
-    async def full_node(raw: Raw) -> None:
-        await accept_handshake(raw, lambda _: Refused(reason="the limit is 0 connections", code="limit"))
-
-    listener = await listen(parse("tcp://127.0.0.1:0"), full_node)
+@pytest.mark.spec("MR-036")
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_reason_of_a_refusal_reaches_the_one_who_connects(world: Open, scheme: str) -> None:
+    made = await world(scheme, decide=lambda _: Refused(reason="the limit is 0 connections", code="limit"))
     with pytest.raises(RefusedError, match="the limit is 0 connections"):
-        await connect_handshake(await dial(listener.address), HELLO)
-    await listener.close()
+        await connect_handshake(await made.dial(), HELLO)
+    assert made.node.links == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_link_that_is_cut_is_told_once_and_leaves_nothing(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    made.node.links[0].abort()
+    await until(lambda: len(made.client.lost) == 1)
+    await link.wait_closed()
+    assert not link.open
+    assert len(made.client.lost) == 1
+    assert made.node.lost == []  # whoever cuts knows
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_frame_as_long_as_a_frame_can_be_arrives_whole(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    await made.connect()
+    frame = b"\x02\xff\xff\xff" + bytes(range(256)) * 65_535 + bytes(255)
+    made.client.send(0, frame)
+    await until(lambda: len(made.client.fed(0)) == len(frame), 30)
+    assert made.client.fed(0) == frame
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_an_idle_link_does_nothing_and_is_there_when_it_is_needed(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    made.client.send(0, b"one")
+    await until(lambda: made.client.fed(0) == b"one")
+    before, flushes = link.counters(), made.client.tick.flusher.flushes
+    await asyncio.sleep(0.1)  # nothing to wait for: nothing is to happen
+    assert link.counters() == before
+    assert made.client.tick.flusher.flushes == flushes
+    made.client.send(0, b"two")
+    await until(lambda: made.client.fed(0) == b"onetwo")
+
+
+@pytest.mark.spec("MR-037")
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_link_says_what_protects_it(world: Open, scheme: str) -> None:
+    made = await world(scheme)
+    link = await made.connect()
+    wanted = {"tls": "TLSv1.3", "wss": "TLSv1.3", "unix": "this machine"}.get(scheme.partition("?")[0])
+    for end in (link, made.node.links[0]):
+        assert end.security.secure == (wanted is not None)
+        assert end.security.mechanism.startswith(wanted or "none")
+        assert end.local
 
 
 async def test_nobody_there_is_an_error_with_the_address(tmp_path: Path) -> None:

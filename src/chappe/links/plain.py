@@ -25,7 +25,7 @@ class PlainRaw(Raw):
         self, sock: socket.socket, peer: Address, options: LinkOptions, finished: Callable[[Raw], None] | None = None
     ) -> None:
         super().__init__(peer, finished)
-        self.local = place_of(sock.getsockname())
+        self.local = place_of(sock.getsockname()) or peer.path  # one end of a Unix socket has no name
         if sock.family == socket.AF_UNIX:
             self.security = Security(True, "this machine only")
         self._sock = sock

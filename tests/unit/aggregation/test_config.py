@@ -3,10 +3,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from chappe.aggregation.access import Access
+from chappe.aggregation.aggregator import Aggregator
+from chappe.aggregation.alerts import Alerts
 from chappe.aggregation.config import load, parse
 from chappe.errors import ConfigError
+from chappe.security.config import Action, Rule
+from chappe.security.identity import Identity
+from chappe.security.rules import RuleBook
 from tests.support.records import LINK
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -69,3 +76,25 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", FILES)
 def test_an_aggregator_would_read_the_files_in_the_documentation(text: str) -> None:
     assert parse(text).aggregates.realm
+
+
+@pytest.mark.spec("MR-088")
+def test_the_documented_rules_allow_what_an_aggregator_does_and_no_more() -> None:
+    page = (DOCS / "how-to" / "aggregate.md").read_text()
+    (block,) = [
+        text for text in re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "[[rule]]" in text
+    ]
+    book = RuleBook.of(msgspec.toml.decode(block, type=dict[str, list[Rule]])["rule"])
+
+    def may(name: str, action: Action, topic: str) -> bool:
+        return book.allows(Identity(name=name, role="client", how="token"), action, topic).allowed
+
+    text = HEAD.replace('name = "a"', 'name = "east-1"') + 'follow = [{realm = "west", group = "partners"}]\n'
+    of = Aggregator(parse(text).settings(), Access(), Alerts(()))
+    assert [topic for topic in of.topics if not may("east-1", "subscribe", topic)] == []
+    assert may("east-1", "publish", "PBR/Snapshot/east/partners")
+    assert may("partner-7", "subscribe", "PBR/Snapshot/east/partners")
+    for topic in ("PBR/Snapshot/east/staff", "PBR/Snapshot/east/+", "PBR/Report/east/#", "PBR/Alert/east"):
+        assert not may("partner-7", "subscribe", topic)
+    assert not may("east-1", "publish", "PBR/Report/east/n1")
+    assert not may("desk-1", "publish", "PBR/Control/east/n1")
