@@ -162,12 +162,13 @@ class EventMesh:
         """
         frame = topic.encode()
         journey = Journey()
+        had: set[str] = set()  # nodes that delivered it; others pass it on as often as it comes
         waiting: deque[tuple[str, str, bytes]] = deque()
 
         def arrive(at: str, outputs: Outputs) -> None:
             here = self.mine[at].wants("s", frame)
-            again = journey.visited[at] > 1
-            if outputs.local and not again:
+            if outputs.local and at not in had:
+                had.add(at)
                 journey.delivered[at] += here.plain
                 groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
                 journey.served.update(groups)
@@ -178,7 +179,16 @@ class EventMesh:
 
         journey.visited[node] += 1
         arrive(node, self.ways[node].publish("s", frame))
-        while waiting:
+        stranded: list[tuple[str, str, bytes]] = []
+        while waiting or stranded:
+            if not waiting:  # what had no way is tried once more when the maps agree again
+                self.settle(10)
+                again, stranded = stranded, []
+                for at, lost, way in again:
+                    outputs = self.ways[at].rescue(way, "s", frame, lost)
+                    journey.undeliverable += outputs.undeliverable
+                    waiting.extend((at, peer, other) for peer, other in outputs.branches)
+                continue
             between()
             sender, receiver, way = waiting.popleft()
             if frozenset((sender, receiver)) not in self.links:
@@ -186,7 +196,8 @@ class EventMesh:
                 if rescue:
                     journey.rescued += 1
                     outputs = self.ways[sender].rescue(way, "s", frame, receiver)
-                    journey.undeliverable += outputs.undeliverable
+                    if outputs.rest:
+                        stranded.append((sender, receiver, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)
                 continue
             journey.hops.append((sender, receiver))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from chappe.events.trace import visited
 from chappe.events.way import Step, Unit, Way
 from chappe.netmap.units import Thing
 
-Entry = Callable[[Thing], tuple[str, tuple[str, ...]] | None]
-"""Of a unit next to this node: the peer over whose link it is entered, and the trace of an event that goes there."""
+Entry = Callable[[Thing, tuple[str, ...]], tuple[str, tuple[str, ...]] | None]
+"""Of a unit next to this node, with the trace so far: the peer over whose link it is entered, and the trace then."""
 
 
 class Place:
@@ -76,10 +77,10 @@ class Plan:
         """(first place, peer, way) of each branch; peer is empty where no link leads into a unit next to this node."""
         for place in self.root.below:
             if place.thing.level == 0:
-                yield place, place.thing.name, Way(tuple(_steps(place)), (), trace, profile, rescues)
+                yield place, place.thing.name, Way(tuple(_steps(place)), (), _open(trace, place), profile, rescues)
                 continue
-            found = entry(place.thing)
-            peer, passed = found if found is not None else ("", trace)
+            found = entry(place.thing, _open(trace, place))
+            peer, passed = found if found is not None else ("", ())
             yield place, peer, Way((), tuple(_units(place)), passed, profile, rescues)
 
     def _put(self, thing: Thing, parent: Place) -> Place:
@@ -109,6 +110,14 @@ def preorder(place: Place) -> list[Place]:
         order.append(here)
         waiting.extend(reversed(here.below))
     return order
+
+
+def _open(trace: tuple[str, ...], place: Place) -> tuple[str, ...]:
+    """The trace without units that a branch passes all the same, because after a loss there is no other way."""
+    if not trace:
+        return trace
+    units = [below.thing.name for below in preorder(place) if below.thing.level]
+    return tuple(left for left in trace if not visited(left, units))
 
 
 def _steps(place: Place) -> list[Step]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from chappe.errors import ProtocolError
 from chappe.events.interest import Wanted
@@ -18,6 +19,8 @@ from chappe.netmap.units import Address, Thing
 
 Marks = dict[Thing, Wanted]
 
+SPLITS = 2  # rescues of one event that may send it to several parts of a unit: copies must not multiply
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Planned:
@@ -26,6 +29,19 @@ class Planned:
     branches: tuple[tuple[str, bytes], ...] = ()
     undeliverable: tuple[Thing, ...] = ()
     routes: dict[Thing, tuple[tuple[Thing, ...], Route]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making."""
+
+    plan: Plan
+    profile: str
+    inside: int
+    trace: tuple[str, ...]
+    rescued: int
+    strays: bool  # something is not reached as it was told: places that have the event may be touched again
+    lost: list[Thing] = field(default_factory=list)
 
 
 class Planner:
@@ -65,36 +81,26 @@ class Planner:
         onward: Iterable[Sequence[Unit]] = (),
         inside: int = 1,
         trace: tuple[str, ...] = (),
-        rescues: int = 0,
+        rescued: int = 0,
+        repair: bool = False,
     ) -> Planned:
         """A tree to all that is marked in the own map, and on to the units that a way named.
 
         These are to be entered from `inside` the own unit of that level, so that nothing else is passed.
         """
-        plan = Plan(self.me.node)
-        lost: list[Thing] = []
+        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, repair)
         routes: dict[Thing, Route] = {}
         for thing in sorted(marks):
             route = self._route(profile, thing)
-            if route is None or not _rises(route):
-                lost.append(thing)
-                continue
-            mark(plan.graft(route.things), *marks[thing])
-            routes[thing] = route
-        if not self._onward(plan, onward, profile, inside, trace, lost, astray=rescues < MAX_RESCUES):
-            rescues += 1
-        ready = []
-        for place, peer, way in plan.ways(lambda t: self.exit(profile, t, trace), trace, profile, rescues):
-            try:
-                raw = encode(way) if peer and self._connected(peer) else b""
-            except ProtocolError:
-                raw = b""
-            if raw:
-                ready.append((peer, raw))
-            else:
-                lost += wanting(place)
-        paths = {thing: (plan.path(thing), route) for thing, route in routes.items()}
-        return Planned(tuple(ready), tuple(lost), paths)
+            if route is not None:
+                mark(draft.plan.graft(route.things), *marks[thing])
+                routes[thing] = route
+            elif not repair or not self._around(draft, thing, marks[thing]):
+                draft.lost.append(thing)
+        self._onward(draft, onward)
+        ready = self._ready(draft, rescued + draft.strays)
+        paths = {thing: (draft.plan.path(thing), route) for thing, route in routes.items()}
+        return Planned(tuple(ready), tuple(draft.lost), paths)
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """A new plan for all that a way was to reach through what is lost."""
@@ -107,53 +113,70 @@ class Planner:
         }
         if way.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))))
-        return self.plan(way.profile, marks, onward, 1, without_own(self.me, way.trace), way.rescues + 1)
+        return self.plan(way.profile, marks, onward, 1, without_own(self.me, way.trace), way.rescues, repair=True)
 
-    def _onward(
-        self,
-        plan: Plan,
-        onward: Iterable[Sequence[Unit]],
-        profile: str,
-        inside: int,
-        trace: tuple[str, ...],
-        lost: list[Thing],
-        *,
-        astray: bool,
-    ) -> bool:
-        """Put units that a way names, and those beyond them, into the plan; False if one is not entered as told.
+    def parts(self, unit: Unit, groups: tuple[str, ...], rescued: int) -> list[tuple[Unit]]:
+        """Other parts of a unit that this node is in, if who named it took it for whole; the first gets the groups."""
+        if "@" in unit.name or rescued >= SPLITS:
+            return []
+        others = [seen for seen in self._state.things() if seen.level == unit.level and seen.path == unit.name]
+        told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
+        return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
 
-        Where that is not possible any more, and if it may go `astray`, it is reached by this node's own map, which may
-        touch places that have the event already.
+    def _ready(self, draft: _Draft, rescues: int) -> list[tuple[str, bytes]]:
+        """The ways of a finished tree, as bytes, for peers that can be sent to."""
+        ready = []
+        for place, peer, way in draft.plan.ways(partial(self.exit, draft.profile), draft.trace, draft.profile, rescues):
+            try:
+                raw = encode(way) if peer and self._connected(peer) else b""
+            except ProtocolError:
+                raw = b""
+            if raw:
+                ready.append((peer, raw))
+            else:
+                draft.lost += wanting(place)
+        return ready
+
+    def _onward(self, draft: _Draft, onward: Iterable[Sequence[Unit]]) -> None:
+        """Put units that a way names, and those beyond them, into the plan.
+
+        Where one cannot be entered as told any more, it is reached by this node's own map, which may touch places that
+        have the event already.
         """
-        as_told = True
         waiting = list(onward)
         while waiting:
             units = waiting.pop()
             thing = Thing(units[0].level, units[0].name)
-            left = visited(thing.name, trace)
-            route = None if left else self._direct(profile, thing, inside)
+            left = visited(thing.name, draft.trace)
+            route = None if left else self._direct(draft.profile, thing, draft.inside)
             if route is not None:
-                plan.hang(units, plan.graft(route.things))
-            elif left or not astray:
-                lost += destinations(units)
+                draft.plan.hang(units, draft.plan.graft(route.things))
+            elif left or draft.rescued >= MAX_RESCUES:
+                draft.lost += destinations(units)
             else:
-                as_told = False
-                if not self._around(plan, units[0], profile, trace):
-                    lost += destinations(units[:1])
+                draft.strays = True
+                if not self._around(draft, thing, Wanted(units[0].deliver, units[0].groups)):
+                    draft.lost += destinations(units[:1])
                 waiting += branches(units[1:])
-        return as_told
 
-    def _around(self, plan: Plan, unit: Unit, profile: str, trace: tuple[str, ...]) -> bool:
-        """Reach a unit, or all parts of it, by any way that does not lead into units that were left."""
-        avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, trace)}
-        parts = self._state.resolve(Thing(unit.level, unit.name))
+    def _around(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
+        """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
+        avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
+        parts = [*(self._state.resolve(thing) or self._elsewhere(thing))]
+        if draft.rescued >= SPLITS:
+            del parts[1:]
         found = 0
         for part in parts:
-            route = None if visited(part.name, trace) else self._route(profile, part, avoid)
-            if route is not None and _rises(route):
-                mark(plan.graft(route.things), unit.deliver, () if found else unit.groups)
+            route = self._route(draft.profile, part, avoid) or self._route(draft.profile, part)
+            if route is not None and not visited(part.name, draft.trace):
+                mark(draft.plan.graft(route.things), wanted.plain, () if found else wanted.groups)
                 found += 1
         return 0 < found == len(parts)
+
+    def _elsewhere(self, thing: Thing) -> list[Thing]:
+        """Parts of the own units in which a thing may be that was in this map before they fell apart."""
+        path = thing.path if thing.level else self.me.path(1)
+        return [seen for seen in self._state.things() if "@" in seen.name and f"{path}/".startswith(seen.path + "/")]
 
     def _direct(self, profile: str, thing: Thing, inside: int) -> Route | None:
         """The route into a unit that passes nothing but what is inside the own unit of a level."""
@@ -182,7 +205,8 @@ class Planner:
 
     def _route(self, profile: str, thing: Thing, avoid: Collection[Thing] = ()) -> Route | None:
         """A route by the map; a way may carry a profile that only others have a formula for."""
-        return self._state.routes.route(profile if profile in PROFILES else "default", thing, avoid)
+        route = self._state.routes.route(profile if profile in PROFILES else "default", thing, avoid)
+        return route if route is not None and _rises(route) else None
 
     def names(self) -> dict[int, str]:
         """The own unit of each level, as others call it: if it fell apart, the part."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
@@ -192,18 +192,17 @@ class Ways:
         if root.deliver or root.groups:
             inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
             marks, here = self._chosen(kind, topic, inside, root)
-        key = (raw, frozenset(marks.items()))
+        missing = sorted(set(root.groups).difference(here.groups, *(there.groups for there in marks.values())))
+        key = (raw, frozenset(marks.items()), here.groups)
         planned = self._plans.get(key)
         if planned is None:
-            onward = list(branches(way.units[1:]))
-            planned = self._plans[key] = self._planner.plan(
-                way.profile, marks, onward, root.level, way.trace, way.rescues
-            )
-        local = root.deliver or bool(here.groups)
-        lost = planned.undeliverable
-        if set(root.groups).difference(here.groups, *(there.groups for there in marks.values())):
-            lost = (*lost, Thing(root.level, root.name))  # its last member for this topic has gone in between
-        return Outputs(local, planned.branches, 0, here.groups, lost)
+            parts = self._planner.parts(root, tuple(missing), way.rescues)
+            onward = [*branches(way.units[1:]), *parts]
+            planned = self._planner.plan(way.profile, marks, onward, root.level, way.trace, way.rescues)
+            if missing and not parts:  # the last member for this topic has gone in between
+                planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
+            self._plans[key] = planned
+        return Outputs(root.deliver or bool(here.groups), planned.branches, 0, here.groups, planned.undeliverable)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None

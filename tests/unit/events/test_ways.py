@@ -151,9 +151,44 @@ def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() ->
     assert way_to(outputs, "x2").tree == (Step("x2", 0, False, (), (Unit(3, "q"),)),)
     net.cut("x2", "q1")
     net.settle()
+    outputs = net.ways["x1"].forward("y1", way, "s", b"t")  # after a loss there is no other way than back through y
+    assert way_to(outputs, "y1") == Way((), (Unit(2, "p/y", 1, False), Unit(3, "q")), ("p/x",), rescues=1)
+    net.cut("y1", "q1")
+    net.settle()
     outputs = net.ways["x1"].forward("y1", way, "s", b"t")
     assert outputs.branches == ()
     assert outputs.undeliverable == (Thing(3, "q"),)
+
+
+def test_who_names_a_unit_as_a_whole_reaches_its_parts() -> None:
+    """b fell apart, which the publisher has not heard: the first node of b sends on to the other part, over c."""
+    net = mesh({"x/a": "a", "x/b": "b1 b2", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-c:1 a-c:5")
+    for node in ("b1", "b2"):
+        net.subscribe(node, "t")
+    net.settle()
+    sent = dict(net.ways["a"].publish("s", b"t").branches)["b1"]
+    net.cut("b1", "b2")
+    net.settle()
+    outputs = net.ways["b1"].forward("a", sent, "s", b"t")
+    assert outputs.local
+    (peer, way), *_ = outputs.branches
+    assert peer == "a"
+    assert [unit.name for unit in decode(way).units] == ["x/a", "x/c", "x/b@b2"]
+    assert decode(way).rescues == 1
+
+
+def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
+    net = mesh({"x/a": "a1 a2 a3", "x/b": "b"}, "a1-a2:1 a2-a3:1 a3-b:1 a1-b:1")
+    net.subscribe("a3", "t")
+    net.settle()
+    way = encode(Way((Step("a2", 1, False), Step("a3"))))
+    net.cut("a1", "a2")
+    net.settle()
+    net.cut("a2", "a3")
+    net.settle()
+    outputs = net.ways["a1"].rescue(way, "s", b"t", "a2")
+    assert set(dict(outputs.branches)) == {"b"}
+    assert "x/a@a3" in [unit.name for unit in way_to(outputs, "b").units]
 
 
 # --- queue groups
