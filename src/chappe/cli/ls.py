@@ -28,6 +28,7 @@ class What(StrEnum):
     paths = "paths"
     broker = "broker"
     functions = "functions"
+    transports = "transports"
 
 
 @targeted
