@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import deque
 from dataclasses import dataclass
 
 from chappe.measure.probes import NEVER
@@ -37,17 +38,19 @@ class TrainSettings:
     least_bytes: int = 12_000  # eight segments: fewer are too coarse
     window_bytes: int = 14_000  # what TCP sends without waiting, ten segments
     most_bytes: int = 3_000_000
+    bucket_bytes: int = 64_000  # a train of this size is not deceived by the token buckets that are usual
     assumed: float = 125_000.0  # bytes/s of a link of which nothing is known: 1 Mbit/s
     short_ns: int = 3 * MILLISECOND  # a second half below this says only that the link is faster
     aim_ns: int = 10 * MILLISECOND  # what a second half should take
     longer: float = 4.0  # how many times longer it may become while measurements differ
     collect_ns: int = 5 * SECOND  # how long may be collected for a train
     noise_ns: int = MILLISECOND  # what a stamp may be wrong by
-    old: float = 0.7  # weight of the old estimate against a new measurement
+    old: float = 0.7  # weight of the old estimate against the median of recent measurements
+    recent: int = 5  # how many those are
     jump: float = (
         1.25  # a factor beyond which a measurement is another level or wrong; a second one of its kind decides
     )
-    slower: float = 1.1  # a factor by which a long train must be slower to be believed instead of shorter ones
+    agree: float = 1.1  # a factor within which two measurements are the same
     pause_ns: int = SECOND  # between measurements while they differ
     longest_pause_ns: int = 15 * SECOND  # and once they agree
     patience_ns: int = 10 * SECOND  # until a train without an answer is given up
@@ -83,7 +86,9 @@ class Estimator:
         self._sent_ns = 0
         self._rtt_ns = 0
         self._least = settings.least_bytes
+        self._most = settings.most_bytes
         self._long = False  # the next train is longer than needed, to see whether the estimate holds
+        self._recent: deque[float] = deque(maxlen=settings.recent)
         self._held: list[float] = []  # measurements beyond the jump, on one side of the estimate
         self._pause_ns = settings.pause_ns
         self._rest_until_ns = -NEVER
@@ -139,7 +144,8 @@ class Estimator:
         took_ns = max(now_ns - self._sent_ns, 1)
         certain = self._learn(train, half_bytes, half_ns, took_ns)
         rate = half_bytes * SECOND / max(half_ns, self.settings.noise_ns)
-        if half_bytes == 0 or (half_ns < self.settings.short_ns and self._size < self.settings.most_bytes):
+        coarse = 4 * half_bytes < train.bytes or half_ns < self.settings.short_ns
+        if half_bytes == 0 or (coarse and self._size < self.settings.most_bytes):
             if certain > self.settings.jump * self.estimate:
                 self._contradict(certain)
             self._grow(half_ns, took_ns)
@@ -150,7 +156,7 @@ class Estimator:
         else:
             if self._follows:
                 self._waits = rate > self.settings.jump * self._first_rate
-            self._measured(rate, now_ns)
+            self._measured(rate, self._stalled(half_bytes, half_ns), now_ns)
 
     def lost(self, token: int) -> None:
         """The train could not be sent or got no answer: shorter ones from now on, and a longer rest."""
@@ -180,6 +186,12 @@ class Estimator:
             return False
         return not (half_ns * 4 <= self._rtt_ns or half_ns >= 3 * self._rtt_ns > 0)
 
+    def _stalled(self, half_bytes: int, half_ns: int) -> bool:
+        """Whether a second half took a round trip longer than the estimate says: a queue was too short for the train,
+        and what was lost had to be sent again. A shorter train will tell."""
+        late_ns = half_ns - half_bytes * SECOND / self.estimate  # NaN while there is no estimate
+        return late_ns > 0.8 * self._rtt_ns and half_ns < 3 * self._rtt_ns
+
     def _learn(self, train: Train, half_bytes: int, half_ns: int, took_ns: int) -> float:
         """What the link can carry for certain; before there is an estimate trains may grow by it, or must not."""
         if not self._rtt_ns:
@@ -205,12 +217,13 @@ class Estimator:
         wanted = factor * self._size
         if self._size < self.settings.window_bytes < wanted:
             wanted = self.settings.window_bytes
+        self._most = min(max(self._most, 2 * self._size), self.settings.most_bytes)
         self._size = self._affordable(wanted)
 
     def _affordable(self, wanted: float, times: int = 1) -> int:
         """What of that size the bucket is filled with in a few seconds, or in some times as many."""
         collected = times * self.settings.share * self._known * self.settings.collect_ns / SECOND
-        return int(min(wanted, max(collected, self.settings.window_bytes), self.settings.most_bytes))
+        return int(min(wanted, max(collected, self.settings.window_bytes), self._most))
 
     def _resize(self, rate: float) -> None:
         """The train that the estimate asks for, at most four times longer or shorter than the last."""
@@ -223,47 +236,61 @@ class Estimator:
 
     # --- the estimate
 
-    def _measured(self, rate: float, now_ns: int) -> None:
+    def _measured(self, rate: float, stalled: bool, now_ns: int) -> None:
         settings = self.settings
         self._count += 1
+        self._recent.append(rate)
         if math.isnan(self.estimate):
             self.estimate = rate
-        elif self._long and rate * settings.slower < self.estimate:
-            self.estimate, self._least = rate, self._size
-        elif self._apart(rate, self.estimate):
+        elif self._long and rate * settings.agree < self.estimate and not stalled:
+            self._level([rate])
+            self._least = self._size
+        elif self._apart(rate, self.estimate, settings.jump):
+            if stalled:
+                self._most = max(self._size // 2, settings.window_bytes)
+            else:
+                self._longer = min(self._longer * 1.5, settings.longer)
             self._beyond(rate)
         else:
-            weight = settings.old if self._count > 3 else 1 - 1 / self._count
-            self.estimate = weight * self.estimate + (1 - weight) * rate
+            self.estimate += (1 - settings.old) * (statistics.median(self._recent) - self.estimate)
             self._held.clear()
             self._longer = max(self._longer * 0.9, 1.0)
+            self._most = min(self._most * 21 // 20, settings.most_bytes)
             self._pause_ns = min(int(self._pause_ns * 1.5), settings.longest_pause_ns)
         self._known = self.estimate
         self._resize(self._held[-1] if self._held else self.estimate)
         # A token bucket on the way lets short trains pass too quickly: now and then a longer one tells.
-        self._long = not self._held and self._count % 10 == 2
+        self._long = not self._held and self._count % 10 == 2 and self._size <= settings.bucket_bytes
         if self._long:
             self._size = self._affordable(4 * self._size, times=3)
         self._rest_until_ns = now_ns + int(self._pause_ns * (0.8 + 0.4 * self._rng.random()))
 
     def _beyond(self, rate: float) -> None:
-        """A measurement far from the estimate: wrong, unless the next one agrees, or two more are on its side."""
+        """A measurement far from the estimate: wrong, unless the next is the same, or two more are on its side."""
         self._pause_ns = self.settings.pause_ns
-        self._longer = min(self._longer * 1.5, self.settings.longer)
         if self._held and (self._held[-1] > self.estimate) != (rate > self.estimate):
             self._held.clear()
         self._held.append(rate)
-        if len(self._held) == 3 or (len(self._held) == 2 and not self._apart(*self._held)):
-            self.estimate = statistics.median(self._held)
-            self._held.clear()
-            self._count = 2
+        if len(self._held) == 3 or (len(self._held) == 2 and not self._apart(self._held[0], rate, self.settings.agree)):
+            if rate > self.estimate:
+                self._least = self.settings.least_bytes
+            self._level(self._held)
+
+    def _level(self, rates: list[float]) -> None:
+        """From now on the link carries this."""
+        self.estimate = statistics.median(rates)
+        self._recent = deque(rates, maxlen=self.settings.recent)
+        self._held = []
+        self._count = 2
 
     def _contradict(self, certain: float) -> None:
         """A train was too short though by the estimate it was not: that is wrong, or a token bucket let the train pass
         and only a longer one will tell."""
-        self._known = max(self._known, min(certain, 4 * self.estimate))
-        self._least = min(2 * max(self._size, self._least), self.settings.most_bytes)
+        allowed = min(certain, 4 * self.estimate)
+        self._least = min(2 * max(self._size, self._least), self._most)
         self._beyond(certain)
+        self._known = max(self._known, self.estimate, allowed)
 
-    def _apart(self, one: float, other: float) -> bool:
-        return max(one, other) > self.settings.jump * min(one, other)
+    @staticmethod
+    def _apart(one: float, other: float, factor: float) -> bool:
+        return max(one, other) > factor * min(one, other)

@@ -114,9 +114,11 @@ class Initiator:
         self._restart(row)
 
     def interval(self, interval_ns: int, link: int | None = None) -> None:
-        """The base interval of the node; or the interval of one link, whatever its round trip is (MR-068)."""
+        """The base interval of the node; or the interval of one link, whatever its round trip is, 0 for the usual one
+        again (MR-068)."""
         settings = self.settings
-        if not settings.shortest_ns <= interval_ns <= settings.longest_ns:
+        usual = link is not None and interval_ns == 0
+        if not usual and not settings.shortest_ns <= interval_ns <= settings.longest_ns:
             raise ValueError(
                 f"an interval of {interval_ns / 1e6:g} ms; choose one from {settings.shortest_ns / 1e6:g} "
                 f"to {settings.longest_ns / 1e6:g} ms"
@@ -124,7 +126,8 @@ class Initiator:
         if link is not None:
             row = self._links.row(link)
             self._pace.exact_ns[row] = interval_ns
-            self._batch_ns = min(self._batch_ns, int(settings.batch * interval_ns))
+            if not usual:
+                self._batch_ns = min(self._batch_ns, int(settings.batch * interval_ns))
             self._restart(row)
             return
         self._pace.base_ns = interval_ns

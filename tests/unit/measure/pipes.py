@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections import deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate
 
 SECOND = 1_000_000_000
 SEGMENT = 1448
@@ -22,13 +26,16 @@ class Pipe:
     cross: float = 0.0  # share of the rate that others use
     bucket_bytes: int = 0  # passes at once after a rest, as by a token bucket
     batch_s: float = 0.00005  # arrivals within this are read together
+    queue_s: float = math.inf  # what the bottleneck can hold, as time; what comes in addition is lost and sent again
     free_s: float = 0.0  # when the bottleneck has sent all it was given
     window: float = 10.0
+    threshold: float = math.inf  # segments above which the window grows slowly
     last_s: float = -1e9
 
     def send(self, size: int, now_s: float) -> tuple[int, int, float]:
         """Bytes and ns of the second half of a train, and when the answer is here."""
         if now_s - self.last_s > max(0.2, 2 * self.rtt_s) or not self.slow_start:
+            self.threshold = max(self.threshold, 0.75 * self.window)
             self.window = 10.0 if self.slow_start else self.buffer_bytes / SEGMENT
         arrivals, acked_s = self._transmit(size, now_s)
         self.last_s = acked_s
@@ -37,36 +44,61 @@ class Pipe:
         return size - middle, int((stamps[-1][0] - middle_s) * SECOND), stamps[-1][0] + self.rtt_s / 2
 
     def _transmit(self, size: int, now_s: float) -> tuple[list[tuple[float, int]], float]:
-        """(arrival, bytes) of each segment, and when the last was acknowledged."""
-        left, clock, credit = size, now_s, float(self.bucket_bytes)
-        acks: list[float] = []  # of segments under way, in order
-        arrivals: list[tuple[float, int]] = []
-        head = 0
-        while left > 0:
-            under_way = len(acks) - head
-            if under_way >= min(int(self.window), self.buffer_bytes // SEGMENT):
-                clock = max(clock, acks[head])
-                head += 1
-                if self.slow_start:
-                    self.window += 1
+        """(arrival in order, bytes) of each segment, and when the last was acknowledged.
+
+        TCP with selective acknowledgements: a segment is lost if three that were sent after it are acknowledged, or if
+        nothing comes for a while; the window shrinks once for all that was lost in one round trip.
+        """
+        count = -(-size // SEGMENT)
+        arrived, acks = [math.inf] * count, [0.0] * 0
+        order: deque[tuple[int, int]] = deque()  # (send number, segment) under way, oldest first
+        heap: list[tuple[float, int, int]] = []  # acknowledgements to come: when, send number, segment
+        again: deque[int] = deque()
+        acked, dropped = [False] * count, set[int]()
+        clock, credit, fresh, sends, recover = now_s, float(self.bucket_bytes), 0, 0, -1
+        missing = count
+        while missing:
+            limit = min(int(self.window), self.buffer_bytes // SEGMENT)
+            if len(order) < limit and (again or fresh < count):
+                segment = again.popleft() if again else fresh
+                fresh += segment == fresh
+                sends += 1
+                order.append((sends, segment))
+                length = min(SEGMENT, size - segment * SEGMENT)
+                clock += length / 1.25e9
+                if self.free_s - clock > self.queue_s:
+                    dropped.add(sends)
+                    continue
+                taken_s, credit = (0.0, credit - length) if credit >= length else (length / self.rate, credit)
+                if self.cross and self.rng.random() < self.cross:  # somebody else's segments between ours
+                    taken_s += self.rng.expovariate(1.0) * SEGMENT / self.rate / (1 - self.cross)
+                self.free_s = max(clock, self.free_s) + taken_s
+                arrived[segment] = min(arrived[segment], self.free_s + self.rtt_s / 2)
+                heappush(heap, (self.free_s + self.rtt_s, sends, segment))
                 continue
-            length = min(SEGMENT, left)
-            left -= length
-            at_bottleneck = max(clock, self.free_s)
-            taken_s = length / self.rate
-            if credit >= length:
-                credit -= length
-                taken_s = 0.0
-            if self.cross and self.rng.random() < self.cross:  # somebody else's segments between ours
-                taken_s += self.rng.expovariate(1.0) * SEGMENT / self.rate / (1 - self.cross)
-            self.free_s = at_bottleneck + taken_s
-            arrived_s = self.free_s + self.rtt_s / 2
-            arrivals.append((arrived_s, length))
-            acks.append(arrived_s + self.rtt_s / 2)
-            clock += length / 1.25e9
+            if heap:
+                at, number, segment = heappop(heap)
+                clock = max(clock, at)
+                missing -= not acked[segment]
+                acked[segment] = True
+                acks.append(clock)
+                self._acknowledged()
+                order.remove((number, segment))
+            else:  # only lost ones are under way, and nothing will say so
+                clock += max(0.2, 2 * self.rtt_s)
+                number, self.window = sends + 3, 10.0
+            while order and order[0][0] in dropped and order[0][0] + 3 <= number:
+                lost_number, segment = order.popleft()
+                again.append(segment)
+                if lost_number > recover:
+                    self.threshold = self.window = max(0.7 * self.window, 2.0)
+                    recover = sends
+        in_order = list(accumulate(arrived, max))
+        return [(at, min(SEGMENT, size - k * SEGMENT)) for k, at in enumerate(in_order)], acks[-1]
+
+    def _acknowledged(self) -> None:
         if self.slow_start:
-            self.window += len(acks) - head
-        return arrivals, acks[-1]
+            self.window += 1 if self.window < self.threshold else 1 / self.window
 
     def _stamps(self, arrivals: list[tuple[float, int]]) -> list[tuple[float, int]]:
         """(stamp, bytes so far) of what the other end reads at once."""

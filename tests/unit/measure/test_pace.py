@@ -23,6 +23,8 @@ def test_the_interval_is_adjustable() -> None:
         with pytest.raises(ValueError, match="choose one from 10 to 60000 ms"):
             world.initiator.interval(wrong)
     assert world.initiator.interval_ns(1) == SECOND // 5
+    world.initiator.interval(0, 2)
+    assert world.initiator.interval_ns(2) == SECOND // 5
 
 
 @pytest.mark.spec("MR-069")
