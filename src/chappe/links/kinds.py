@@ -16,7 +16,6 @@ from chappe.links.plain import PlainRaw
 from chappe.links.reach import reach
 from chappe.links.transported import TransportRaw, connected
 from chappe.links.transported import accepted as accepted_transport
-from chappe.links.websocket import accept_upgrade, request_upgrade
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,8 @@ class Transported:
             raise LinkError(f"{address}: proxy {how.proxy} sent bytes before it was asked for any")
         raw = TransportRaw(await connected(sock, address, how.tls, how.server_name or address.host), address)
         if self.web:
+            from chappe.links.websocket import request_upgrade  # HTTP, which most connections do without
+
             await request_upgrade(raw, address, how.options.handshake_timeout_s)
         return raw
 
@@ -87,6 +88,8 @@ class Transported:
         async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw:
             raw = TransportRaw(await accepted_transport(sock, how.tls, timeout_s), peer, finished)
             if self.web:
+                from chappe.links.websocket import accept_upgrade
+
                 try:
                     await accept_upgrade(raw, address, timeout_s)
                 except BaseException:

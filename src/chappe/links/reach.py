@@ -11,7 +11,7 @@ from chappe.links.address import Address
 from chappe.links.factory import Dialling
 from chappe.links.link import reason_of
 from chappe.links.options import LinkOptions, apply
-from chappe.links.proxy import Again, Opened, Proxy, Tunnel
+from chappe.links.proxy import Proxy
 
 CHUNK = 4096
 
@@ -60,6 +60,8 @@ async def _try(
 
 
 async def _tunnel(address: Address, proxy: Proxy, options: LinkOptions) -> tuple[socket.socket, bytes]:
+    from chappe.links.tunnel import Again, Opened, Tunnel  # HTTP, which most connections do without
+
     loop = asyncio.get_running_loop()
     tunnel = Tunnel(proxy, address, lambda: secrets.token_urlsafe(24))
     while True:

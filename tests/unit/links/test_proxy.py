@@ -6,7 +6,8 @@ import pytest
 
 from chappe.errors import ConfigError, LinkError, RefusedError
 from chappe.links.address import parse
-from chappe.links.proxy import Again, Failed, Opened, Proxy, Tunnel, parse_proxy, proxy_for
+from chappe.links.proxy import Proxy, parse_proxy, proxy_for
+from chappe.links.tunnel import Again, Failed, Opened, Tunnel
 
 FAR = parse("wss://far.example.org:443")
 
