@@ -242,7 +242,7 @@ class Estimator:
         self._recent.append(rate)
         if math.isnan(self.estimate):
             self.estimate = rate
-        elif self._long and rate * settings.agree < self.estimate and not stalled:
+        elif self._long and rate * settings.agree < self.estimate < 2 * rate and not stalled:
             self._level([rate])
             self._least = self._size
         elif self._apart(rate, self.estimate, settings.jump):

