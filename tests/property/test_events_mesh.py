@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chappe.errors import ProtocolError
+from chappe.events.way import Step, Unit, Way, encode
 from chappe.netmap.units import Address, level_between
 from tests.support.eventmesh import EventMesh, Journey
 
@@ -169,6 +171,43 @@ def test_rescues_end_and_deliver_once(net: EventMesh, rng: random.Random) -> Non
         journey = net.publish(
             rng.choice(sorted(net.states)), rng.choice(TOPICS), lambda: disturb(net, rng), rescue=True
         )
+        assert all(count <= 1 for count in journey.delivered.values())
+        assert len(journey.hops) < 200
+
+
+@st.composite
+def forged(draw: st.DrawFn, net: EventMesh) -> Way:
+    """A way that somebody made up, of names that exist and of others."""
+    names = st.sampled_from([*sorted(net.states), "nobody"])
+    paths = {a.path(level) for a in net.addresses.values() for level in range(1, a.depth + 1)} | {"nowhere", "a@n1"}
+    units = st.builds(
+        Unit,
+        st.integers(1, 3),
+        st.sampled_from(sorted(paths)),
+        st.integers(0, 3),
+        st.booleans(),
+        st.sampled_from([(), ("g",)]),
+    )
+    forests = st.lists(units, max_size=3).map(tuple)
+    steps = st.builds(Step, names, st.integers(0, 3), st.booleans(), st.sampled_from([(), ("h",)]), forests)
+    trace = st.lists(st.sampled_from(sorted(paths)), max_size=2).map(tuple)
+    rescues, profile = draw(st.integers(0, 8)), draw(st.sampled_from(["default", "media", "unknown"]))
+    if draw(st.booleans()):
+        return Way((), tuple(draw(st.lists(units, min_size=1, max_size=4))), draw(trace), profile, rescues)
+    return Way(tuple(draw(st.lists(steps, min_size=1, max_size=4))), (), draw(trace), profile, rescues)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@given(meshes(), st.data())
+def test_forged_ways_are_refused_or_end(net: EventMesh, data: st.DataObject) -> None:
+    """A neighbour that makes up ways gets no loop and no node that delivers twice out of it, and no other error."""
+    for _ in range(10):
+        way = data.draw(forged(net))
+        receiver = data.draw(st.sampled_from(sorted(net.states)))
+        try:
+            journey = net.inject("n0", receiver, encode(way), "t/1")
+        except ProtocolError:
+            continue
         assert all(count <= 1 for count in journey.delivered.values())
         assert len(journey.hops) < 200
 

@@ -160,34 +160,50 @@ class EventMesh:
 
         A hop over a link that is gone loses its copy, or with `rescue` the node before it finds another way.
         """
-        frame = topic.encode()
         journey = Journey()
-        had: set[str] = set()  # nodes that delivered it; others pass it on as often as it comes
-        waiting: deque[tuple[str, str, bytes]] = deque()
-
-        def arrive(at: str, outputs: Outputs) -> None:
-            here = self.mine[at].wants("s", frame)
-            if outputs.local and at not in had:
-                had.add(at)
-                journey.delivered[at] += here.plain
-                groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
-                journey.served.update(groups)
-            journey.undeliverable += outputs.undeliverable
-            waiting.extend((at, peer, way) for peer, way in outputs.branches)
-            journey.strayed |= any(decode(way).rescues for _, way in outputs.branches)
-            journey.parted |= any(b"@" in way for _, way in outputs.branches)
-
         journey.visited[node] += 1
-        arrive(node, self.ways[node].publish("s", frame))
+        first = self._arrive(journey, node, topic, self.ways[node].publish("s", topic.encode()))
+        self._travel(journey, topic, first, between, rescue)
+        return journey
+
+    def inject(self, sender: str, receiver: str, way: bytes, topic: str) -> Journey:
+        """A node hands its neighbour an event with a way of its own making; ProtocolError if it is refused at once."""
+        journey = Journey()
+        journey.visited[receiver] += 1
+        first = self._arrive(journey, receiver, topic, self.ways[receiver].forward(sender, way, "s", topic.encode()))
+        self._travel(journey, topic, first, lambda: None, False)
+        return journey
+
+    def _arrive(self, journey: Journey, at: str, topic: str, outputs: Outputs) -> list[tuple[str, str, bytes]]:
+        """A node delivers an event once, and passes it on as often as it comes."""
+        here = self.mine[at].wants("s", topic.encode())
+        if outputs.local and at not in journey.delivered:
+            journey.delivered[at] += here.plain
+            groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
+            journey.served.update(groups)
+        journey.undeliverable += outputs.undeliverable
+        journey.strayed |= any(decode(way).rescues for _, way in outputs.branches)
+        journey.parted |= any(b"@" in way for _, way in outputs.branches)
+        return [(at, peer, way) for peer, way in outputs.branches]
+
+    def _travel(
+        self,
+        journey: Journey,
+        topic: str,
+        first: list[tuple[str, str, bytes]],
+        between: Callable[[], None],
+        rescue: bool,
+    ) -> None:
+        waiting = deque(first)
         stranded: list[tuple[str, str, bytes]] = []
         while waiting or stranded:
             if not waiting:  # what had no way is tried once more when the maps agree again
                 self.settle(10)
-                again, stranded = stranded, []
-                for at, lost, way in again:
-                    outputs = self.ways[at].rescue(way, "s", frame, lost)
+                for at, lost, way in stranded:
+                    outputs = self.ways[at].rescue(way, "s", topic.encode(), lost)
                     journey.undeliverable += outputs.undeliverable
                     waiting.extend((at, peer, other) for peer, other in outputs.branches)
+                stranded = []
                 continue
             between()
             sender, receiver, way = waiting.popleft()
@@ -195,12 +211,12 @@ class EventMesh:
                 journey.lost.append((sender, receiver))
                 if rescue:
                     journey.rescued += 1
-                    outputs = self.ways[sender].rescue(way, "s", frame, receiver)
+                    outputs = self.ways[sender].rescue(way, "s", topic.encode(), receiver)
                     if outputs.rest:
                         stranded.append((sender, receiver, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)
                 continue
             journey.hops.append((sender, receiver))
             journey.visited[receiver] += 1
-            arrive(receiver, self.ways[receiver].forward(sender, way, "s", frame))
-        return journey
+            outputs = self.ways[receiver].forward(sender, way, "s", topic.encode())
+            waiting.extend(self._arrive(journey, receiver, topic, outputs))

@@ -287,6 +287,18 @@ def test_the_memory_of_ways_is_bounded() -> None:
     assert len(ways._last) == 10
 
 
+def test_topics_that_match_alike_share_one_plan() -> None:
+    net = mesh({"": "a b c"}, "a-b a-c")
+    net.subscribe("b", "t/#")
+    net.subscribe("c", "t/1/#")
+    net.settle()
+    ways = net.ways["a"]
+    ways.changed()
+    answers = {ways.publish("s", f"t/{number % 2}/{number}".encode()).branches for number in range(2000)}
+    assert len(answers) == len(ways._plans) == 2
+    assert len({id(way) for answer in answers for _, way in answer}) == 3  # encoded once for each tree
+
+
 def test_topics_have_a_profile_of_their_own() -> None:
     net = mesh({"": "a b"}, "a-b")
     net.subscribe("b", "#")
