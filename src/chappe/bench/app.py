@@ -39,6 +39,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "redundancy": ("redundancy", {}),
     "modes": ("modes", {}),
     "failover": ("failover", {}),
+    "adaptation": ("adaptation", {}),
     "xml": ("xml_records", {}),
     "routing": ("routing", {}),
     "churn": ("churn", {}),
@@ -225,6 +226,21 @@ def churn(
       chappe bench churn --nodes 1000 --seed 42 --json churn.json --check
     """
     _run("churn", Options(quick, json, check, rounds, charts), nodes=nodes, seed=seed)
+
+
+@app.command()
+def adaptation(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """A link of a nine-node mesh becomes 50 ms slower: when messages take another way; flapping; what measuring costs.
+
+    Examples:
+
+      chappe bench adaptation --quick
+
+      chappe bench adaptation --json adaptation.json --check
+    """
+    _run("adaptation", Options(quick, json, check, rounds, charts))
 
 
 if __name__ == "__main__":
