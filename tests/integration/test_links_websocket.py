@@ -128,6 +128,13 @@ async def test_a_proxy_or_a_target_that_is_not_there_is_named() -> None:
         await dial(parse("unix:///tmp/x"), proxy=parse_proxy("http://127.0.0.1:1"))
 
 
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:1", "ws://127.0.0.1:1", "tcp://127.0.0.1:1?parallel=2"])
+async def test_nothing_plain_goes_to_a_proxy_on_another_machine(url: str) -> None:
+    """Behind a proxy `loopback` is the proxy's own: what is plain would cross the network on the way there."""
+    with pytest.raises(ConfigError, match=r"is plain and proxy http://192\.0\.2\.1:3128 is on another machine"):
+        await dial(parse(url), proxy=parse_proxy("http://192.0.2.1:3128"))
+
+
 async def said_to(listener: Listener, data: bytes) -> bytes:
     """What a listener answers to bytes, until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)

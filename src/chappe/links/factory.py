@@ -87,6 +87,13 @@ def check_context(address: Address, secure: bool, tls: ssl.SSLContext | None) ->
         raise ConfigError(f"{address} takes no TLS context; use tls:// or wss://")
 
 
+def check_proxy(address: Address, how: Dialling) -> None:
+    """ConfigError if plain bytes would cross a network: `loopback` behind a proxy is the proxy's own."""
+    proxy = how.proxy
+    if proxy is not None and how.tls is None and not Address("tcp", proxy.host).is_loopback:
+        raise ConfigError(f"{address} is plain and proxy {proxy} is on another machine; use wss:// or tls://")
+
+
 def no_stream(address: Address, doing: str) -> ConfigError:
     """The error of a datagram address where a stream is wanted."""
     return ConfigError(f"{address} is no byte stream; {doing} tcp, tls, ws, wss or unix and open datagrams beside it")

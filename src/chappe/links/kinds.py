@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from chappe.errors import ConfigError, LinkError
 from chappe.links.address import Address, Scheme, define, schemes, undefine
-from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, no_stream
+from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, check_proxy, no_stream
 from chappe.links.link import Raw
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.parallel import Parallel
@@ -35,6 +35,7 @@ class Plain:
 
     async def connect(self, address: Address, how: Dialling) -> Raw:
         check_context(address, False, how.tls)
+        check_proxy(address, how)
         sock, rest = await reach(address, how)
         raw = PlainRaw(sock, address, how.options)
         raw.unread(rest)
@@ -70,6 +71,7 @@ class Transported:
 
     async def connect(self, address: Address, how: Dialling) -> Raw:
         check_context(address, self.encrypts, how.tls)
+        check_proxy(address, how)
         sock, rest = await reach(address, how)
         if rest:
             sock.close()

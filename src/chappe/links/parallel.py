@@ -12,7 +12,7 @@ from typing import cast
 
 from chappe.errors import LinkError, ProtocolError, TimeoutExpired
 from chappe.links.address import PARALLEL_MAX, Address, Scheme
-from chappe.links.factory import Accepted, Dialling, Listening, check_context
+from chappe.links.factory import Accepted, Dialling, Listening, check_context, check_proxy
 from chappe.links.link import Raw, reason_of
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.reach import reach
@@ -60,6 +60,7 @@ class Parallel:
 
     async def connect(self, address: Address, how: Dialling) -> Raw:
         check_context(address, self.encrypts, how.tls)
+        check_proxy(address, how)
         link, count = secrets.token_bytes(16), int(address.option("parallel"))
         tasks = [asyncio.create_task(self._stripe(address, how, Preface(link, index, count))) for index in range(count)]
         try:

@@ -10,6 +10,7 @@ from chappe.links.link import LINGER_S
 from chappe.links.striping import BLOCK_SIZE, PREFACE, Block, BlockReader, Receiving, Sending
 from chappe.links.transported import HIGH_WATER, TransportStream
 
+EARLY_LIMIT = 65_536  # bytes that are kept before the link is complete
 LOW_ROOM = 1 << 20  # of the window: below, the stack keeps what it has
 
 
@@ -33,6 +34,8 @@ class Stripe(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._link is None:
             self.early += data
+            if len(self.early) > EARLY_LIMIT and self.transport is not None:
+                self.transport.pause_reading()
             if len(self.early) >= PREFACE.size and self._waiter is not None and not self._waiter.done():
                 self._waiter.set_result(None)
         else:
@@ -76,6 +79,8 @@ class Stripe(asyncio.Protocol):
     def join(self, link: Striped, index: int) -> None:
         """Belong to a link from now on."""
         self._link, self._index = link, index
+        if self.transport is not None and not self.transport.is_closing() and not self.transport.is_reading():
+            self.transport.resume_reading()
         early = bytes(self.early)
         self.early.clear()
         if early:

@@ -34,6 +34,8 @@ class Link(Protocol):
     def port(self) -> int: ...
     @property
     def url(self) -> str: ...
+    @property
+    def choice(self) -> str: ...
 
 
 class Facts:
@@ -153,6 +155,7 @@ class Facts:
                 "name": link.name,
                 "url": link.url,
                 "kind": connection.link.kind if connection else "",
+                "choice": link.choice if connection else "",
                 "secure": connection.link.security.secure if connection else False,
                 "status": connection.heartbeat.status.value if connection else _alone(link),
                 **self._port_row(link.port),

@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 
 BEAT_NS = 500_000_000
 REKEY_NS = 200_000_000  # for members to learn the new key before it is used
+GROUPS_MAX = 16  # of one sender that a node listens to
 SESSIONS_KEPT = 2  # of a group at a member: the one in use and the one before or after
 SECURITY = Security(True, "SipHash-2-4-128 tags under a key of the group; not encrypted")
 
@@ -183,6 +184,9 @@ class Groups:
         groups = self._heard.setdefault(connection.port, {})
         heard = groups.get(answer.group)
         if heard is None:
+            if len(groups) >= GROUPS_MAX:
+                log.warning("too many groups", peer=connection.session.name, joined=len(groups))
+                return
             try:
                 heard = groups[answer.group] = self._listen(connection, answer, interface, tick)
             except ChappeError as error:
