@@ -30,6 +30,15 @@ class Planned:
     undeliverable: tuple[Thing, ...] = ()
     routes: dict[Thing, tuple[tuple[Thing, ...], Route]] = field(default_factory=dict)
 
+    def same(self, other: Planned) -> bool:
+        """Whether both lead to the same places over the same ones and by the same links."""
+        return (
+            self.branches == other.branches
+            and self.undeliverable == other.undeliverable
+            and self.routes.keys() == other.routes.keys()
+            and all(route.links == self.routes[thing][1].links for thing, (_, route) in other.routes.items())
+        )
+
 
 @dataclass(slots=True)
 class _Draft:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
+from chappe.events.lastways import LastWays
 from chappe.events.planner import Marks, Planned, Planner
 from chappe.events.trace import returns
 from chappe.events.way import Step, Unit, Way, branches, decode, encode
@@ -20,7 +21,6 @@ from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing, visible
 
-REMEMBERED = 1 << 17  # topics whose last way is known, so that a quicker one waits for it
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
 
@@ -52,7 +52,6 @@ class Ways:
         profile: str = "default",
         profiles: Sequence[tuple[Pattern, str]] = (),
         connected: Callable[[str], bool] = lambda peer: True,
-        remembered: int = REMEMBERED,
     ) -> None:
         self.me = me
         self.mine = mine if mine is not None else Subscriptions()
@@ -61,10 +60,10 @@ class Ways:
         self.generation = 0
         self._state = state
         self._connected = connected
-        self._remembered = remembered
-        self._last: dict[tuple[str, bytes], Planned] = {}
+        self._last = LastWays()
         self._decoded: dict[bytes, Way] = {}
         self._plans: dict[tuple[object, ...], Planned] = {}
+        self._before: dict[tuple[object, ...], Planned] = {}
         self._followed: dict[tuple[str, bytes], Outputs] = {}
         self._known: dict[tuple[str, int], tuple[dict[Thing, frozenset[str]], Planned]] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
@@ -76,6 +75,7 @@ class Ways:
     def changed(self) -> None:
         """Ways may be others now: what was computed is forgotten, the last way of each topic kept for comparison."""
         self.generation += 1
+        self._before = dict(self._plans) or self._before
         self._forget()
         self._holds.clear()
         self._planner.changed()
@@ -111,7 +111,11 @@ class Ways:
         key = (profile, frozenset(marks.items()))
         planned = self._plans.get(key)
         if planned is None:
-            planned = self._plans[key] = self._planner.plan(profile, marks)
+            planned = self._planner.plan(profile, marks)
+            before = self._before.get(key)
+            if before is not None and before.same(planned):
+                planned = before  # so that topics which are not published for long do not keep many alike
+            self._plans[key] = planned
         return planned
 
     def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
@@ -233,10 +237,7 @@ class Ways:
 
     def _hold(self, topic: tuple[str, bytes], planned: Planned) -> int:
         """How long events wait so that none overtakes one on the old way: the difference, if the new one is quicker."""
-        old = self._last.pop(topic, None)
-        self._last[topic] = planned
-        if len(self._last) > self._remembered:
-            del self._last[next(iter(self._last))]
+        old = self._last.replace(topic, planned)
         if old is None or old is planned:
             return 0
         hold = self._holds.get((old, planned))

@@ -6,8 +6,11 @@ import pytest
 
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern
+from chappe.events.lastways import LastWays
+from chappe.events.planner import Planned
 from chappe.events.way import Step, Unit, Way, decode, encode
 from chappe.events.ways import Outputs
+from chappe.netmap.route import Route
 from chappe.netmap.units import Address, Thing
 from tests.support.eventmesh import EventMesh
 
@@ -281,10 +284,38 @@ def test_the_memory_of_ways_is_bounded() -> None:
     net.subscribe("b", "#")
     net.settle()
     ways = net.ways["a"]
-    ways._remembered = 10
+    ways._last = LastWays(topics=10)
     for number in range(100):
         ways.publish("s", str(number).encode())
     assert len(ways._last) == 10
+
+
+def test_the_memory_of_ways_is_bounded_by_what_they_hold() -> None:
+    route = Route((Thing(0, "b"),), (b"",), 1.0, 1.0)
+    big = [Planned(routes={Thing(0, str(n)): ((), route) for n in range(10)}) for _ in range(5)]
+    last = LastWays(routes=30)
+    for number in range(6):
+        assert last.replace(("s", bytes([number])), big[0]) is None  # shared: it counts once
+    assert len(last) == 6
+    assert last.replace(("s", b"\0"), big[0]) is big[0]
+    for number in range(5):
+        last.replace(("s", bytes([number])), big[number])
+    assert len(last) == 3
+    assert last.replace(("s", b"\4"), big[0]) is big[4]
+    assert last.replace(("s", b"\0"), big[0]) is None
+
+
+def test_a_plan_that_is_the_same_again_is_the_old_one() -> None:
+    net = mesh({"": "a b c"}, "a-b:5 a-c:7")
+    net.subscribe("b", "#")
+    net.settle()
+    ways = net.ways["a"]
+    ways.publish("s", b"t")
+    (first,) = ways._plans.values()
+    ways.changed()
+    ways.changed()
+    ways.publish("s", b"t")
+    assert list(ways._plans.values()) == [first]
 
 
 def test_topics_that_match_alike_share_one_plan() -> None:
