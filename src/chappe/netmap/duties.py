@@ -18,8 +18,8 @@ SUMMARIES = 64
 class Duties:
     """What a node tells for the units it lies in.
 
-    One that finds itself controller waits a little, because a node that has just come up knows only itself. One that is
-    it no more goes on until its successor has spoken, so that a unit is never silent.
+    One that finds itself controller waits until nothing new has joined for a while, because a node that has just come
+    up knows only itself. One that is it no more goes on until its successor has spoken, so that a unit is never silent.
     """
 
     def __init__(self, me: Address, settings: Settings, database: Database, voice: Voice) -> None:
@@ -29,12 +29,13 @@ class Duties:
         self.voice = voice
         self.next_ns = NEVER
         self._since: dict[int, int] = {}
-        self._joined_ns = -NEVER
+        self._joined_ns = [-NEVER] * (me.depth + 1)
         self._summaries: dict[frozenset[Pattern], tuple[Pattern, ...]] = {}
 
-    def joined(self, now_ns: int) -> None:
-        """A link came up: what is known of the units may change soon."""
-        self._joined_ns = now_ns
+    def joined(self, level: int, now_ns: int) -> None:
+        """Something new of a level can be reached: more of the units around it may follow soon."""
+        for above in range(level + 1, self.me.depth + 1):
+            self._joined_ns[above] = now_ns
 
     def tell(self, view: View, own: Interest, now_ns: int) -> None:
         """Say what this map makes it say."""
@@ -51,7 +52,8 @@ class Duties:
         speaking = self.voice.speaks("l", level)
         controller = view.controllers[level]
         if controller == self.me.node:
-            ready_ns = max(self._since.setdefault(level, now_ns), self._joined_ns) + self.settings.settle_ns
+            since_ns = max(self._since.setdefault(level, now_ns), self._joined_ns[level])
+            ready_ns = since_ns + level * self.settings.settle_ns  # smaller units speak first
             if speaking or now_ns >= ready_ns:
                 return True
             self.next_ns = min(self.next_ns, ready_ns)

@@ -97,7 +97,7 @@ class LinkState:
         if known is None:
             known = self._peers[peer] = _Peer(address, level_between(self.me, address))
             self._meet()
-            self._duties.joined(now_ns)
+            self._duties.joined(0, now_ns)
             out.append(Tell(peer, Digest(adverts=self.database.digest(known.level))))
         known.links.add(link)
         return self._reshaped(out)
@@ -455,6 +455,8 @@ class LinkState:
             self._held = {edge.id: frozenset((edge.a.origin, edge.b.origin)) for edge in old.edges}
             view = self._view = build(self.me, self._own.facts(), self.database.links(), self._held)
             self._index = None
+            for level in {thing.level for thing in view.index.keys() - old.index.keys()}:
+                self._duties.joined(level, now_ns)
             self._later += membership(old, view)
             self._partitions.observe(view, now_ns, self._later)
             self._later += _routes_changed(self.routes.adopt(view, now_ns))

@@ -22,10 +22,14 @@ class Settings:
     hold_down: float = 3.0  # base intervals before a route that was left for a better one is left again
     refresh_ns: int = 60 * SECOND
     lifetime_ns: int = 180 * SECOND  # without a refresh
-    tell_ns: int = 50 * MS  # least time between two advertisements of the same key
+    tell_ns: int = (
+        50 * MS
+    )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it
     recompute_ns: int = 50 * MS  # least time between two computations of the map, unless somebody asks
-    settle_ns: int = 200 * MS  # a node that finds itself controller waits so long before it speaks
+    settle_ns: int = (
+        200 * MS
+    )  # a controller waits so long before it first speaks for a cluster, twice for the next unit
     parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time
     summary: int = 64  # patterns that a unit tells of itself
     # limits against hostile input

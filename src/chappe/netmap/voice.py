@@ -88,7 +88,7 @@ class Voice:
         """Advertisements that are to be sent now, each kept in the database."""
         found = []
         for key, told in self._told.items():
-            if (told.due and now_ns >= told.told_ns + self.settings.tell_ns) or now_ns >= told.refresh_ns:
+            if (told.due and now_ns >= self._again_ns(key, told)) or now_ns >= told.refresh_ns:
                 found.append(self._advert(key, told, now_ns))
         return found
 
@@ -96,11 +96,15 @@ class Voice:
         """When there is something to send."""
         return min(
             (
-                min(told.refresh_ns, told.told_ns + self.settings.tell_ns if told.due else NEVER)
-                for told in self._told.values()
+                min(told.refresh_ns, self._again_ns(key, told) if told.due else NEVER)
+                for key, told in self._told.items()
             ),
             default=NEVER,
         )
+
+    def _again_ns(self, key: Key, told: _Told) -> int:
+        """When a key may be told again: what many hear is told less often."""
+        return told.told_ns + (self.settings.tell_ns << key[1])
 
     def _at(self, key: Key, filled: bool) -> _Told | None:
         """The record of a key; None if nothing was ever told and there is nothing to tell."""
