@@ -25,6 +25,8 @@ from chappe.links.proxy import parse_proxy
 from chappe.security.authority import Authority
 from chappe.wire.control import Hello, Welcome
 from chappe.wire.frames import PREAMBLE
+from tests.support.commands import chappe as chappe_command
+from tests.support.commands import rows
 from tests.support.nodes import eventually, free_port, running
 from tests.support.proxyserver import ProxyServer, proxy_server
 
@@ -316,5 +318,13 @@ async def test_a_client_takes_the_proxy_of_the_environment_only_when_asked(monke
             assert proxy.targets == []
         async with chappe.connect(node.url, name="asked", proxy="environment"):
             assert len(proxy.targets) == 1
-            rows = [connection.session.name for connection in node.connections]
-            assert rows == ["asked"]
+            assert [connection.session.name for connection in node.connections] == ["asked"]
+
+
+@pytest.mark.spec("MR-031")
+async def test_the_command_line_goes_through_a_proxy() -> None:
+    async with running('[[listen]]\nurl = "ws://127.0.0.1:0"\n') as (node,), proxy_server(scheme="basic") as proxy:
+        way = f"http://ada:l%3Aove%20lace@127.0.0.1:{proxy.port}"
+        done = await asyncio.to_thread(chappe_command, "ls", "transports", "--json", "--url", node.url, "--proxy", way)
+        assert [row["kind"] for row in rows(done.stdout)] == ["ws"]
+        assert len(proxy.targets) == 1

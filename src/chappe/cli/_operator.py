@@ -104,7 +104,7 @@ class Operator(Target):
         import chappe
 
         own = name or f"operator-{os.getpid()}"
-        return chappe.connect(url, name=own, token=self.secret(), tls=self.tls(), timeout_s=ANSWER_S)
+        return chappe.connect(url, name=own, token=self.secret(), tls=self.tls(), proxy=self.proxy, timeout_s=ANSWER_S)
 
     async def rows(self, urls: tuple[str, ...], what: str, variable: str = "", limit: int = ROWS) -> list[Row]:
         """The rows of a listing."""

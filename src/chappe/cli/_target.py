@@ -46,14 +46,22 @@ class Target:
     ] = None
     cert: Annotated[Path | None, typer.Option("--cert", help="Own certificate.", rich_help_panel=PANEL)] = None
     key: Annotated[Path | None, typer.Option("--key", help="Key of --cert.", rich_help_panel=PANEL)] = None
+    proxy: Annotated[
+        str,
+        typer.Option(
+            "--proxy", envvar="CHAPPE_PROXY", rich_help_panel=PANEL, show_default=False,
+            help="http://user:password@host:port, or `environment` for https_proxy.",
+        ),
+    ] = ""  # fmt: skip
 
     def connect(self, command: str, **options: Any) -> Connecting:
         """A client of that node; ConfigError if the options do not fit each other."""
         import chappe
 
         return chappe.connect(
-            self.url.split(","), name=f"{command}-{os.getpid()}", token=self.secret(), tls=self.tls(), **options
-        )
+            self.url.split(","), name=f"{command}-{os.getpid()}", token=self.secret(), tls=self.tls(),
+            proxy=self.proxy, **options,
+        )  # fmt: skip
 
     def secret(self) -> str | None:
         """The token, from wherever it was given."""
