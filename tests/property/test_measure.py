@@ -24,6 +24,7 @@ latencies = st.floats(min_value=0.01, max_value=5_000, allow_nan=False)
 series = st.lists(latencies, min_size=1, max_size=60)
 
 
+@settings(deadline=None)
 @given(series)
 def test_an_outlier_is_never_the_rule(samples: list[float]) -> None:
     out = metrics.outliers(samples)
@@ -32,6 +33,7 @@ def test_an_outlier_is_never_the_rule(samples: list[float]) -> None:
         assert not out.any()
 
 
+@settings(deadline=None)
 @given(series)
 def test_jitter_stays_within_the_largest_difference(samples: list[float]) -> None:
     largest = max((abs(b - a) for a, b in itertools.pairwise(samples)), default=0.0)
@@ -39,6 +41,7 @@ def test_jitter_stays_within_the_largest_difference(samples: list[float]) -> Non
     assert 0 <= metrics.relative_jitter(samples) <= 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(latencies, min_size=1, max_size=16), min_size=1, max_size=20))
 def test_formulas_over_many_links_are_those_over_each(windows: list[list[float]]) -> None:
     counts = [len(window) for window in windows]
@@ -48,6 +51,7 @@ def test_formulas_over_many_links_are_those_over_each(windows: list[list[float]]
     assert together == pytest.approx(alone, rel=1e-9, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(series, st.floats(min_value=0.5, max_value=2))
 def test_costs_scale_with_latency(samples: list[float], factor: float) -> None:
     """Relative jitter has no unit, so a link twice as long costs twice as much and what loss costs."""
@@ -57,6 +61,7 @@ def test_costs_scale_with_latency(samples: list[float], factor: float) -> None:
     assert cost("default", metrics.mean(scaled), 0.0, 0.01) == pytest.approx(factor * mean + 1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(min_value=0, max_value=1000), min_size=1, max_size=100))
 def test_what_is_told_is_never_a_tenth_and_half_a_millisecond_off(costs: list[float]) -> None:
     told = math.nan
@@ -66,6 +71,7 @@ def test_what_is_told_is_never_a_tenth_and_half_a_millisecond_off(costs: list[fl
         assert abs(now - told) <= max(0.1 * told, 0.5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["answered", "lost", "late"]), min_size=1, max_size=320))
 def test_loss_is_that_of_the_last_hundred_probes(fates: list[str]) -> None:
     probes = Probes(first_token=5, late_ns=1000 * SECOND)

@@ -164,6 +164,9 @@ class Links:
         moved = np.array([row in disturbed for row in round_of.tolist()], dtype=np.bool_)
         returned = self.pace.rounds(round_of, costs[at], self.windows.latency_ms[round_of], moved)
         self.pace.refresh(fresh)
+        known = self._known(fresh, seen)
+        if not known.all():  # nothing came back of these yet
+            fresh, costs, seen = fresh[known], costs[known], {name: values[known] for name, values in seen.items()}
         self._remember(fresh, seen, costs, now_ns)
         return Changes(self._readings(fresh, seen, shifted), round_of[returned].tolist(), alone)
 
@@ -171,13 +174,17 @@ class Links:
         """What is known of a row, None if nothing is."""
         rows = np.array([row], dtype=np.intp)
         seen = self._seen(rows)
-        known = self.windows.count[row] > 0 or np.isfinite(seen["loss"][0]) or np.isfinite(self.bandwidth[row])
-        return self._readings(rows, seen, set())[0] if known else None
+        return self._readings(rows, seen, set())[0] if self._known(rows, seen)[0] else None
 
     def history(self, row: int) -> NDArray[np.void]:
         """Entries of the row's ring, oldest first."""
         count, past = self._past_count[row], self._past[row]
         return past[:count].copy() if count <= len(past) else np.roll(past, -(count % len(past)))
+
+    def _known(self, rows: Rows, seen: dict[str, Floats]) -> Mask:
+        """Of which rows anything is known."""
+        known: Mask = (self.windows.count[rows] > 0) | ~(np.isnan(seen["loss"]) & np.isnan(seen["bandwidth"]))
+        return known
 
     def _seen(self, rows: Rows) -> dict[str, Floats]:
         """Metrics by the factors that are on."""

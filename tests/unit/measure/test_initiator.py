@@ -343,3 +343,15 @@ def test_a_probe_that_could_not_be_sent_is_no_loss() -> None:
         initiator.tick(now_ns)
     assert initiator.factor(1, "loss").value == 0.0
     assert initiator.rtt_ns(1) == 0
+
+
+def test_of_a_link_that_never_answers_only_the_loss_is_told() -> None:
+    world = World()
+    world.link(1, lambda at: None)
+    world.link(2, lambda at: None, lossy=True)
+    readings = world.run(30)
+    assert {reading.link for _, reading in readings} == {2}
+    assert readings[-1][1].metrics.loss > 0.8
+    assert math.isnan(readings[-1][1].metrics.latency_ms)
+    assert world.initiator.reading(1) is None
+    assert max(world.gaps(1)) <= 1.5  # and it stays at its base interval
