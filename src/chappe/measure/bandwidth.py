@@ -99,6 +99,11 @@ class Estimator:
         """The round trip of the link, as probes say."""
         self._rtt_ns = int(rtt_ns)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a train is on the link: what probes say meanwhile is the train's doing."""
+        return self._train is not None
+
     def next_train(self, now_ns: int) -> Train | None:
         """The train to send now, if any; there is never more than one on its way."""
         if self._filled_ns is None:

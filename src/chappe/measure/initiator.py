@@ -203,7 +203,8 @@ class Initiator:
             self._evaluate_at = now_ns + self._batch_ns
 
     def unsent(self, link: int, token: int) -> None:
-        """The probe could not be sent: that is no loss."""
+        """The probe could not be sent, or what it measured was a train of bytes: it counts neither as answered nor as
+        lost."""
         if self._probes.sent_ns(self._links.rows.get(link, -1), token) is not None:
             self._probes.answered(token)
 

@@ -67,6 +67,10 @@ class Trains:
             self._links[link].lost(token)
             self._plan(link, self._links[link].next_ns())
 
+    def under_way(self, link: int) -> bool:
+        """Whether a train is on the link: what probes say meanwhile is the train's doing."""
+        return link in self._links and self._links[link].under_way
+
     def estimate(self, link: int) -> float:
         """Bytes a second that the link can carry towards its other end; NaN if not known."""
         return self._links[link].estimate if link in self._links else float("nan")

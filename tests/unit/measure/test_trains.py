@@ -44,6 +44,8 @@ def test_a_link_that_is_gone_gets_no_trains() -> None:
     trains.add(1, SECOND)
     [(link, train)] = trains.due(SECOND)
     assert (link, train.bytes) == (1, 1024)
+    assert trains.under_way(1)
+    assert not trains.under_way(2)
     assert trains.due(2 * SECOND) == []
     trains.remove(1)
     assert 1 not in trains
@@ -57,6 +59,7 @@ def test_a_train_that_could_not_be_sent_is_tried_again_later() -> None:
     trains.add(1, SECOND)
     [(_, train)] = trains.due(SECOND)
     trains.lost(1, train.token)
+    assert not trains.under_way(1)
     assert SECOND < trains.next_ns() < 60 * SECOND
     [(_, again)] = trains.due(trains.next_ns())
     assert again.token != train.token
