@@ -8,6 +8,7 @@ cdef enum:
     DENIED = 0xFFFFFFFF        # an input alias that a rule refuses
     NO_ROOM = 0xFFFFFFFE       # an input alias whose topic found no number
     COURSE = 0x80000000        # an input alias with a way: the rest is the place of its course
+    WINDOW = 4096              # sequences remembered per issuer between nodes
     KEEP = 0                   # verdicts on an extension
     EXPIRED = 1
     MALFORMED = 2

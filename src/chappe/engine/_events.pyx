@@ -10,9 +10,6 @@ from chappe.engine._topics cimport GroupRef, Route
 
 from chappe.errors import ChappeError, ProtocolError
 
-cdef enum:
-    WINDOW = 4096              # sequences remembered per issuer between nodes
-
 
 cdef class Events(Output):
     def __cinit__(self):

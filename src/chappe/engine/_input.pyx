@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from chappe.engine._bytes cimport get32, get64, payload_size, put32, record_size
-from chappe.engine._events cimport COURSE, DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, Course, Run
+from chappe.engine._events cimport COURSE, DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, WINDOW, Course, Issuer, Run
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport RUN_BYTES
 from chappe.engine._status cimport PortList, StatusTable
@@ -27,6 +27,18 @@ cdef inline bint known_kind(int kind) noexcept nogil:
     return (kind == EVENT or kind == STATUS or kind == TOPIC or kind == ISSUER or kind == PARCEL or kind == PROBE
             or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT or kind == ROUTE or kind == TRAIN
             or kind == TRAINED)
+
+
+cdef inline bint next_in_order(Issuer* issuer, uint32_t sequence, bint peer) noexcept nogil:
+    """Whether this is the sequence after the last one, as nearly all are; then it is remembered."""
+    if not issuer.seen or sequence != <uint32_t> (issuer.last + 1):
+        return False
+    if issuer.window != NULL:
+        issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
+    elif peer:
+        return False
+    issuer.last = sequence
+    return True
 
 
 cdef class Input(Trains):
@@ -187,7 +199,8 @@ cdef class Input(Trains):
                     self.ask(p, course)
                     stamp = self.topics.stamp
             # identity is remembered where events are delivered: who only passes one on may deliver another copy
-            again = (course == NULL or course.local) and self.repeated(&self.issuers[issuer], sequence, peer)
+            again = ((course == NULL or course.local) and not next_in_order(&self.issuers[issuer], sequence, peer)
+                     and self.repeated(&self.issuers[issuer], sequence, peer))
             if again:
                 self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number if number < NO_ROOM else 0, 1)
                 if course == NULL or verdict == EXPIRED:
