@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import chappe
-from chappe.errors import LinkError, RefusedError
+from chappe.errors import ConfigError, LinkError, RefusedError
 from chappe.links.registry import Notice
 from chappe.node.node import Node
 from tests.integration.test_links_migration import is_status, pair
@@ -47,11 +47,10 @@ async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behi
 
 
 @contextlib.asynccontextmanager
-async def two() -> AsyncIterator[tuple[Node, Node]]:
-    west = (
-        '[node]\nname = "west"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n[[listen]]\nurl = "ws://127.0.0.1:0"\n'
-        '[[peer]]\nname = "east"\n'
-    )
+async def two(*more: str) -> AsyncIterator[tuple[Node, Node]]:
+    urls = ("tcp://127.0.0.1:0", "ws://127.0.0.1:0", *more)
+    listens = "".join(f'[[listen]]\nurl = "{url}"\n' for url in urls)
+    west = f'[node]\nname = "west"\n{listens}[[peer]]\nname = "east"\n'
     async with running(west) as (there,):
         east = (
             '[node]\nname = "east"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
@@ -110,6 +109,20 @@ async def test_a_stream_moves_to_another_transport_and_back_and_no_event_is_lost
             ("opened", "tcp"),
         ]
         assert [row["kind"] for row in east.connections.transports.rows()] == ["tcp"]
+
+
+@pytest.mark.spec("MR-044", "MR-048", "MR-120")
+@pytest.mark.parametrize(("data", "expected"), [("bulk", "parallel"), ("status", "udp"), ("control", "tcp")])
+async def test_for_each_kind_of_data_the_best_link_of_both_is_opened(data: str, expected: str) -> None:
+    async with two("tcp://127.0.0.1:0?parallel=3", "udp://127.0.0.1:0") as (east, west):
+        entry = await east.alternates.open_for("west", data, lifetime_s=5)
+        assert entry.kind == expected
+        async with chappe.connect(east.url) as writer, chappe.connect(west.url) as reader:
+            subscription = await reader.subscribe("big")
+            writer.publish("big", b"x" * 500_000)
+            assert len((await anext(aiter(subscription))).body) == 500_000
+        with pytest.raises(ConfigError, match="no kind of data"):
+            await east.alternates.open_for("west", "video")
 
 
 async def test_what_cannot_be_opened_is_refused_with_a_reason_and_changes_nothing() -> None:

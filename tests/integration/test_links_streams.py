@@ -252,6 +252,29 @@ async def test_a_reader_that_pauses_makes_the_other_side_keep_its_bytes(world: O
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_link_that_is_held_writes_nothing_until_it_is_released(world: Open, scheme: str) -> None:
+    """Also when it was full at that moment, and room comes while it is held."""
+    made = await world(scheme, node=Tape(), options=LinkOptions(send_buffer=65_536, receive_buffer=65_536))
+    link = await made.connect()
+    made.node.links[0].pause_reading()
+    made.client.send(0, b"h" * 9_000_000)
+    written = -1
+    while written != link.counters()["bytes_out"]:
+        written = link.counters()["bytes_out"]
+        await asyncio.sleep(0.05)
+    link.hold()
+    link.hold()
+    made.node.links[0].resume_reading()
+    await until(lambda: len(made.node.fed(0)) == written)
+    made.client.send(0, b"!")
+    await asyncio.sleep(0.02)  # nothing to wait for: nothing is to happen
+    assert len(made.node.fed(0)) == link.counters()["bytes_out"] == written
+    link.release()
+    await until(lambda: len(made.node.fed(0)) == 9_000_001)
+    assert made.node.fed(0) == b"h" * 9_000_000 + b"!"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 async def test_a_port_can_go_on_over_a_new_connection(world: Open, scheme: str) -> None:
     made = await world(scheme)
     first = await made.connect(0)

@@ -17,6 +17,7 @@ from chappe.bench.report import Options, Report
 from chappe.errors import ConfigError
 from chappe.events.member import MemberSettings
 from chappe.measure.readings import Settings as MeasureSettings
+from chappe.netmap.settings import Settings as MapSettings
 from chappe.sim.agreement import Convergence, disagreements, state_size
 from chappe.sim.churn import Churn
 from chappe.sim.client import Client
@@ -36,6 +37,7 @@ SETTLE_S = 5.0  # convergence is over by then: what is due is judged
 WARM_S = 10.0
 QUIET_S = 120.0  # maps must agree after that at the latest
 PROBES_S = 10.0  # base interval of measurement
+COMPUTED_S = 1.0  # a map is computed so often at most, unless an event asks for a way
 APART_KM = 400.0  # neighbours are about so far from each other
 JITTER_MS = 0.02
 GRAIN_MS = 0.5  # arrivals are put off to whole multiples of it
@@ -102,7 +104,7 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
     outcome = Outcome(nodes, depth_of(nodes))
     ledger = Ledger(network, _matches, SETTLE_S)
     convergence = Convergence(network)
-    network.start()
+    network.grow()
     network.run(WARM_S)
     _clients(network, ledger)
     network.run(SETTLE_S)
@@ -114,7 +116,8 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
         if second % 60 == 59:
             console.print(
                 f"{nodes} nodes, {second + 1} virtual seconds in {time.perf_counter() - began:.0f} s: "
-                f"{churn.left} left, {ledger.sums.met} of {ledger.sums.due} due events delivered, {ledger.sums.repeats} repeats",
+                f"{churn.left} left, {ledger.sums.met} of {ledger.sums.due} due events delivered, "
+                f"{ledger.sums.repeats} repeats",
                 highlight=False,
             )
     churn.stop()
@@ -141,7 +144,11 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
 
 def mesh(nodes: int, seed: int) -> Network:
     """A grown mesh in units of ten, with a few gateways between neighbouring units."""
-    settings = MemberSettings(costs=False, measure=MeasureSettings(base_ns=round(PROBES_S * 1e9)))
+    settings = MemberSettings(
+        costs=False,
+        measure=MeasureSettings(base_ns=round(PROBES_S * 1e9)),
+        map=MapSettings(recompute_ns=round(COMPUTED_S * 1e9)),
+    )
     network = Network(seed, settings=settings, timing=Timing(grain_ms=GRAIN_MS))
     plan = grown(nodes, network.streams.of("plan"), width_km=APART_KM * math.sqrt(nodes), dense=True)
     depth = depth_of(nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import socket
 import ssl
@@ -16,7 +17,7 @@ from chappe.links.factory import Accepted, Dialling, Listening, check_context, c
 from chappe.links.link import Raw, reason_of
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.reach import reach
-from chappe.links.striped import Stripe, Striped
+from chappe.links.striped import Reopen, Stripe, Striped
 from chappe.links.striping import Preface, read_preface
 from chappe.links.transported import TransportRaw, TransportStream
 
@@ -72,7 +73,12 @@ class Parallel:
                 if isinstance(made, Stripe) and made.transport is not None:
                     made.transport.abort()
             raise
-        return self._raw(stripes, address, None)
+
+        async def reopen(index: int) -> Stripe:
+            async with asyncio.timeout(how.options.connect_timeout_s):
+                return await self._stripe(address, how, Preface(link, index, count))
+
+        return self._raw(stripes, address, None, reopen)[0]
 
     async def _stripe(self, address: Address, how: Dialling, preface: Preface) -> Stripe:
         sock, rest = await reach(address, how)
@@ -96,16 +102,19 @@ class Parallel:
         stripe.transport.write(preface.encode())
         return stripe
 
-    def _raw(self, stripes: list[Stripe], peer: Address, finished: Finished | None) -> Raw:
+    def _raw(
+        self, stripes: list[Stripe], peer: Address, finished: Finished | None, reopen: Reopen | None = None
+    ) -> tuple[Raw, Striped]:
         stream = TransportStream()
-        Striped(stripes, stream)
+        striped = Striped(stripes, stream, reopen)
         raw = TransportRaw(stream, peer, finished)
         raw.kind = self.kind
-        return raw
+        return raw, striped
 
     async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
         check_context(address, self.encrypts, how.tls)
         waiting: dict[bytes, _Waiting] = {}
+        live: dict[bytes, Striped] = {}
         timeout_s = how.options.handshake_timeout_s
 
         async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw | None:
@@ -120,8 +129,17 @@ class Parallel:
             except BaseException:
                 _abort(stripe)
                 raise
+            known = live.get(preface.link)
+            if known is not None:
+                _rejoin(known, preface, stripe)
+                return None
             stripes = _gather(waiting, preface, stripe, timeout_s)
-            return None if stripes is None else self._raw(stripes, peer, finished)
+            if stripes is None:
+                return None
+            raw, striped = self._raw(stripes, peer, finished)
+            live[preface.link] = striped
+            striped.on_over = functools.partial(_forget, live, preface.link)
+            return raw
 
         def over() -> None:
             for group in waiting.values():
@@ -160,6 +178,18 @@ def _gather(waiting: dict[bytes, _Waiting], preface: Preface, stripe: Stripe, ti
     return [group.stripes[index] for index in range(group.count)]
 
 
+def _rejoin(link: Striped, preface: Preface, stripe: Stripe) -> None:
+    """A connection comes back to its link; ProtocolError if it is not of the one who had it."""
+    if preface.count != link.count or _certificate(stripe) != _certificate_of(link.get_extra_info("ssl_object")):
+        _abort(stripe)
+        raise ProtocolError("a connection does not belong to the parallel link that it names")
+    link.rejoin(preface.index, stripe)
+
+
+def _forget(live: dict[bytes, Striped], link: bytes) -> None:
+    live.pop(link, None)
+
+
 def _expire(waiting: dict[bytes, _Waiting], link: bytes) -> None:
     group = waiting.pop(link, None)
     if group is not None:
@@ -168,5 +198,8 @@ def _expire(waiting: dict[bytes, _Waiting], link: bytes) -> None:
 
 def _certificate(stripe: Stripe) -> bytes | None:
     assert stripe.transport is not None
-    secured = stripe.transport.get_extra_info("ssl_object")
+    return _certificate_of(stripe.transport.get_extra_info("ssl_object"))
+
+
+def _certificate_of(secured: object) -> bytes | None:
     return cast(ssl.SSLObject, secured).getpeercert(binary_form=True) if secured is not None else None

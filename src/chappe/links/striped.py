@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
 
-from chappe.errors import LinkError, ProtocolError
+from chappe.errors import ChappeError, LinkError, ProtocolError
 from chappe.links.link import LINGER_S
 from chappe.links.striping import BLOCK_SIZE, PREFACE, Block, BlockReader, Receiving, Sending
 from chappe.links.transported import HIGH_WATER, TransportStream
 
+Reopen: TypeAlias = Callable[[int], Awaitable["Stripe"]]
+
+REOPEN_S = 1.0  # before a lost connection is dialled again; doubles while that fails
+REOPEN_MOST_S = 30.0
 EARLY_LIMIT = 65_536  # bytes that are kept before the link is complete
 LOW_ROOM = 1 << 20  # of the window: below, the stack keeps what it has
 
@@ -76,6 +81,12 @@ class Stripe(asyncio.Protocol):
         del self.early[: PREFACE.size]
         return taken
 
+    def leave(self) -> None:
+        """Belong to no link any more."""
+        self._link = None
+        if self.transport is not None:
+            self.transport.abort()
+
     def join(self, link: Striped, index: int) -> None:
         """Belong to a link from now on."""
         self._link, self._index = link, index
@@ -90,10 +101,15 @@ class Stripe(asyncio.Protocol):
 class Striped(asyncio.Transport):
     """What a TransportStream takes for its transport."""
 
-    def __init__(self, stripes: list[Stripe], stream: TransportStream) -> None:
+    def __init__(self, stripes: list[Stripe], stream: TransportStream, reopen: Reopen | None = None) -> None:
+        """`reopen(index)` dials a connection anew in place of one that was lost."""
         super().__init__()
+        self.on_over: Callable[[], None] = lambda: None
+        self._reopen = reopen
+        self._reopening: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._stripes: dict[int, Stripe] = dict(enumerate(stripes))
+        self.count = len(stripes)
         self._stream = stream
         self._sending = Sending()
         self._receiving = Receiving()
@@ -244,6 +260,37 @@ class Striped(asyncio.Transport):
             self._write(other, self._sending.again(number, other))
         self._confirm()  # one may have been on its way on the connection that is gone
         self.pour()
+        if self._reopen is not None and not self._closing:
+            task = self._loop.create_task(self._replace(index, self._reopen), name=f"connection {index} of a link")
+            self._reopening.add(task)
+            task.add_done_callback(self._reopening.discard)
+
+    async def _replace(self, index: int, reopen: Reopen) -> None:
+        pause_s = REOPEN_S
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                stripe = await reopen(index)
+            except (ChappeError, OSError):
+                pause_s = min(2 * pause_s, REOPEN_MOST_S)
+            else:
+                self.rejoin(index, stripe)
+                return
+
+    def rejoin(self, index: int, stripe: Stripe) -> None:
+        """A new connection takes the place of one that was lost, or that is about to be found so."""
+        if self._over or stripe.lost:
+            if stripe.transport is not None:
+                stripe.transport.abort()
+            return
+        before = self._stripes.get(index)
+        self._stripes[index] = stripe
+        stripe.join(self, index)
+        if before is not None:
+            before.leave()
+            for number in self._sending.lost(index):
+                self._write(index, self._sending.again(number, index))
+        self.pour()
 
     def fail(self, error: Exception) -> None:
         """The other side broke the rules."""
@@ -253,6 +300,9 @@ class Striped(asyncio.Transport):
         if self._over:
             return
         self._over = True
+        self.on_over()
+        for task in self._reopening:
+            task.cancel()
         for stripe in self._stripes.values():
             if stripe.transport is not None:
                 if now:

@@ -79,6 +79,7 @@ class Sending:
 
     def __init__(self) -> None:
         self.unconfirmed = 0  # bytes
+        self._first = 1  # that is not confirmed
         self._next = 1
         self._blocks: dict[int, tuple[int, bytes]] = {}  # connection and whole block by number, in order
 
@@ -104,10 +105,9 @@ class Sending:
         """The other side wants that number next; ProtocolError if it was never sent."""
         if wanted > self._next:
             raise ProtocolError(f"block {wanted} is wanted of a parallel link that has sent {self._next - 1}")
-        for number in list(self._blocks):
-            if number >= wanted:
-                break
+        for number in range(self._first, wanted):
             self.unconfirmed -= len(self._blocks.pop(number)[1]) - HEAD.size
+        self._first = max(self._first, wanted)
 
     def lost(self, connection: int) -> list[int]:
         """The numbers of the blocks that must go by another connection."""

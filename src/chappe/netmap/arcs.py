@@ -20,7 +20,7 @@ SMALL = 600  # arcs: up to here rustworkx is faster, which needs no arrays, abov
 
 
 class Arcs:
-    """Directed pairs of things with at least one link, in ascending order; never down into a smaller unit."""
+    """Directed pairs of things with at least one link; never down into a smaller unit."""
 
     def __init__(self, view: View) -> None:
         self.size = len(view.vertices)
@@ -30,10 +30,10 @@ class Arcs:
             pairs.setdefault((a, b), []).append(number)
             if edge.a.level == edge.b.level:
                 pairs.setdefault((b, a), []).append(number)
-        self.pairs = sorted(pairs)
+        self.pairs = list(pairs)
         self.count = len(pairs)
-        self.number = {pair: place for place, pair in enumerate(self.pairs)}
-        self.links = [pairs[pair] for pair in self.pairs]  # edges of each arc
+        self.number = dict(zip(pairs, range(self.count), strict=True))
+        self.links = list(pairs.values())  # edges of each arc
         order = [edge for links in self.links for edge in links]
         self._order: Integers = np.array(order, dtype=np.intp)
         self._starts: Integers | None = None  # of the links of each arc, where some arc has several
@@ -55,7 +55,7 @@ class Arcs:
     def distances(self, weights: Floats, source: int) -> Floats:
         """Least weight from one thing to all; infinite where no way leads."""
         if self.count > SMALL:
-            self.matrix.data[:] = weights  # another array in its place would be checked anew
+            self.fill(weights)
             far: Floats = dijkstra(self.matrix, indices=source)
             return far
         lengths = rustworkx.digraph_dijkstra_shortest_path_lengths(self._graph, source, weights.tolist().__getitem__)
@@ -81,10 +81,20 @@ class Arcs:
             found[head].append((tail, arc))
         return found
 
+    def fill(self, weights: Floats) -> csr_array:
+        """The matrix with these weights; another array in place of its own would be checked anew."""
+        np.take(weights, self._by_pair, out=self.matrix.data)
+        return self.matrix
+
+    @cached_property
+    def _by_pair(self) -> Integers:
+        """The arcs by tail, then by head."""
+        return np.array(sorted(range(self.count), key=self.pairs.__getitem__), dtype=np.intp)
+
     @cached_property
     def matrix(self) -> csr_array:
         """As SciPy wants it."""
-        ends = np.array(self.pairs, dtype=np.int32).reshape(-1, 2)
+        ends = np.array(sorted(self.pairs), dtype=np.int32).reshape(-1, 2)
         counts = np.bincount(ends[:, 0], minlength=self.size)
         starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
         return csr_array((np.ones(self.count), ends[:, 1].copy(), starts), shape=(self.size, self.size))

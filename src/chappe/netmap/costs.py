@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Set
+from collections.abc import Set
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH, cost
-from chappe.netmap.topology import Edge, View
+from chappe.netmap.topology import View
 from chappe.netmap.units import static_cost
 
 Floats = NDArray[np.float64]
@@ -18,20 +18,17 @@ FEW = 16  # links that are cheaper to compute one by one
 
 
 class Costs:
-    """What is known of each link: the worse of what its ends told, so that a liar makes only its own links dearer."""
+    """What each link of a map costs."""
 
     def __init__(self, view: View, performance: bool) -> None:
         self.view = view
         self.performance = performance
         count = len(view.edges)
-        self.level = np.fromiter((edge.level for edge in view.edges), dtype=np.intp, count=count)
-        self.static = np.fromiter(
-            (static_cost(edge.a.level, edge.b.level) for edge in view.edges), dtype=np.float64, count=count
-        )
-        told = [combined(edge) for edge in view.edges]
-        self.known = np.array([known for known, _ in told], dtype=np.int8)  # how many ends have measured it
+        self.level = np.array([edge.level for edge in view.edges], dtype=np.intp)
+        self.static = np.array([static_cost(edge.a.level, edge.b.level) for edge in view.edges], dtype=np.float64)
+        self.known = np.array([edge.known for edge in view.edges], dtype=np.int8)  # how many ends have measured it
         self._unknown = int((self.known < 2).sum())
-        self.metrics = np.array([worst for _, worst in told], dtype=np.float64).reshape(count, 4)
+        self.metrics = np.array([edge.metrics for edge in view.edges], dtype=np.float64).reshape(count, 4)
         self._strange: set[str] = set()  # profiles that give no number for some measured link
         self._measured: dict[str, Floats] = {}
         self._counted: dict[str, Floats] = {}
@@ -41,7 +38,7 @@ class Costs:
         numbers = list(changed)
         plain = self._plain()
         for number in numbers:
-            known, worst = combined(self.view.edges[number])
+            known, worst = self.view.edges[number].known, self.view.edges[number].metrics
             self._unknown += int(known < 2) - int(self.known[number] < 2)
             self.known[number], self.metrics[number] = known, worst
             if len(numbers) <= FEW:
@@ -113,27 +110,8 @@ def cost_of_one(profile: str, latency_ms: float, jitter: float, loss: float, ban
         return float(cost(profile, latency_ms, jitter, loss, bandwidth))
 
 
-def combined(edge: Edge) -> tuple[int, tuple[float, float, float, float]]:
-    """How many ends have measured a link, and the worse of what they told: latency, jitter, loss, bandwidth."""
-    a, b = edge.fact_a, edge.fact_b
-    known = (a.latency_ms is not None) + (b.latency_ms is not None)
-    return known, (
-        _worse(max, a.latency_ms, b.latency_ms),
-        _worse(max, a.jitter, b.jitter),
-        _worse(max, a.loss, b.loss),
-        _worse(min, a.bandwidth, b.bandwidth),
-    )
-
-
 def _median(here: Floats, anywhere: Floats, static: Floats) -> Floats | float:
     """Of the costs measured at a level, else of all; a formula that gives no number at all leaves the static ones."""
     if len(here):
         return float(np.median(here))
     return float(np.median(anywhere)) if len(anywhere) else static
-
-
-def _worse(which: Callable[[float, float], float], a: float | None, b: float | None) -> float:
-    """The worse of two; of one that is not measured, the other."""
-    if a is None:
-        return math.nan if b is None else b
-    return a if b is None else which(a, b)

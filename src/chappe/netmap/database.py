@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 
 import msgspec
 
@@ -70,10 +70,6 @@ class Database:
     def spoken_for(self, level: int, speaker: str) -> str | None:
         """What a node speaks for at a level."""
         return next(iter(self._origins.get((level, speaker), ())), None)
-
-    def links(self) -> Iterator[LinkAdvert]:
-        """All that is told of links."""
-        return (entry.advert for entry in self.entries.values() if isinstance(entry.advert, LinkAdvert))
 
     def aged(self, key: Key, now_ns: int) -> Advert | None:
         """An advertisement as it is sent on now."""

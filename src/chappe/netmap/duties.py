@@ -9,10 +9,11 @@ from chappe.netmap.settings import Settings
 from chappe.netmap.topology import View
 from chappe.netmap.units import Address
 from chappe.netmap.voice import Interest, Voice
-from chappe.wire.mesh import LinkAdvert
-from chappe.wire.patterns import Pattern, summarise
+from chappe.wire.mesh import InterestAdvert, LinkAdvert
+from chappe.wire.patterns import Pattern, covers, summarise
 
 SUMMARIES = 64
+OVERLAP = 10  # times the settling time: a controller that was goes on so long at most
 
 
 class Duties:
@@ -29,6 +30,7 @@ class Duties:
         self.voice = voice
         self.next_ns = NEVER
         self._since: dict[int, int] = {}
+        self._ending: dict[int, int] = {}  # by level, until when it goes on at the latest
         self._joined_ns = [-NEVER] * (me.depth + 1)
         self._summaries: dict[frozenset[Pattern], tuple[Pattern, ...]] = {}
 
@@ -41,14 +43,14 @@ class Duties:
         """Say what this map makes it say."""
         self.next_ns = NEVER
         for level in range(1, self.me.depth + 1):
-            if self._speaks(view, level, now_ns):
+            if self._speaks(view, level, own, now_ns):
                 self.voice.links(level, view.leaving(level), view.members(level))
                 self.voice.interest(level, self._interest(view, level, own), speaks=True)
             else:
                 self.voice.links(level, (), 1)
                 self.voice.interest(level, ((), ()))
 
-    def _speaks(self, view: View, level: int, now_ns: int) -> bool:
+    def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
         speaking = self.voice.speaks("l", level)
         controller = view.controllers[level]
         if controller == self.me.node:
@@ -59,12 +61,33 @@ class Duties:
             self.next_ns = min(self.next_ns, ready_ns)
             return False
         self._since.pop(level, None)
-        return speaking and not self._spoken(controller, level)
+        if not speaking:
+            self._ending.pop(level, None)
+            return False
+        until_ns = self._ending.setdefault(level, now_ns + OVERLAP * self.settings.settle_ns)
+        if now_ns >= until_ns or self._spoken(view, level, own):
+            del self._ending[level]
+            return False
+        self.next_ns = min(self.next_ns, until_ns)
+        return True
 
-    def _spoken(self, controller: str, level: int) -> bool:
-        """Whether the successor has told the links of the unit."""
-        entry = self.database.entries.get(("l", level, self.me.path(level), controller))
-        return entry is not None and isinstance(entry.advert, LinkAdvert) and bool(entry.advert.links)
+    def _spoken(self, view: View, level: int, own: Interest) -> bool:
+        """Whether the successor has told all that is to be told of the unit.
+
+        One that spoke for another part of it does not know at once what this part wants: until it has said so, this
+        node goes on, or events for its part would have no destination meanwhile.
+        """
+        place = (level, self.me.path(level), view.controllers[level])
+        links, interest = (self.database.entries.get((kind, *place)) for kind in ("l", "i"))
+        if links is None or not isinstance(links.advert, LinkAdvert) or not links.advert.links:
+            return False
+        told = {fact.id for fact in links.advert.links}
+        if any(fact.id not in told for fact in view.leaving(level)):
+            return False
+        patterns = (
+            interest.advert.patterns if interest is not None and isinstance(interest.advert, InterestAdvert) else ()
+        )
+        return all(any(covers(wide, pattern) for wide in patterns) for pattern in self._interest(view, level, own)[0])
 
     def _interest(self, view: View, level: int, own: Interest) -> Interest:
         """What is wanted and published in the own unit of a level, summarised."""

@@ -11,6 +11,7 @@ from typing import Any
 from chappe.measure.cost import Metrics
 from chappe.netmap.checks import ID_BYTES, Checks
 from chappe.netmap.choices import NEVER
+from chappe.netmap.claims import Claims
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
@@ -21,7 +22,7 @@ from chappe.netmap.partitions import Partitions
 from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import SECOND, Settings
-from chappe.netmap.topology import View, build, difference
+from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between
 from chappe.netmap.voice import Interest, Voice
 from chappe.wire.base import Message
@@ -72,8 +73,8 @@ class LinkState:
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
         self._complaints: dict[tuple[str, str], int] = {}
         self._now_ns = 0
-        self._view: View = build(me, (), (), {})
-        self._held: dict[bytes, frozenset[str]] = {}
+        self._claims = Claims(me)
+        self._view: View = self._claims.view()
         self._index: Index | None = None
         self._shape = False  # other links: the map is to be built anew
         self._dearer: set[int] = set()  # edges with other metrics
@@ -223,19 +224,20 @@ class LinkState:
         out.extend(Tell(other, advert) for other in self._audience[advert.level] if other != peer)
         self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
-            self._links_told(advert, old)
+            self._links_told(key[1:], advert.links, advert.sequence, advert.members)
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
             self._index = None
             self._dutiful = True
             out.append(InterestChanged())
 
-    def _links_told(self, advert: LinkAdvert, old: Advert | None) -> None:
-        change = difference(old.links, advert.links) if isinstance(old, LinkAdvert) else 2 * bool(advert.links)
-        if change == 2:
+    def _links_told(self, place: Place, links: Facts, sequence: int, members: int) -> None:
+        reshaped, measured = self._claims.tell(place, links, sequence, members)
+        if reshaped:
             self._shape = self._dutiful = True
-        elif change == 1 and not self._shape:
-            self._dearer |= self._view.update((advert.level, advert.origin, advert.speaker), advert.links)
+        elif measured:
             self._dutiful = True
+            if not self._shape:
+                self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
         lacking = tuple(
@@ -393,6 +395,7 @@ class LinkState:
         for speaker, entry in speakers.items():
             if speaker != self.me.node and not getattr(entry.advert, "links", ()) and not any(_interest(entry.advert)):
                 self.database.drop((*key[:3], speaker))
+                self._claims.forget((level, origin, speaker))
                 return ""
         return f"{len(speakers)} nodes speak for it already"
 
@@ -405,6 +408,7 @@ class LinkState:
     def _reshaped(self, out: list[Output]) -> list[Output]:
         """The own links are others."""
         self._shape = self._dutiful = True
+        self._claims.tell((0, self.me.node, self.me.node), self._own.facts())
         self._voice.links(0, self._own.facts(), 1)
         self._flush(out)
         return out
@@ -414,8 +418,7 @@ class LinkState:
         self._own.changed()
         self._voice.links(0, self._own.facts(), 1)
         self._dutiful = True
-        if not self._shape:
-            self._dearer |= self._view.update((0, self.me.node, self.me.node), self._own.facts())
+        self._links_told((0, self.me.node, self.me.node), self._own.facts(), 0, 1)
 
     def _tell_cost(self, own: OwnLink, out: list[Output]) -> None:
         cost = own.tell(self.settings)
@@ -435,6 +438,9 @@ class LinkState:
 
     def _forget(self) -> None:
         gone = self.database.forget(self._now_ns, self._voice.keys())
+        for key in gone:
+            if key[0] == "l":
+                self._claims.forget(key[1:])
         if gone:
             self._index = None
             self._shape = self._dutiful = True
@@ -452,8 +458,7 @@ class LinkState:
         self._changed_ns = NEVER
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()
-            self._held = {edge.id: frozenset((edge.a.origin, edge.b.origin)) for edge in old.edges}
-            view = self._view = build(self.me, self._own.facts(), self.database.links(), self._held)
+            view = self._view = self._claims.view()
             self._index = None
             for level in {thing.level for thing in view.index.keys() - old.index.keys()}:
                 self._duties.joined(level, now_ns)

@@ -12,7 +12,7 @@ def membership(old: View, new: View) -> list[Output]:
     before, after = _whole(old), _whole(new)
     out: list[Output] = [Notice("joined", thing, f"{thing} can be reached") for thing in sorted(after - before)]
     out += [Notice("left", thing, f"{thing} cannot be reached any more") for thing in sorted(before - after)]
-    if {place for place in old.places if place[0]} != {place for place in new.places if place[0]}:
+    if old.places != new.places:
         out.append(InterestChanged())
     return out
 

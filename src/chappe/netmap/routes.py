@@ -198,10 +198,11 @@ class Routes:
         return self._detours[key]
 
     def _route(self, path: tuple[int, ...], costs: Floats) -> Route:
-        numbers = [min(self._arcs.links[arc], key=lambda number: (costs[number], number)) for arc in path]
+        edges = self.view.edges
+        numbers = [min(self._arcs.links[arc], key=lambda number: (costs[number], edges[number].id)) for arc in path]
         return Route(
             tuple(self.view.vertices[self._arcs.pairs[arc][1]].thing for arc in path),
-            tuple(self.view.edges[number].id for number in numbers),
+            tuple(edges[number].id for number in numbers),
             float(sum(costs[number] for number in numbers)),
             float(sum(self._costs.metrics[number, 0] for number in numbers)),
         )

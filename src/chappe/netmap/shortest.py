@@ -50,8 +50,7 @@ class Shortest:
 def next_best(shortest: Shortest, target: int, other: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shortest simple way that is not `other`, as arcs (Yen)."""
     arcs, source = shortest.arcs, shortest.source
-    arcs.matrix.data[:] = shortest.weights
-    lengths, before = yen(arcs.matrix, source, target, 2, return_predecessors=True)
+    lengths, before = yen(arcs.fill(shortest.weights), source, target, 2, return_predecessors=True)
     for row in before[: len(lengths)].tolist():
         things = [target]
         while things[-1] != source:

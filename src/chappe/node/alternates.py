@@ -49,6 +49,15 @@ class Alternates:
             self.transports.limit(entry, self.engine.mono_ns + round(lifetime_s * 1e9))
         return entry
 
+    async def open_for(self, name: str, data: str, lifetime_s: float = 0.0) -> LinkEntry:
+        """The best link that both ends have for `control`, `status` or `bulk` (MR-048); for ever, or for a while."""
+        peer = self._connected(name)
+        assert peer.connection is not None
+        near = peer.connection.link.peer.is_loopback
+        choice = self.peers.reaching.best(peer.config, peer.theirs, data, near)
+        log.info("link chosen", peer=name, data=data, kind=choice.kind, reason=choice.reason)
+        return await self.open(name, choice.kind, lifetime_s)
+
     def tick(self, now_ns: int) -> None:
         """End links whose time is over."""
         for entry in self.transports.expired(now_ns):

@@ -62,6 +62,14 @@ class Reaching:
         best = choose(self._abilities(config, near), theirs, "status")[:1] if theirs is not None else []
         return bool(best) and best[0].kind == "udp"
 
+    def best(self, config: Peer, theirs: Capabilities | None, data: str, near: bool) -> Choice:
+        """The best link for a kind of data; LinkError names what the peer has."""
+        found = choose(self._abilities(config, near), theirs or Capabilities(config.name), data)
+        if not found:
+            listed = ", ".join(theirs.uris()) if theirs is not None else ""
+            raise LinkError(f"{config.name} has no link for {data} that can be used here; it has: {listed or 'none'}")
+        return found[0]
+
     def alternative(self, config: Peer, theirs: Capabilities, kind: str, near: bool) -> Choice:
         """The peer's address of that kind; LinkError names what it has."""
         found = [choice for choice in choose(self._abilities(config, near), theirs, "control") if choice.kind == kind]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 
 from chappe.errors import ConfigError
 from chappe.events.member import MemberSettings
-from chappe.netmap.units import Address
+from chappe.netmap.units import Address, level_between
 from chappe.sim.clock import Clock, Streams
+from chappe.sim.codec import Codec
 from chappe.sim.connection import Connection, Timing
 from chappe.sim.link import Quality
 from chappe.sim.node import Node
@@ -34,6 +35,7 @@ class Network:
         self.changes: list[Change] = []
         self._looks: list[Look] = []
         self._touched: dict[Node, None] = {}
+        self._codec = Codec()
 
     # --- building
 
@@ -41,7 +43,9 @@ class Network:
         """A node that does not run yet."""
         if name in self.nodes:
             raise ConfigError(f"there are two nodes {name!r}; give each its own name")
-        node = Node(Address(tuple(unit), name), self.clock, self.streams, settings or self.settings, self._touch)
+        node = Node(
+            Address(tuple(unit), name), self.clock, self.streams, settings or self.settings, self._touch, self._codec
+        )
         self.nodes[name] = node
         return node
 
@@ -75,6 +79,22 @@ class Network:
         for link in self.links.values():
             if link.possible:
                 link.dial(at_once=True)
+
+    def grow(self, pause_s: float = 1.0) -> None:
+        """Start every node, then join clusters first, units of clusters next, and so on, as large meshes come about."""
+        outer: dict[int, list[Connection]] = {}
+        for link in self.links.values():
+            level = level_between(link.ends[0].address, link.ends[1].address)
+            if level:
+                link.intact = False
+                outer.setdefault(level, []).append(link)
+        self.start()
+        for level in sorted(outer):
+            self.run(pause_s)
+            for link in outer[level]:
+                link.intact = True
+                link.dial(at_once=True)
+        self.run(pause_s)
 
     def run(self, seconds: float) -> None:
         """Let that much virtual time pass."""

@@ -13,8 +13,7 @@ from chappe.events.member import Log, Measured, Member, MemberSettings, Output, 
 from chappe.sim._pump import dirty, take
 from chappe.sim.client import Client
 from chappe.sim.clock import Clock, Streams, Timer
-from chappe.wire import control
-from chappe.wire.frames import Kind, encode_frame
+from chappe.sim.codec import Codec
 
 if TYPE_CHECKING:
     from chappe.netmap.units import Address
@@ -43,7 +42,7 @@ class Node:
 
     def __init__(
         self, address: Address, clock: Clock, streams: Streams, settings: MemberSettings | None,
-        touched: Callable[[Node], None],
+        touched: Callable[[Node], None], codec: Codec,
     ) -> None:  # fmt: skip
         self.address = address
         self.name = address.node
@@ -61,6 +60,7 @@ class Node:
         self._streams = streams
         self._settings = settings
         self._touched = touched
+        self._codec = codec
         self._carriers: dict[int, Connection] = {}
         self._clients: dict[int, Client] = {}
         self._waiting: list[tuple[int, bytes, bool]] = []  # what arrived while paused
@@ -255,7 +255,7 @@ class Node:
         for port, payload in self.engine.take_control():
             counts.control_in += 1
             try:
-                message = control.decode(payload)
+                message = self._codec.decode(payload)
             except ProtocolError as error:
                 counts.faults += 1
                 self._note(Log("bad message", "error", {"port": port, "reason": str(error)}))
@@ -264,13 +264,10 @@ class Node:
                 self._obey(member.receive(port, message, now_ns))
 
     def _obey(self, outputs: list[Output]) -> None:
-        encoded: object = None
-        frame = b""
         for output in outputs:
             match output:
                 case Send(port, message):
-                    if message is not encoded:  # one advertisement goes to many
-                        encoded, frame = message, encode_frame(Kind.CONTROL, control.encode(message))
+                    frame = self._codec.encode(message)
                     self.counts.control_out += 1
                     self.counts.control_bytes += len(frame)
                     if not self.engine.send(port, frame):

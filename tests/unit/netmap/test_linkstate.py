@@ -84,7 +84,7 @@ def test_an_announcement_is_rewritten_to_what_is_seen_from_outside() -> None:
     assert inside == [], "nobody is there to be told"
     five.up("6", Address.parse("A/SC-1/c", "6"), AB, "tcp", START)
     five.up("7", Address.parse("A/SC-1/b", "7"), AC, "tcp", START)
-    outputs = five.tick(START + 60 * MS) + five.tick(START + 400 * MS)
+    outputs = five.tick(START + 60 * MS) + five.tick(START + SECOND)
     said = {
         (tell.peer, tell.message.origin, fact.far)
         for tell in told(outputs, LinkAdvert)

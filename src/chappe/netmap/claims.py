@@ -1,0 +1,203 @@
+"""What is told of links, link by link, and the map that follows from it (MR-011 to MR-016).
+
+A link is an edge if both its ends tell of it, each naming the unit of the other, and it is used if neither suspects it.
+Nothing here depends on the order in which anything was heard, except that of several things that claim the same end of
+a link the one that had it before keeps it: a claim that comes later takes nothing from anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chappe.netmap.topology import Edge, Facts, Place, Vertex, View
+from chappe.netmap.units import Address, Thing
+from chappe.wire.mesh import LinkFact
+
+_Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who tells it there, and what
+
+
+class Claims:
+    """All that is told of links, kept so that a map is made quickly after a small change."""
+
+    def __init__(self, me: Address) -> None:
+        self.me = me
+        self._paths = [me.path(level) for level in range(me.depth + 1)]
+        self._here = Vertex((0, me.node, me.node))
+        self._vertices: dict[Place, Vertex] = {self._here.place: self._here}
+        self._spoken: list[dict[Place, Vertex]] = [{} for _ in self._paths]  # for the own units
+        self._sides: dict[bytes, list[_Side]] = {}
+        self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two tell of, by level
+        self._contested: list[dict[bytes, frozenset[str]]] = [{} for _ in self._paths]  # more than two; who had it
+        self._passing: set[bytes] = set()  # links whose edges in the last map were made for it alone
+
+    def tell(self, place: Place, facts: Facts, sequence: int = 0, members: int = 1) -> tuple[bool, set[bytes]]:
+        """A thing tells this of its links: whether the map is another one, and else the links with other metrics."""
+        vertex = self._vertices.get(place)
+        if vertex is None:
+            vertex = self._vertices[place] = Vertex(place)
+        vertex.sequence, vertex.members = sequence, members if place[0] else 1
+        old, vertex.facts = vertex.facts, facts
+        if place[0] and place[1] == self._paths[place[0]]:
+            self._spoken[place[0]][place] = vertex
+            return old != facts, set()
+        before = {fact.id: fact for fact in old}
+        reshaped, measured = False, set()
+        for fact in facts:
+            known = before.pop(fact.id, None)
+            if known == fact:
+                continue
+            if known is None or known.far != fact.far or known.level != fact.level or known.suspect != fact.suspect:
+                if known is not None:
+                    self._remove(vertex, known)
+                self._add(vertex, fact)
+                reshaped = True
+            elif self._replace(vertex, fact):
+                measured.add(fact.id)
+            else:
+                reshaped = True
+        for fact in before.values():
+            self._remove(vertex, fact)
+            reshaped = True
+        return reshaped, measured
+
+    def forget(self, place: Place) -> None:
+        """Nobody tells of a thing any more."""
+        if place in self._vertices and place != self._here.place:
+            self.tell(place, ())
+            del self._vertices[place]
+            self._spoken[place[0]].pop(place, None)
+
+    # --- one link
+
+    def _add(self, vertex: Vertex, fact: LinkFact) -> None:
+        path = vertex.origin if vertex.level == fact.level else self._paths[fact.level]
+        self._sides.setdefault(fact.id, []).append((path, vertex, fact))
+        self._match(fact.id)
+
+    def _remove(self, vertex: Vertex, fact: LinkFact) -> None:
+        sides = self._sides[fact.id] = [side for side in self._sides[fact.id] if side[1] is not vertex]
+        self._edges[fact.level].pop(fact.id, None)
+        self._contested[fact.level].pop(fact.id, None)
+        if sides:
+            self._match(fact.id)
+        else:
+            del self._sides[fact.id]
+
+    def _replace(self, vertex: Vertex, fact: LinkFact) -> bool:
+        """Other metrics of a link; False if its edge in the map is one that is made anew each time."""
+        sides = self._sides[fact.id]
+        for number, side in enumerate(sides):
+            if side[1] is vertex:
+                sides[number] = (side[0], vertex, fact)
+        edge = self._edges[fact.level].get(fact.id)
+        if edge is not None:
+            edge.tell(vertex, fact)
+        return fact.id not in self._passing
+
+    def _match(self, link: bytes) -> None:
+        sides = self._sides[link]
+        level = sides[0][2].level
+        edge = self._edges[level].pop(link, None)
+        if len(sides) == 2:
+            self._contested[level].pop(link, None)
+            (path_a, a, fact_a), (path_b, b, fact_b) = sides
+            if fact_a.level == fact_b.level and path_a != path_b and fact_a.far == path_b and fact_b.far == path_a:
+                self._edges[level][link] = Edge(level, a, fact_a, b, fact_b)
+        elif len(sides) > 2:
+            for other in {side[2].level for side in sides}:
+                held = frozenset((edge.a.origin, edge.b.origin)) if edge is not None else frozenset()
+                self._contested[other].setdefault(link, held)
+
+    # --- the map
+
+    def view(self) -> View:
+        """The map: level by level, from the nodes of the own cluster outwards."""
+        view = View(self.me, controllers=[self.me.node])
+        self._passing.clear()
+        reached: set[Vertex] = set()
+        names: set[str] = set()  # of nodes of the cluster, and of those who speak for other units around
+        lost: set[Thing] = set()
+        for level in range(self.me.depth + 1):
+            if level:
+                view.controllers.append(min(names))
+            edges = self._around(level, reached, names)
+            found = _reached(level, edges, self._here)
+            for edge in edges:
+                if edge.b in found and (edge.a.level < level or edge.a in found):
+                    (view.edges if edge.usable else view.suspected).append(edge)
+                elif edge.a.level == level and edge.a not in found and edge.b not in found:
+                    lost.update((Thing(level, edge.a.origin), Thing(level, edge.b.origin)))
+            reached |= found
+            view.vertices.extend(found)
+            names.update(vertex.speaker for vertex in found)
+        view.name()
+        view.lost = tuple(sorted(lost - set(view.index)))
+        return view
+
+    def _around(self, level: int, reached: set[Vertex], names: set[str]) -> list[Edge]:
+        """The links of a level that both ends tell of; ends of smaller units count if they can be reached."""
+        edges = [edge for edge in self._edges[level].values() if edge.a.level == level or edge.a in reached]
+        apart = [vertex for vertex in self._spoken[level].values() if vertex.speaker not in names]
+        apart += [vertex for vertices in self._spoken[:level] for vertex in vertices.values() if vertex in reached]
+        contested: dict[bytes, list[_Side]] = {}
+        for link in self._contested[level]:
+            contested[link] = self._told(link, level, reached)
+        if apart:  # other parts of own units, which are told of as units are
+            for vertex in apart:
+                for fact in vertex.facts:
+                    if fact.level == level:
+                        sides = contested.setdefault(fact.id, self._told(fact.id, level, reached))
+                        sides.append((self._paths[level], vertex, fact))
+            edges = [edge for edge in edges if edge.id not in contested]
+        self._passing.update(contested)
+        for link, sides in contested.items():
+            edges.extend(_believed(level, sides, self._contested[level].get(link, frozenset())))
+        return edges
+
+    def _told(self, link: bytes, level: int, reached: set[Vertex]) -> list[_Side]:
+        return [
+            side for side in self._sides.get(link, ())
+            if side[2].level == level and (side[1].level == level or side[1] in reached)
+        ]  # fmt: skip
+
+
+def _believed(level: int, sides: list[_Side], held: frozenset[str]) -> Iterable[Edge]:
+    """One edge for each pair of units that tell of each other, between those ends that are believed.
+
+    Of one unit's speakers the one with the highest sequence is; of several things the nearest, then the one that had
+    the link before.
+    """
+
+    def rank(side: _Side) -> tuple[int, bool, str, int, str]:
+        vertex = side[1]
+        return vertex.level, vertex.origin not in held, vertex.origin, -vertex.sequence, vertex.speaker
+
+    def end(path: str, far: str) -> _Side | None:
+        return min((side for side in sides if side[0] == path and side[2].far == far), key=rank, default=None)
+
+    paths = sorted({path for path, _, _ in sides})
+    for place, path in enumerate(paths):
+        for far in paths[place + 1 :]:
+            a, b = end(path, far), end(far, path)
+            if a is not None and b is not None:
+                yield Edge(level, a[1], a[2], b[1], b[2])
+
+
+def _reached(level: int, edges: list[Edge], here: Vertex) -> set[Vertex]:
+    """Things of a level that can be reached from this node over usable links without leaving the unit around them."""
+    near: dict[Vertex, list[Vertex]] = {}
+    reached = {here} if level == 0 else set()
+    for edge in edges:
+        if edge.usable:
+            if edge.a.level == level:
+                near.setdefault(edge.a, []).append(edge.b)
+                near.setdefault(edge.b, []).append(edge.a)
+            else:
+                reached.add(edge.b)
+    ahead = list(reached)
+    while ahead:
+        for vertex in near.get(ahead.pop(), ()):
+            if vertex not in reached:
+                reached.add(vertex)
+                ahead.append(vertex)
+    return reached
