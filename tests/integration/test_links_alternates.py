@@ -17,7 +17,7 @@ from tests.integration.test_links_migration import is_status, pair
 from tests.support.nodes import eventually, running
 
 
-@pytest.mark.spec("MR-047", "MR-048", "MR-039")
+@pytest.mark.spec("MR-006", "MR-047", "MR-048", "MR-039")
 async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behind() -> None:
     async with pair(data="stream") as both:
         await both.flow(50)
