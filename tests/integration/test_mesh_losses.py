@@ -95,3 +95,30 @@ async def test_a_node_that_comes_back_is_used_again(tmp_path: Path) -> None:
         assert await first_hop(publisher, "c") in ("", "b")
         nodes["b"] = await type(nodes["b"]).start("--dev", tmp_path / "b.toml")
         await until(arrives)
+
+
+@pytest.mark.spec("MR-021")
+async def test_a_node_that_hangs_is_suspected_and_left_out_before_it_is_given_up(tmp_path: Path) -> None:
+    plan = Plan(SQUARE, heartbeat_s=0.4)
+    async with (
+        processes(plan, tmp_path) as nodes,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['a']}") as client,
+    ):
+
+        async def known() -> bool:
+            return len(await client.list("map")) == 4 and bool(await first_hop(client, "d"))
+
+        await until(known)
+        hung = await first_hop(client, "d")
+        nodes[hung].tell(signal.SIGSTOP)
+        try:
+            seen: list[str] = []
+
+            async def suspected() -> bool:
+                seen[:] = [row["name"] for row in await client.list("measured") if row["status"] == "suspect"]
+                return bool(seen) and await first_hop(client, "d") != hung
+
+            await until(suspected)
+            assert seen == [hung]
+        finally:
+            nodes[hung].tell(signal.SIGCONT)

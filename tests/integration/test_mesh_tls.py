@@ -14,7 +14,7 @@ from chappe.node.mesh_signing import Signer
 from chappe.node.node import Node
 from chappe.security.authority import Authority
 from chappe.wire.mesh import LinkAdvert
-from tests.support.meshes import Plan, joined, wants, way
+from tests.support.meshes import Plan, joined, quiet, wants, way
 from tests.support.nodes import eventually, running
 
 RULES = '[[rule]]\naction = ["publish", "subscribe"]\npattern = "#"\n'
@@ -44,7 +44,7 @@ async def test_events_flow_and_what_is_told_is_signed(tmp_path: Path) -> None:
             chappe.connect(found["c"].url, tls=tls) as client,
         ):
             subscription = await client.subscribe("x")
-            await eventually(lambda: wants(found["a"], "x"))
+            await eventually(lambda: wants(found["a"], "x") and quiet(found["a"]))
             publisher.publish("x", b"1")
             assert (await asyncio.wait_for(anext(subscription), 10)).body == b"1"
         forged(found["b"], found["a"])

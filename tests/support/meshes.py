@@ -117,6 +117,12 @@ def wants(node: Node, topic: str) -> set[str]:
     return {str(thing) for thing in node.mesh.member.state.interested("s", topic.encode())}
 
 
+def quiet(node: Node) -> bool:
+    """Whether a node has applied all that it knows."""
+    assert node.mesh is not None
+    return node.mesh.member.next_ns() > 0
+
+
 def settled(nodes: Mapping[str, Node], delays_ms: Mapping[tuple[str, str], float], slack_ms: float = 3.0) -> bool:
     """Whether what both ends of each link measured is what their relay does, the noise of the start over."""
     for (a, b), delay_ms in delays_ms.items():

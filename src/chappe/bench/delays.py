@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
+from functools import partial
 from typing import Self
 
 PIECE = 1 << 16
@@ -72,6 +73,7 @@ class DelayRelay:
             task = loop.create_task(self._connect(inward))
             self._connections.add(task)
             task.add_done_callback(self._connections.discard)
+            task.add_done_callback(partial(_close, inward))  # also of a task that never began
 
     async def _connect(self, inward: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -89,6 +91,10 @@ class DelayRelay:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _close(sock: socket.socket, _: asyncio.Task[None]) -> None:
+    sock.close()
 
 
 class _Way:

@@ -27,6 +27,7 @@ class Measurement:
         self._awake = False
         self._trained: dict[int, Estimator] = {}  # by port
         self._sent: dict[tuple[int, int], int] = {}  # when a probe left, by (port, token)
+        self.sent = 0  # probes and trains
         self._looked_ns = 0
         self._unseen: list[Link] = []  # of this round
 
@@ -75,11 +76,16 @@ class Measurement:
         for port, token in self.initiator.due(now_ns):
             if self._engine.send_probe(port, token):
                 self._sent[port, token] = self._engine.mono_ns
+                self.sent += 1
         if len(links) and len(links) * (now_ns - self._looked_ns) >= LOOK_NS:
             self._look(links, now_ns)
         for port, estimator in self._trained.items():
             train = estimator.next_train(now_ns)
-            if train is not None and not self._engine.send_train(port, train.token, train.bytes):
+            if train is None:
+                continue
+            if self._engine.send_train(port, train.token, train.bytes):
+                self.sent += 1
+            else:
                 estimator.lost(train.token)
         return self.initiator.tick(now_ns)
 

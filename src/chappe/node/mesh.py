@@ -16,6 +16,7 @@ from chappe.events import notices
 from chappe.events.member import Log, Measured, Member, Publish, Refuse, Send
 from chappe.events.member import Output as MemberOutput
 from chappe.links._socket import clocks
+from chappe.links.heartbeat import LinkStatus
 from chappe.links.registry import Notice
 from chappe.links.tick import FlushTick
 from chappe.measure import cost
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.02  # between two looks at what is due; arrivals are stamped by the engine, not by this
-SHORTEST_S = 0.0005
+TICK_S = 0.02  # least time between two looks at what is due; arrivals are stamped by the engine, not by this
+LONGEST_S = 0.05  # and most: echoes wait here
+LOOK_NS = 100_000_000  # between two looks at who is silent
+GATHER_S = 0.005  # changes are applied together
+SHORTEST_S = 0.0005  # before something that is held back leaves
 
 
 def ways_of(node: Node) -> dict[str, Any]:
@@ -83,6 +87,7 @@ class NodeMesh:
         self.reports = Reports(node.name, node.config.report, self.member)
         self._tick: FlushTick | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._looked_ns = 0
 
     @property
     def own_port(self) -> int:
@@ -157,7 +162,9 @@ class NodeMesh:
 
     def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
         """A message of a neighbour."""
-        return self._converted(self.member.receive(port, message, now_ns))
+        outputs = self._converted(self.member.receive(port, message, now_ns))
+        self._hasten()
+        return outputs
 
     def reserved(self, kind: str, topic: bytes) -> bool:
         """Whether the mesh tells of itself there."""
@@ -169,10 +176,12 @@ class NodeMesh:
             self.member.subscribed(kind, pattern, group)
         except RefusedError as error:
             log.warning("a subscription is served at this node only", node=self._node.name, reason=str(error))
+        self._hasten()
 
     def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
         """It does not any more."""
         self.member.unsubscribed(kind, pattern, group)
+        self._hasten()
 
     # --- to see it
 
@@ -199,19 +208,49 @@ class NodeMesh:
         assert self._tick is not None
         try:
             clocks(self._engine)
-            now_ns = self._engine.mono_ns
-            outputs = self.member.arrived(now_ns)
-            outputs += self.member.tick(now_ns)
-            if self._engine.held_ns() == 0:
-                self._engine.release_held()
-            self._perform(outputs)
+            now_ns, sent = self._engine.mono_ns, self.member.measurement.sent
+            self.member.arrived(now_ns)
+            outputs = self._suspected(now_ns) + self.member.tick(now_ns)
+            released = self._engine.held_ns() == 0 and self._engine.release_held()
+            if outputs:
+                self._perform(outputs)
+            elif released or sent != self.member.measurement.sent or self.member.rescue.busy:
+                self._tick.soon()
         except Exception:
             log.exception("the mesh", node=self._node.name)
-        held_ns = self._engine.held_ns()
-        pause_s = TICK_S if held_ns < 0 else min(TICK_S, max(SHORTEST_S, held_ns / 1e9))
+        self._timer = self._tick.loop.call_later(self._pause_s(), self._run)
+
+    def _suspected(self, now_ns: int) -> list[MemberOutput]:
+        """Neighbours that are silent for longer than they should, and those that are heard again (MR-021)."""
+        found: list[MemberOutput] = []
+        if now_ns < self._looked_ns + LOOK_NS:
+            return found
+        self._looked_ns = now_ns
+        by_port = self._node.connections.by_port
+        for link in self.member.links:
+            connection = by_port.get(link.port)
+            if connection is not None and link.role == "node":
+                silent = connection.heartbeat.status is LinkStatus.SUSPECT
+                if silent is not link.suspect:
+                    found += self.member.suspect(link.port, silent, now_ns)
+        return found
+
+    def _hasten(self) -> None:
+        """Something has changed: look at it soon, together with what else changes until then."""
+        if self._timer is None or self._tick is None or self.member.next_ns() > self._engine.mono_ns:
+            return
+        loop = self._tick.loop
+        if self._timer.when() > loop.time() + GATHER_S:
+            self._timer.cancel()
+            self._timer = loop.call_later(GATHER_S, self._run)
+
+    def _pause_s(self) -> float:
         if self.member.busy:
-            pause_s = 0.0
-        self._timer = self._tick.loop.call_later(pause_s, self._run)
+            return 0.0
+        held_ns = self._engine.held_ns()
+        due_s = (self.member.next_ns() - self._engine.mono_ns) / 1e9
+        pause_s = min(LONGEST_S, max(TICK_S, due_s))
+        return pause_s if held_ns < 0 else min(pause_s, max(SHORTEST_S, held_ns / 1e9))
 
     def _perform(self, outputs: list[MemberOutput]) -> None:
         if outputs:
