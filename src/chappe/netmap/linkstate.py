@@ -81,6 +81,7 @@ class LinkState:
         self._dutiful = False  # what is told for the units is to be looked at
         self._computed_ns = -NEVER
         self._changed_ns = NEVER
+        self._far = me.depth  # the lowest level at which something has changed
         self._forget_ns = NEVER
         self._later: list[Output] = []
         self.routes = Routes(self._view, settings, self._bring_up_to_date)
@@ -232,6 +233,8 @@ class LinkState:
 
     def _links_told(self, place: Place, links: Facts, sequence: int, members: int) -> None:
         reshaped, measured = self._claims.tell(place, links, sequence, members)
+        if reshaped or measured:
+            self._far = min(self._far, place[0])
         if reshaped:
             self._shape = self._dutiful = True
         elif measured:
@@ -342,7 +345,8 @@ class LinkState:
     def _due_ns(self) -> int:
         """When the map is computed that has changed."""
         changed_ns, settings = min(self._changed_ns, self._now_ns), self.settings
-        return max(changed_ns + settings.gather_ns, self._computed_ns + settings.recompute_ns)
+        gather_ns = settings.gather_ns << (2 * self._far)
+        return max(changed_ns + gather_ns, self._computed_ns + settings.recompute_ns)
 
     def _begin(self, now_ns: int) -> list[Output]:
         if self._changed:
@@ -407,7 +411,7 @@ class LinkState:
 
     def _reshaped(self, out: list[Output]) -> list[Output]:
         """The own links are others."""
-        self._shape = self._dutiful = True
+        self._shape, self._dutiful, self._far = True, True, 0
         self._claims.tell((0, self.me.node, self.me.node), self._own.facts())
         self._voice.links(0, self._own.facts(), 1)
         self._flush(out)
@@ -455,7 +459,7 @@ class LinkState:
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""
         now_ns = self._computed_ns = self._now_ns
-        self._changed_ns = NEVER
+        self._changed_ns, self._far = NEVER, self.me.depth
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()
             view = self._view = self._claims.view()

@@ -25,7 +25,8 @@ class Settings:
     tell_ns: int = (
         50 * MS
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
-    gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it
+    gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
+    # long for what is told of other clusters, and so on
     recompute_ns: int = 50 * MS  # least time between two computations of the map, unless somebody asks
     settle_ns: int = (
         200 * MS
