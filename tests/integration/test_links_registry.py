@@ -132,7 +132,7 @@ async def test_failure_detection_is_switched_and_set_by_kind_while_links_run() -
     async with running(listen) as (west,):
         other = f'[node]\nname = "east"\n[[peer]]\nname = "west"\nurl = "{west.url}"\nheartbeat_s = 30\n'
         async with running(other) as (east,):
-            await eventually(lambda: west.peers.channels() == ["east"])
+            await eventually(lambda: west.peers.channels() == ["east"] and east.peers.channels() == ["west"])
             [connection] = list(west.connections)
             far = east.peers.named("west")
             assert far is not None
