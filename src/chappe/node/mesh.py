@@ -132,8 +132,17 @@ class NodeMesh:
                 initiator.interval(switches.monitoring_ns, port)
 
     def _noticed(self, notice: Notice) -> None:
+        entry = notice.entry
         if notice.what == "switched":
-            self._switch(notice.entry.port, notice.entry.kind)
+            self._switch(entry.port, entry.kind)
+        elif entry.kind == "udp" and (entry.role == "node" or self._measure.clients):
+            # a data link beside a connection is a link of its own: it loses what the stream does not (MR-050)
+            if notice.what == "opened":
+                name = f"{entry.peer} (udp)"
+                self.member.attend(entry.port, name, self._engine.mono_ns, kind="udp", lossy=True)
+                self._switch(entry.port, entry.kind)
+            elif notice.what == "closed":
+                self.member.leave(entry.port)
 
     def peer_down(self, port: int) -> None:
         """It does no more."""
