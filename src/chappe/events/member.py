@@ -69,6 +69,7 @@ class Member:
         self._interest_changed = False
         self._advertised = False
         self._ways_changed = False
+        self._ways_ns = 0  # when ways were last changed
         self.weigh: Weigh | None = None
         self._state_ns = self.state.next_ns() if settings.mesh else FAR_NS
 
@@ -232,7 +233,9 @@ class Member:
 
     def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         """Where events of clients of this node go."""
-        return self._raw(self.ways.publish(kind, topic))
+        local, branches, hold_ns, groups = self._raw(self.ways.publish(kind, topic))
+        # The engine asks at the first event after a change: older ones left before it, and are that much ahead.
+        return local, branches, max(0, hold_ns - (self.engine.mono_ns - self._ways_ns)), groups
 
     def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
         """Where events that came with that way go."""
@@ -309,6 +312,7 @@ class Member:
 
     def _new_ways(self) -> None:
         self._ways_changed = False
+        self._ways_ns = self.engine.mono_ns
         self.ways.changed()
         self.engine.topics.new_ways()
 
