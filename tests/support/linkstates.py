@@ -127,6 +127,12 @@ class LinkStates:
             for name, state in self.nodes.items():
                 self.put(name, state.tick(self.now_ns))
 
+    def use(self) -> None:
+        """Every node asks for every way, so that it is in use."""
+        for state in self.nodes.values():
+            for thing in state.things():
+                state.routes.route("default", thing)
+
     # --- what is true
 
     def graph(self) -> nx.Graph:

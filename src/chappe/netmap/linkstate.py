@@ -468,7 +468,7 @@ class LinkState:
                 self._duties.joined(level, now_ns)
             self._later += membership(old, view)
             self._partitions.observe(view, now_ns, self._later)
-            self._later += _routes_changed(self.routes.adopt(view, now_ns))
+            self._later += _routes_changed(self.routes.offer(view, now_ns))
         else:
             numbers, self._dearer = self._dearer, set()
             self._later += _routes_changed(self.routes.update(numbers, now_ns))

@@ -20,7 +20,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class RoutesChanged:
-    """By profile, the destinations that have another way now, have one for the first time, or have none any more."""
+    """By profile, the destinations that have another way now, have one for the first time, or have none any more.
+
+    Whoever holds ways asks for them again: changes of ways that nobody asked for since the last time are not told.
+    """
 
     profiles: dict[str, frozenset[Thing]]
 

@@ -30,6 +30,8 @@ class Routes:
         self.settings = settings
         self.performance = settings.performance
         self._refresh = refresh
+        self._asked = False
+        self._waiting = False  # the choices are still those of an earlier map
         self._choices: dict[str, Choices] = {"default": Choices(settings)}
         self._cache: dict[str, dict[Thing, Route]] = {}
         self._detours: dict[tuple[str, frozenset[Thing]], Shortest] = {}
@@ -37,9 +39,20 @@ class Routes:
 
     # --- when the map changes
 
+    def offer(self, view: View, now_ns: int) -> dict[str, frozenset[Thing]]:
+        """Another map: the destinations that have another way, by profile.
+
+        Where nobody has asked for a way since changes were told last, nobody holds one, and the work waits for the next
+        question.
+        """
+        if self._asked:
+            return self._told(self.adopt(view, now_ns))
+        self.view, self._now_ns, self._waiting = view, now_ns, True
+        return {}
+
     def adopt(self, view: View, now_ns: int) -> dict[str, frozenset[Thing]]:
-        """Another map: the destinations that have another way, by profile."""
-        self.view = view
+        """Choose ways over another map."""
+        self.view, self._waiting = view, False
         self._here = view.index[Thing(0, view.me.node)]
         self._arcs = Arcs(view)
         self._costs = Costs(view, self.performance)
@@ -50,6 +63,8 @@ class Routes:
 
     def update(self, numbers: Set[int], now_ns: int) -> dict[str, frozenset[Thing]]:
         """Links of the map cost something else (MR-114); none: a time has come."""
+        if self._waiting:
+            return {}
         alone = self._costs.update(numbers)
         for profile, choices in self._choices.items():
             if alone:
@@ -58,10 +73,11 @@ class Routes:
                     choices.adjust(arc, self._arcs.weight(arc, costs))
             else:
                 choices.reprice(self._weights(profile))
-        return self._choose(now_ns, {})
+        return self._told(self._choose(now_ns, {}))
 
     def perform(self, on: bool, now_ns: int) -> dict[str, frozenset[Thing]]:
         """Use measured costs, or static ones (MR-117); all ways are chosen anew."""
+        self._ready()
         before = {profile: choices.ways for profile, choices in self._choices.items()}
         self.performance = on
         self._choices = {profile: Choices(self.settings) for profile in self._choices}
@@ -84,6 +100,12 @@ class Routes:
         """How often all distances were computed."""
         return sum(choices.computed for choices in self._choices.values())
 
+    def _told(self, changed: dict[str, frozenset[Thing]]) -> dict[str, frozenset[Thing]]:
+        """What is told makes those who hold ways ask again."""
+        if changed:
+            self._asked = False
+        return changed
+
     def _choose(self, now_ns: int, gone: dict[str, set[Thing]]) -> dict[str, frozenset[Thing]]:
         changed = {}
         self._now_ns = now_ns
@@ -99,12 +121,19 @@ class Routes:
         self._cache[profile] = {}
         return {self.view.vertices[number].thing for number in numbers}
 
+    def _ready(self) -> None:
+        """Bring everything up to date for a question."""
+        self._refresh()
+        self._asked = True
+        if self._waiting:
+            self.adopt(self.view, self._now_ns)
+
     def _weights(self, profile: str) -> Floats:
         return self._arcs.weights(self._costs.of(profile))
 
     def _of(self, profile: str) -> Choices:
         """The choices by a profile, which are kept from the first question on."""
-        self._refresh()
+        self._ready()
         choices = self._choices.get(profile)
         if choices is None:
             weights = self._weights(profile)  # ValueError before anything is kept
@@ -141,7 +170,7 @@ class Routes:
 
     def costs(self, profile: str) -> dict[bytes, float]:
         """What each link of the map counts with."""
-        self._refresh()
+        self._ready()
         return dict(zip((edge.id for edge in self.view.edges), self._costs.of(profile).tolist(), strict=True))
 
     def explain(self, profile: str, thing: Thing) -> list[Explained]:

@@ -28,9 +28,11 @@ def mesh_of(costs: dict[str, float], settings: Settings | None = None) -> tuple[
     mesh = LinkStates(dict.fromkeys(sorted(set("".join(costs))), ""), settings)
     links = {pair: mesh.connect(*pair) for pair in costs}
     mesh.settle()
+    mesh.use()
     for pair, cost in costs.items():
         mesh.measure(links[pair], cost)
     mesh.run(4 * SECOND)
+    mesh.use()
     return mesh, links
 
 
@@ -76,6 +78,7 @@ def test_two_ways_within_five_percent_do_not_flap_under_noise() -> None:
     noise = random.Random(3)
     before = len(mesh.rerouted)
     for _ in range(300):
+        mesh.use()
         for pair, cost in (("ab", 50.0), ("ac", 25.0), ("cb", 25.0)):
             mesh.measure(links[pair], cost * noise.uniform(0.98, 1.02))
         mesh.run(SECOND)
@@ -94,6 +97,22 @@ def test_only_destinations_that_are_affected_get_another_way() -> None:
     assert changes == [{"default": frozenset({Thing(0, "d")})}]
     assert way(mesh, "a", "d") == "aced"
     assert {name: state.routes.route("default", Thing(0, name)) for name in "bce"} == {n: held[n] for n in "bce"}
+
+
+def test_ways_that_nobody_holds_are_not_told_of() -> None:
+    mesh, links = mesh_of({"ab": 5.0, "ac": 5.0, "bc": 5.0, "bd": 5.0, "cd": 5.0})
+    mesh.rerouted.clear()
+    mesh.cut(links["bd"])
+    mesh.settle()
+    assert sorted(name for name, _ in mesh.rerouted) == ["a", "b", "d"], "c reaches all directly"
+    mesh.rerouted.clear()
+    mesh.cut(links["ab"])
+    mesh.settle()
+    assert mesh.rerouted == []
+    assert way(mesh, "a", "b") == "acb"
+    mesh.cut(links["bc"])
+    mesh.settle()
+    assert sorted(name for name, _ in mesh.rerouted) == ["a", "c"], "those who asked, and c, who was not told before"
 
 
 @pytest.mark.spec("MR-115")

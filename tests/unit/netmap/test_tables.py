@@ -32,6 +32,8 @@ class Network:
         names = sorted({name for pair in costs for name in pair})
         self.mesh = LinkStates(dict.fromkeys(names, ""))
         self.links = {pair: self.mesh.connect(*pair) for pair in costs}
+        self.mesh.settle()
+        self.mesh.use()
         self.cost(costs)
 
     def cost(self, costs: dict[tuple[str, str], float]) -> None:
@@ -39,6 +41,7 @@ class Network:
         for pair, cost in costs.items():
             self.mesh.measure(self.links[pair], cost)
         self.mesh.run(4 * SECOND)
+        self.mesh.use()
 
     def route(self, source: str, target: str) -> tuple[str, float]:
         """Names along the way, and its cost."""
