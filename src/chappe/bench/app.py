@@ -39,9 +39,11 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "redundancy": ("redundancy", {}),
     "modes": ("modes", {}),
     "failover": ("failover", {}),
+    "tables": ("tables", {}),
     "adaptation": ("adaptation", {}),
     "xml": ("xml_records", {}),
     "routing": ("routing", {}),
+    "bandwidth": ("bandwidth", {}),
     "churn": ("churn", {}),
 }
 
@@ -184,6 +186,22 @@ def failover(
 ) -> None:  # fmt: skip
     """The active broker killed during set-up, on PostgreSQL: the standby finishes, no path is lost or doubled."""
     _run("failover", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def tables(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """The source's tables: routes over its graphs, and measured cost against the interval, on sockets and simulated."""
+    _run("tables", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def bandwidth(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Estimated bandwidth against links of 1 Mbit/s to 1 Gbit/s: error, time until it is right, what it costs."""
+    _run("bandwidth", Options(quick, json, check, rounds, charts))
 
 
 @app.command()

@@ -21,6 +21,7 @@ from typing import Self
 
 from chappe.errors import ChappeError
 
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 NEAR = "10.213.0.1"
@@ -41,8 +42,9 @@ class Namespaces:
     @staticmethod
     def obstacle() -> str:
         """Why there can be no namespaces here; empty if there can."""
-        if os.geteuid() != 0:
-            return "not root"
+        granted = int(Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0], 16)
+        if not granted >> CAP_NET_ADMIN & granted >> CAP_SYS_ADMIN & 1:
+            return "only root may make them"
         if shutil.which("ip") is None:
             return "no iproute2"
         return "" if Path("/dev/net/tun").exists() else "no /dev/net/tun"
@@ -52,6 +54,8 @@ class Namespaces:
         return ["ip", "netns", "exec", name, *command]
 
     def __enter__(self) -> Self:
+        if obstacle := self.obstacle():
+            raise ChappeError(f"no network namespaces: {obstacle}")
         try:
             sides = ((self.near_name, [NEAR], "10.213.1.0/24"), (self.far_name, [*self.far.values()], "10.213.0.0/24"))
             for name, addresses, other in sides:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import selectors
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -14,19 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from chappe.bench.delays import DelayRelay
+from chappe.bench.measured_nodes import Rows
+from chappe.bench.measured_run import measure
 from chappe.bench.mesh import free_ports
 from chappe.bench.namespaces import Namespaces
-from chappe.bench.peers.common import environment
-from chappe.errors import ChappeError
 from chappe.security.authority import Authority
 
 PORT = 7400
 ROUNDS = 16
 LEAST_S = 5.0
-SPARE_S = 60.0  # for processes to start and links to come up
 
 
 @dataclass(frozen=True)
@@ -60,10 +55,11 @@ async def _on_loopback(delays_ms: Sequence[float], intervals_ms: Sequence[float]
             delay_ms: await stack.enter_async_context(DelayRelay(port, delay_ms / 1e3))
             for delay_ms, port in ports.items()
         }
-        far = _task([_far(delay, f"tcp://127.0.0.1:{port}", intervals_ms) for delay, port in ports.items()], True)
+        far = [_far(delay_ms, f"tcp://127.0.0.1:{port}", intervals_ms) for delay_ms, port in ports.items()]
         urls = {delay_ms: f"tcp://127.0.0.1:{relay.port}" for delay_ms, relay in relays.items()}
-        near = _near(urls, intervals_ms, rounds, True)
-        return await asyncio.to_thread(_measure, [], far, [], near)
+        near = _near(urls, intervals_ms, "tcp")
+        found = await asyncio.to_thread(measure, far, near, *_times(intervals_ms, rounds))
+    return _figures(found, delays_ms, intervals_ms)
 
 
 def in_namespaces(delays_ms: Sequence[float], intervals_ms: Sequence[float], rounds: int = ROUNDS) -> Figures:
@@ -77,9 +73,15 @@ def in_namespaces(delays_ms: Sequence[float], intervals_ms: Sequence[float], rou
         for interval_ms in intervals_ms:
             authority.issue(_near_name(interval_ms), "node", datetime.now(UTC), days=1)
         urls = {delay_ms: f"tls://{address}:{PORT}" for delay_ms, address in spaces.far.items()}
-        far = _task([_far(delay, url, intervals_ms, folder) for delay, url in urls.items()], False)
-        near = _near(urls, intervals_ms, rounds, False, folder)
-        return _measure(spaces.command(spaces.far_name), far, spaces.command(spaces.near_name), near)
+        found = measure(
+            [_far(delay_ms, url, intervals_ms, folder) for delay_ms, url in urls.items()],
+            _near(urls, intervals_ms, "tls", folder),
+            *_times(intervals_ms, rounds),
+            dev=False,
+            far_prefix=spaces.command(spaces.far_name),
+            near_prefix=spaces.command(spaces.near_name),
+        )
+    return _figures(found, delays_ms, intervals_ms)
 
 
 # --- what the processes are told
@@ -107,65 +109,35 @@ def _far(delay_ms: float, url: str, intervals_ms: Sequence[float], folder: Path 
 
 
 def _near(
-    urls: dict[float, str], intervals_ms: Sequence[float], rounds: int, dev: bool, folder: Path | None = None
-) -> dict[str, Any]:
+    urls: dict[float, str], intervals_ms: Sequence[float], transport: str, folder: Path | None = None
+) -> list[str]:
     """Nodes that measure, one an interval."""
-    files, ports = [], free_ports(len(intervals_ms))
-    for interval_ms, port in zip(intervals_ms, ports, strict=True):
+    files = []
+    for interval_ms, port in zip(intervals_ms, free_ports(len(intervals_ms)), strict=True):
         name = _near_name(interval_ms)
         text = f'[node]\nname = "{name}"\n[measure]\nadapt = false\n' + _tls(name, folder)
-        text += f'[[listen]]\nurl = "{"tcp" if dev else "tls"}://127.0.0.1:{port}"\n'
+        text += f'[[listen]]\nurl = "{transport}://127.0.0.1:{port}"\n'
         for delay_ms, url in urls.items():
             text += f'[[peer]]\nname = "{_far_name(delay_ms)}"\nurl = "{url}"\n'
         files.append(text)
+    return files
+
+
+def _times(intervals_ms: Sequence[float], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds and interval of each of them."""
+    names = {interval_ms: _near_name(interval_ms) for interval_ms in intervals_ms}
+    return {name: seconds(each, rounds) for each, name in names.items()}, {name: each for each, name in names.items()}
+
+
+# --- what they say
+
+
+def _figures(found: dict[str, Rows], delays_ms: Sequence[float], intervals_ms: Sequence[float]) -> Figures:
     return {
-        **_task(files, dev),
-        "intervals_ms": {_near_name(interval_ms): interval_ms for interval_ms in intervals_ms},
-        "seconds": {_near_name(interval_ms): seconds(interval_ms, rounds) for interval_ms in intervals_ms},
-        "delays": {_far_name(delay_ms): delay_ms for delay_ms in urls},
+        (delay_ms, interval_ms): _figure(found[_near_name(interval_ms)].get(_far_name(delay_ms), []))
+        for delay_ms in delays_ms
+        for interval_ms in intervals_ms
     }
-
-
-def _task(files: list[str], dev: bool) -> dict[str, Any]:
-    return {"files": files, "dev": dev}
-
-
-# --- running them
-
-
-def _measure(far_prefix: list[str], far: dict[str, Any], near_prefix: list[str], near: dict[str, Any]) -> Figures:
-    with _started(far_prefix, far) as answering:
-        assert answering.stdout is not None
-        if answering.stdout.readline().strip() != "serving":
-            raise ChappeError("the nodes at the far end did not start")
-        longest_s = max(near["seconds"].values()) + SPARE_S
-        with _started(near_prefix, near) as measuring:
-            try:
-                told, _ = measuring.communicate(timeout=longest_s)
-            except subprocess.TimeoutExpired:
-                told = ""
-            finally:
-                measuring.kill()
-                answering.kill()
-    lines = told.splitlines()
-    if len(lines) != 2:
-        raise ChappeError("the nodes that measure have ended without figures")
-    return {
-        (near["delays"][peer], near["intervals_ms"][name]): _figure(rows)
-        for name, links in json.loads(lines[-1]).items()
-        for peer, rows in links.items()
-    }
-
-
-def _started(prefix: list[str], task: dict[str, Any]) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [*prefix, sys.executable, "-m", "chappe.bench.tables_nodes"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, env=environment(),
-    )  # fmt: skip
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(task) + "\n")
-    process.stdin.flush()
-    return process
 
 
 def _figure(rows: list[list[float]]) -> Figure:

@@ -1,0 +1,112 @@
+"""A link of known rate between two nodes, and what one of them believes its bandwidth to be, over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from chappe.bench.measured_run import measure
+from chappe.bench.mesh import free_ports
+from chappe.bench.shaped import ShapedRelay
+from chappe.events.member import MemberSettings
+from chappe.sim.link import Quality
+from chappe.sim.network import Network
+
+MBIT = 125_000.0  # bytes/s
+WITHIN = 0.2
+LEAST_QUEUE = 32_000  # bytes
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Line:
+    """A link that carries `mbit` Mbit/s, `delay_ms` each way, behind a queue of one bandwidth-delay product."""
+
+    mbit: float
+    delay_ms: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.mbit * MBIT
+
+    @property
+    def queue_bytes(self) -> int:
+        return max(LEAST_QUEUE, round(self.rate * 2 * self.delay_ms / 1e3))
+
+    def __str__(self) -> str:
+        return f"{self.mbit:g} Mbit/s, {self.delay_ms:g} ms"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Estimates over time: (s, bytes/s), and what finding them out took of the line."""
+
+    line: Line
+    points: Sequence[tuple[float, float]]
+    trains: float  # bytes of trains, as a share of what the line could carry meanwhile
+    share: float  # all bytes towards the other end, likewise
+
+    @property
+    def error(self) -> float:
+        """The last estimate is off by this share."""
+        return abs(self.points[-1][1] / self.line.rate - 1) if self.points else math.nan
+
+    @property
+    def converged_s(self) -> float:
+        """From when on the estimate was within a fifth; infinite if it was not at the end."""
+        since = math.inf
+        for at, estimate in reversed(self.points):
+            if not abs(estimate / self.line.rate - 1) <= WITHIN:
+                break
+            since = at
+        return since
+
+
+def simulated(line: Line, seconds: float, seed: int = 1) -> Run:
+    """On a modelled link in virtual time."""
+    settings = MemberSettings(mesh=False, costs=False, bandwidth=True)
+    network = Network(seed, settings=MemberSettings(mesh=False, measures=False, costs=False))
+    near, _ = network.add("near", settings=settings), network.add("far")
+    quality = Quality(delay_ms=line.delay_ms, rate=line.rate, queue_bytes=line.queue_bytes)
+    connection = network.join("near", "far", quality)
+    network.start()
+    points = []
+    for look in range(round(seconds / LOOK_S)):
+        network.run(LOOK_S)
+        for link in near.member.links if near.member is not None else ():
+            if link.trains is not None:
+                points.append((look * LOOK_S, link.trains.estimate))
+                spent = link.trains.spent_bytes
+    capacity = line.rate * seconds
+    return Run(line, points, spent / capacity, connection.pipes[0].sent / capacity)
+
+
+def on_sockets(lines: Sequence[Line], seconds: float) -> list[Run]:
+    """Between real nodes through shaping relays, all lines at the same time."""
+    far_ports, near_ports = free_ports(len(lines)), free_ports(len(lines))
+    with ExitStack() as stack:
+        relays = [
+            stack.enter_context(ShapedRelay(port, line.rate, line.queue_bytes, line.delay_ms / 1e3))
+            for line, port in zip(lines, far_ports, strict=True)
+        ]
+        far = [_file("far", at, port, peer=f"near-{at}") for at, port in enumerate(far_ports)]
+        near = [_file("near", at, port, peer=f"far-{at}", relay=relays[at].port) for at, port in enumerate(near_ports)]
+        found = measure(far, near, {f"near-{at}": seconds for at in range(len(lines))})
+        carried = [relay.carried for relay in relays]
+    runs = []
+    for at, line in enumerate(lines):
+        rows = found[f"near-{at}"][f"far-{at}"]
+        capacity = line.rate * seconds
+        spent = rows[-1][2] if rows else 0.0
+        runs.append(Run(line, [(row[0], row[1]) for row in rows], spent / capacity, carried[at] / capacity))
+    return runs
+
+
+def _file(side: str, at: int, port: int, peer: str, relay: int = 0) -> str:
+    text = f'[node]\nname = "{side}-{at}"\n[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n[[peer]]\nname = "{peer}"\n'
+    if relay:
+        return f'{text}url = "tcp://127.0.0.1:{relay}"\n[measure]\nbandwidth = true\n'
+    return f"{text}[measure]\non = false\n"
