@@ -51,11 +51,13 @@ cdef class Reader:
     """Follows the frames of one direction of a link and knows what its numbers mean."""
 
     cdef dict topics
+    cdef dict ways
     cdef dict issuers
     cdef bytes rest
 
     def __init__(self):
         self.topics = {}
+        self.ways = {}
         self.issuers = {}
         self.rest = b""
 
@@ -64,13 +66,13 @@ cdef class Reader:
         self.rest = b""
 
     def events(self, bytes piece not None):
-        """(session, sequence, topic, resent) of each event that is complete with this piece."""
+        """(session, sequence, topic, way or None) of each event that is complete with this piece."""
         cdef list found = []
         cdef bytes data = self.rest + piece if self.rest else piece
         cdef const uint8_t* start = <const uint8_t*> PyBytes_AS_STRING(data)
         cdef Py_ssize_t position = 0, end = len(data)
         cdef const uint8_t* frame
-        cdef uint32_t size, issuer, at
+        cdef uint32_t size, issuer, at, number
         while end - position >= 4:
             frame = start + position
             size = frame_size(frame)
@@ -78,14 +80,19 @@ cdef class Reader:
                 break
             if frame[0] == EVENT:
                 issuer = (<uint32_t> frame[9] << 16) | (<uint32_t> frame[10] << 8) | frame[11]
-                found.append((self.issuers.get(issuer), get32(frame + 12), self.topics.get(get32(frame + 4)),
-                              (frame[8] & 0x20) != 0))
+                number = get32(frame + 4)
+                found.append((self.issuers.get(issuer), get32(frame + 12), self.topics.get(number),
+                              self.ways.get(number)))
             elif frame[0] == TOPIC:
                 at = 10 + frame[9]
-                self.topics[get32(frame + 4)] = <bytes> frame[at:size]
+                number = get32(frame + 4)
+                self.topics[number] = <bytes> frame[at:size]
+                self.ways.pop(number, None)
             elif frame[0] == ROUTE:
                 at = 12 + ((<uint32_t> frame[10] << 8) | frame[11])
-                self.topics[get32(frame + 4)] = <bytes> frame[at:size]
+                number = get32(frame + 4)
+                self.topics[number] = <bytes> frame[at:size]
+                self.ways[number] = <bytes> frame[12:at]
             elif frame[0] == ISSUER:
                 self.issuers[get32(frame + 4) & 0xFFFFFF] = <bytes> frame[12:28]
             position += size

@@ -8,7 +8,7 @@ from chappe.netmap.units import level_between
 from chappe.sim.network import Network
 from chappe.sim.node import Node
 
-FIRST_S = 0.005  # after a change
+FIRST_S = 0.001  # after a change
 SLOWER = 1.25  # each look at the maps is so much later than the one before
 GIVEN_UP_S = 30.0
 
@@ -129,7 +129,7 @@ def _near(start: Node) -> set[str]:
         node = ahead.pop()
         for link in node.connections.values():
             other = link.other(node)
-            if link.connected and other.address.unit == start.address.unit and other.name not in found:
+            if link.possible and other.address.unit == start.address.unit and other.name not in found:
                 found.add(other.name)
                 ahead.append(other)
     return found

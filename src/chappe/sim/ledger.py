@@ -15,12 +15,14 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from chappe.events.way import decode
 from chappe.sim._pump import Reader
 from chappe.sim.client import Arrival, Client
 from chappe.sim.connection import Connection
 from chappe.sim.network import Network
 from chappe.sim.node import Node
 
+WAYS = 100_000  # whose meaning is remembered
 Matches = Callable[[str, str], bool]  # whether a pattern of a subscriber takes a topic
 
 
@@ -33,6 +35,7 @@ class Entry:
     topic: str
     sent_ns: int
     rescued: bool = False  # somebody on its way lost a neighbour
+    parted: bool = False  # a unit among its destinations was in parts
     got: dict[Client, int] = field(default_factory=dict)
     forwards: dict[tuple[str, int], list[tuple[Connection, int, int]]] = field(
         default_factory=dict
@@ -62,8 +65,9 @@ class Sums:
     extra: int = 0  # arrived although not due
     repeats: int = 0  # arrived again at a subscriber
     disorder: int = 0  # arrived after a later one of the same publisher and topic
-    twice: int = 0  # forwarded again by one node though nobody on its way had lost a neighbour
-    rescued: int = 0  # forwarded again because somebody had
+    twice: int = 0  # forwarded again by one node for no reason
+    rescued: int = 0  # forwarded again because somebody on its way had lost a neighbour
+    parted: int = 0  # forwarded again because a unit had fallen apart, and each part is a destination
     late: int = 0  # was due, and arrived after it had been judged
     strangers: int = 0  # arrived so late that nothing is known of it any more
 
@@ -84,6 +88,7 @@ class Ledger:
         self._subscribers: list[Client] = []
         self._wanted: dict[str, list[tuple[Client, str]]] = {}
         self._newest: dict[tuple[Client, bytes, str], int] = {}
+        self._ways: dict[bytes, tuple[bool, bool]] = {}
         self._awaited: set[tuple[bytes, int, Client]] = set()
         self._readers: dict[tuple[Connection, str], tuple[int, Reader]] = {}
         self._names = list(network.nodes)
@@ -106,14 +111,14 @@ class Ledger:
         self.sums.published += 1
         client.publish(topic, body)
 
-    def close(self, everything: bool = False) -> None:
+    def close(self) -> None:
         """Judge the events that are old enough; call it once a second or so."""
         now_ns = self._network.clock.now_ns
-        while self._order and (everything or self._order[0].sent_ns + self._settle_ns <= now_ns):
+        while self._order and self._order[0].sent_ns + self._settle_ns <= now_ns:
             start_ns = self._order[0].sent_ns
             group = []
             while self._order and self._order[0].sent_ns <= start_ns + 1_000_000_000:
-                if not everything and self._order[0].sent_ns + self._settle_ns > now_ns:
+                if self._order[0].sent_ns + self._settle_ns > now_ns:
                     break
                 group.append(self._order.popleft())
             label = self._components(start_ns - self._settle_ns)
@@ -148,15 +153,30 @@ class Ledger:
         if reader is None or life != link.life:
             reader = Reader()
             self._readers[link, node.name] = (link.life, reader)
-        for session, sequence, _, _ in reader.events(piece):
+        for session, sequence, _, way in reader.events(piece):
             self.sums.forwards += 1
             entry = self._open.get((session or b"", sequence))
             if entry is None:
                 continue
+            if way is not None:
+                rescued, parted = self._troubles(way)
+                entry.rescued, entry.parted = entry.rescued or rescued, entry.parted or parted
             before = entry.forwards.setdefault((node.name, node.counts.lives), [])
             if before:
                 self._again(entry, before, link)
             before.append((link, link.life, self._network.clock.now_ns))
+
+    def _troubles(self, way: bytes) -> tuple[bool, bool]:
+        """Whether somebody had to leave the way that was planned at first, and whether a unit on it is in parts."""
+        found = self._ways.get(way)
+        if found is None:
+            if len(self._ways) >= WAYS:
+                self._ways.clear()
+            read = decode(way)
+            names = [unit.name for unit in (*read.units, *(leaf for step in read.tree for leaf in step.leaves))]
+            parted = any("@" in name for name in (*names, *read.trace))
+            found = self._ways[way] = (read.rescues > 0, parted)
+        return found
 
     def _again(self, entry: Entry, before: list[tuple[Connection, int, int]], link: Connection) -> None:
         """A node sends an event again: to another branch at once, in the course of a rescue, or wrongly."""
@@ -166,6 +186,8 @@ class Ledger:
         entry.rescued = entry.rescued or any(other.life != life or not other.connected for other, life, _ in before)
         if entry.rescued:
             self.sums.rescued += 1
+        elif entry.parted:
+            self.sums.parted += 1
         else:
             self.sums.twice += 1
 

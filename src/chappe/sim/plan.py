@@ -126,6 +126,31 @@ def thinned(plan: Plan, places: dict[str, tuple[str, ...]], most: int) -> Plan:
     return Plan(plan.name, plan.nodes, tuple(sorted(kept, key=order.__getitem__)))
 
 
+def meshed(plan: Plan, places: dict[str, tuple[str, ...]], least: int) -> Plan:
+    """Each node has at least so many links inside its cluster, to the nearest others: a few failures do not part it."""
+    distances = shortest_path(plan.matrix(), directed=False)
+    index = {name: at for at, name in enumerate(plan.nodes)}
+    clusters: dict[tuple[str, ...], list[str]] = {}
+    for name in plan.nodes:
+        clusters.setdefault(places[name], []).append(name)
+    linked: dict[str, set[str]] = {name: set() for name in plan.nodes}
+    for a, b, _ in plan.links:
+        if places[a] == places[b]:
+            linked[a].add(b)
+            linked[b].add(a)
+    added: list[tuple[str, str, float]] = []
+    for name in plan.nodes:
+        near = sorted(clusters[places[name]], key=lambda other: (distances[index[name], index[other]], other))
+        for other in near:
+            if len(linked[name]) >= least:
+                break
+            if other != name and other not in linked[name]:
+                linked[name].add(other)
+                linked[other].add(name)
+                added.append((min(name, other), max(name, other), float(distances[index[name], index[other]])))
+    return Plan(plan.name, plan.nodes, (*plan.links, *added))
+
+
 def _spread(links: list[tuple[str, str, float]], most: int) -> list[tuple[str, str, float]]:
     """So many links, shortest first, but those with unused ends before others."""
     chosen: list[tuple[str, str, float]] = []

@@ -101,7 +101,7 @@ def test_repeats_disorder_and_double_forwarding_are_seen() -> None:
     subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.session, 1, "t"))
     link = network.link("a", "b")
     assert link.look is not None
-    for piece in list(sent):
+    for piece in tuple(sent):
         link.look(network.nodes["a"], link, piece)
     sums = ledger.sums
     assert (sums.repeats, sums.disorder, sums.twice, sums.rescued) == (1, 1, 2, 0)

@@ -10,7 +10,7 @@ import pytest
 
 from chappe.errors import ConfigError
 from chappe.sim.network import Network
-from chappe.sim.plan import Plan, build, grown, thinned, topology, units
+from chappe.sim.plan import Plan, build, grown, meshed, thinned, topology, units
 
 
 def graph(plan: Plan) -> nx.Graph:
@@ -88,6 +88,20 @@ def test_thinning_bounds_links_between_units_and_keeps_all_inside() -> None:
     assert max(between.values()) == 2
     assert len(thin.links) < len(plan.links)
     assert nx.is_connected(graph(thin))
+
+
+def test_meshing_gives_each_node_enough_links_inside_its_cluster() -> None:
+    plan = grown(100, random.Random(3), dense=True)
+    places = units(plan, fan_out=10, depth=1)
+    found = meshed(plan, places, least=4)
+    inside = graph(
+        Plan("inside", found.nodes, tuple(link for link in found.links if places[link[0]] == places[link[1]]))
+    )
+    sizes = Counter(places.values())
+    assert all(degree >= min(4, sizes[places[name]] - 1) for name, degree in inside.degree())
+    assert found.links[: len(plan.links)] == plan.links
+    assert len({frozenset(link[:2]) for link in found.links}) == len(found.links)
+    assert len(found.links) > len(plan.links)
 
 
 def test_a_plan_is_built_with_its_delays_and_units() -> None:
