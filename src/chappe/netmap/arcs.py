@@ -34,6 +34,7 @@ class Arcs:
         self.count = len(pairs)
         self.number = dict(zip(pairs, range(self.count), strict=True))
         self.links = list(pairs.values())  # edges of each arc
+        self._filled: Floats | None = None  # the weights that are in the matrix
         order = [edge for links in self.links for edge in links]
         self._order: Integers = np.array(order, dtype=np.intp)
         self._starts: Integers | None = None  # of the links of each arc, where some arc has several
@@ -55,8 +56,7 @@ class Arcs:
     def distances(self, weights: Floats, source: int) -> Floats:
         """Least weight from one thing to all; infinite where no way leads."""
         if self.count > SMALL:
-            self.fill(weights)
-            far: Floats = dijkstra(self.matrix, indices=source)
+            far: Floats = dijkstra(self.fill(weights), indices=source)
             return far
         lengths = rustworkx.digraph_dijkstra_shortest_path_lengths(self._graph, source, weights.tolist().__getitem__)
         found = np.full(self.size, np.inf)
@@ -81,15 +81,24 @@ class Arcs:
             found[head].append((tail, arc))
         return found
 
+    def adjust(self, weights: Floats, arc: int, weight: float) -> None:
+        """One of these weights is another."""
+        weights[arc] = weight
+        if self._filled is weights:
+            self.matrix.data[self._place[arc]] = weight
+
     def fill(self, weights: Floats) -> csr_array:
         """The matrix with these weights; another array in place of its own would be checked anew."""
-        np.take(weights, self._by_pair, out=self.matrix.data)
+        if self._filled is not weights:
+            self._filled = weights
+            self.matrix.data[self._place] = weights
         return self.matrix
 
     @cached_property
-    def _by_pair(self) -> Integers:
-        """The arcs by tail, then by head."""
-        return np.array(sorted(range(self.count), key=self.pairs.__getitem__), dtype=np.intp)
+    def _place(self) -> Integers:
+        """Where each arc is in the matrix, which has them by tail, then by head."""
+        place = {pair: number for number, pair in enumerate(sorted(self.pairs))}
+        return np.array([place[pair] for pair in self.pairs], dtype=np.intp)
 
     @cached_property
     def matrix(self) -> csr_array:

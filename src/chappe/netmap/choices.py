@@ -86,7 +86,7 @@ class Choices:
         shortest = self._shortest
         if shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight)):
             self._shortest = None
-        self._weights[arc] = weight
+        self._arcs.adjust(self._weights, arc, weight)
         users = self._users.get(arc)
         if users:
             self._cost[list(users)] += weight - old
