@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.02  # least time between two looks at what is due; arrivals are stamped by the engine, not by this
-LONGEST_S = 0.05  # and most: echoes wait here
+TICK_S = 0.05  # between two looks at what is due and what came back: the engine stamps arrivals, not this
 LOOK_NS = 100_000_000  # between two looks at who is silent
 GATHER_S = 0.005  # changes are applied together
 SHORTEST_S = 0.0005  # before something that is held back leaves
@@ -235,13 +234,13 @@ class NodeMesh:
         if now_ns < self._looked_ns + LOOK_NS:
             return found
         self._looked_ns = now_ns
-        by_port = self._node.connections.by_port
-        for link in self.member.links:
-            connection = by_port.get(link.port)
-            if connection is not None and link.role == "node":
+        by_port, links = self._node.connections.by_port, self.member.links.by_port
+        for port in list(self.member.links.ports.values()):
+            connection = by_port.get(port)
+            if connection is not None:
                 silent = connection.heartbeat.status is LinkStatus.SUSPECT
-                if silent is not link.suspect:
-                    found += self.member.suspect(link.port, silent, now_ns)
+                if silent is not links[port].suspect:
+                    found += self.member.suspect(port, silent, now_ns)
         return found
 
     def _hasten(self) -> None:
@@ -257,9 +256,7 @@ class NodeMesh:
         if self.member.busy:
             return 0.0
         held_ns = self._engine.held_ns()
-        due_s = (self.member.next_ns() - self._engine.mono_ns) / 1e9
-        pause_s = min(LONGEST_S, max(TICK_S, due_s))
-        return pause_s if held_ns < 0 else min(pause_s, max(SHORTEST_S, held_ns / 1e9))
+        return TICK_S if held_ns < 0 else min(TICK_S, max(SHORTEST_S, held_ns / 1e9))
 
     def _perform(self, outputs: list[MemberOutput]) -> None:
         if outputs:
