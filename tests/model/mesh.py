@@ -72,6 +72,15 @@ class MeshModel(EngineModel):
 
     # --- input
 
+    def feed(self, port: int, data: bytes) -> None:
+        p = self.ports[port]
+        whole = not p.unread
+        frames = p.counts["frames_in"]
+        super().feed(port, data)
+        begun = not p.failed and p.unread and p.unread[0] == TRAIN and (whole or p.counts["frames_in"] > frames)
+        if begun and p.train_in and p.train_in[4] == self.mono_ns:
+            p.train_in[5] = min(p.train_in[2] + len(p.unread), p.train_in[1])
+
     def _frame(self, port: int, p: Port, kind: int, payload: bytes) -> None:
         if kind == ROUTE:
             self._route(p, payload)

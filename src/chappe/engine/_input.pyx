@@ -95,6 +95,9 @@ cdef class Input(Trains):
                 self._grow_carry(p, max(<uint32_t> take, CARRY_START))
             memcpy(p.carry, data + used, take)
             p.carry_size = take
+            if p.train_in.size and p.train_in.half == self.mono_ns and data[used] == TRAIN:
+                # bytes of the next frame came together with those that the first half ends with
+                p.train_in.after = min(p.train_in.done + <uint32_t> take, p.train_in.size)
         if p.window:
             self.grant_credit(port, p)
         return 0

@@ -64,6 +64,20 @@ def test_a_train_of_any_size_arrives_whole_and_is_answered(size: int) -> None:
     assert first.send_train(there, 6, size)
 
 
+@pytest.mark.parametrize("size", [5000, 12_000, 14_000, 100_000])
+@pytest.mark.parametrize("piece", [536, 1200, 1448])
+def test_pieces_that_cut_frames_do_not_make_a_link_look_faster(size: int, piece: int) -> None:
+    first, second, there, back = link()
+    first.send_train(there, 5, size)
+    data = written(first, there)
+    for start in range(0, size, piece):
+        second.clock(min(start + piece, size) * 10, 0)  # a piece is there when its last byte is
+        second.feed(back, data[start : start + piece])
+    first.feed(there, written(second, back))
+    ((_, _, half_bytes, half_ns, _, _),) = first.take_trained()
+    assert half_bytes * 10 == half_ns > 0
+
+
 def test_everything_else_goes_before_the_rest_of_a_train() -> None:
     engine = Engine()
     port, publisher = engine.open_port(peer=True), engine.open_port(session=PUBLISHER)
