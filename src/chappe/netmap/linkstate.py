@@ -452,9 +452,10 @@ class LinkState:
         oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
         self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
 
-    def _bring_up_to_date(self) -> None:
+    def _bring_up_to_date(self) -> int:
         if self._changed:
             self._compute()
+        return self._now_ns
 
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""

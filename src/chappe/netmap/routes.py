@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Set
 import numpy as np
 
 from chappe.netmap.arcs import Arcs, Floats
-from chappe.netmap.choices import Choices
+from chappe.netmap.choices import NEVER, Choices
 from chappe.netmap.costs import Costs
 from chappe.netmap.route import Branch as Branch
 from chappe.netmap.route import Explained as Explained
@@ -24,9 +24,9 @@ DETOURS = 64  # ways around given things that are remembered until the next chan
 
 
 class Routes:
-    """The route cache of a node. `refresh` brings the map up to date before a question is answered."""
+    """The route cache of a node. `refresh` brings the map up to date before an answer, and tells the time."""
 
-    def __init__(self, view: View, settings: Settings, refresh: Callable[[], None]) -> None:
+    def __init__(self, view: View, settings: Settings, refresh: Callable[[], int]) -> None:
         self.settings = settings
         self.performance = settings.performance
         self._refresh = refresh
@@ -47,7 +47,7 @@ class Routes:
         """
         if self._asked:
             return self._told(self.adopt(view, now_ns))
-        self.view, self._now_ns, self._waiting = view, now_ns, True
+        self.view, self._waiting = view, True
         return {}
 
     def adopt(self, view: View, now_ns: int) -> dict[str, frozenset[Thing]]:
@@ -93,7 +93,7 @@ class Routes:
     @property
     def next_ns(self) -> int:
         """When a way may be left that is held down now."""
-        return min(choices.next_ns for choices in self._choices.values())
+        return NEVER if self._waiting else min(choices.next_ns for choices in self._choices.values())
 
     @property
     def computed(self) -> int:
@@ -123,10 +123,10 @@ class Routes:
 
     def _ready(self) -> None:
         """Bring everything up to date for a question."""
-        self._refresh()
+        now_ns = self._refresh()
         self._asked = True
         if self._waiting:
-            self.adopt(self.view, self._now_ns)
+            self.adopt(self.view, now_ns)
 
     def _weights(self, profile: str) -> Floats:
         return self._arcs.weights(self._costs.of(profile))

@@ -173,7 +173,6 @@ def test_a_cost_is_told_when_it_differs_by_more_than_the_threshold_from_the_last
 
 
 @pytest.mark.spec("MR-110")
-@pytest.mark.spec("MR-077")
 def test_what_is_told_of_a_cost() -> None:
     state = node()
     state.up("x", Address.parse("w/2", "x"), AX, "tcp", START)

@@ -51,6 +51,21 @@ def test_every_map_is_another_and_none_contradicts() -> None:
     mesh.check_maps()
 
 
+@pytest.mark.spec("MR-077")
+def test_a_link_has_the_same_id_of_128_bits_in_every_map() -> None:
+    mesh, links = figure_13()
+    seen = {
+        name: f"{row['a']} - {row['b']}"
+        for name, state in mesh.nodes.items()
+        for row in state.map_rows()
+        if row["link"] == links["05-07"].hex()
+    }
+    inside = dict.fromkeys(("04", "05", "06"), "05 - A/SC-2") | dict.fromkeys(("01", "02", "03"), "A/SC-1/c - A/SC-2")
+    assert seen == inside | dict.fromkeys(("07", "08"), "07 - A/SC-1") | {"09": "A/SC-1 - A/SC-2"}
+    assert len(links["05-07"]) == 16
+    assert len(set(links.values())) == len(links)
+
+
 @pytest.mark.spec("MR-011")
 def test_every_unit_has_one_controller_that_all_in_it_agree_on() -> None:
     mesh, _ = figure_13()

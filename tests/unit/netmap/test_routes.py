@@ -72,6 +72,24 @@ def test_a_way_that_was_changed_stays_for_three_intervals_unless_it_breaks() -> 
     assert way(mesh, "a", "b") == "acb", "at once, when it is gone"
 
 
+def test_a_held_way_that_nobody_asks_for_keeps_nobody_busy() -> None:
+    mesh, links = mesh_of({"ab": 100.0, "ac": 60.0, "cb": 60.0, "cd": 1.0})
+    mesh.measure(links["ab"], 200.0)
+    mesh.run(100 * MS)
+    mesh.measure(links["ab"], 20.0)
+    mesh.run(100 * MS)
+    state = mesh.nodes["a"]
+    state.routes.route("default", Thing(0, "b"))
+    mesh.cut(links["cd"])
+    mesh.run(SECOND)
+    links["cd"] = mesh.connect("c", "d")
+    mesh.run(10 * SECOND)
+    assert state.next_ns() > mesh.now_ns
+    way(mesh, "a", "b")
+    mesh.run(MS)
+    assert way(mesh, "a", "b") == "ab"
+
+
 @pytest.mark.spec("MR-129")
 def test_two_ways_within_five_percent_do_not_flap_under_noise() -> None:
     mesh, links = mesh_of({"ab": 50.0, "ac": 25.0, "cb": 25.0}, Settings(threshold=0.0, floor_ms=0.0))
