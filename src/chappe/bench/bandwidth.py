@@ -15,7 +15,7 @@ SECONDS = 60.0
 SHARE = 2.0  # % of the capacity
 HEADROOM = 2.0  # a relay must be able to carry so many times what it shapes
 QUICK = (Line(10.0, 5.0), Line(100.0, 20.0))
-QUICK_S = 16.0
+QUICK_S = 12.0
 
 
 def run(options: Options) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ MBIT = 125_000.0  # bytes/s
 WITHIN = 0.2
 LEAST_QUEUE = 32_000  # bytes
 LOOK_S = 0.1
+JITTER_MS = 0.1  # mean of what a simulated packet takes longer
+SWITCH_S = 0.0002  # relays are threads: none keeps another waiting for longer
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def simulated(line: Line, seconds: float, seed: int = 1) -> Run:
     settings = MemberSettings(mesh=False, costs=False, bandwidth=True)
     network = Network(seed, settings=MemberSettings(mesh=False, measures=False, costs=False))
     near, _ = network.add("near", settings=settings), network.add("far")
-    quality = Quality(delay_ms=line.delay_ms, rate=line.rate, queue_bytes=line.queue_bytes)
+    quality = Quality(delay_ms=line.delay_ms, jitter_ms=JITTER_MS, rate=line.rate, queue_bytes=line.queue_bytes)
     connection = network.join("near", "far", quality)
     network.start()
     points = []
@@ -88,6 +91,8 @@ def on_sockets(lines: Sequence[Line], seconds: float) -> list[Run]:
     """Between real nodes through shaping relays, all lines at the same time."""
     far_ports, near_ports = free_ports(len(lines)), free_ports(len(lines))
     with ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(SWITCH_S)
         relays = [
             stack.enter_context(ShapedRelay(port, line.rate, line.queue_bytes, line.delay_ms / 1e3))
             for line, port in zip(lines, far_ports, strict=True)

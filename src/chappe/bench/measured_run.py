@@ -26,25 +26,22 @@ def measure(
     near_prefix: Sequence[str] = (),
 ) -> dict[str, Rows]:
     """What each node at the near end found out about its links, from the files of all nodes (see measured_nodes)."""
-    answering = _started(far_prefix, {"files": far, "dev": dev})
-    measuring = None
+    processes = [_started(far_prefix, {"files": far, "dev": dev})]
     try:
-        assert answering.stdout is not None
-        if answering.stdout.readline().strip() != "serving":
-            raise ChappeError("the nodes at the far end did not start")
         task = {"files": near, "dev": dev, "seconds": seconds, "intervals_ms": intervals_ms or {}}
-        measuring = _started(near_prefix, task)
-        told, _ = measuring.communicate(timeout=max(seconds.values()) + SPARE_S)
+        processes.append(_started(near_prefix, task))
+        told, _ = processes[1].communicate(timeout=max(seconds.values()) + SPARE_S)
     except subprocess.TimeoutExpired:
         told = ""
     finally:
-        for process in (answering, measuring):
-            if process is not None:
-                process.kill()
-                process.communicate()
+        for process in processes:
+            process.kill()
+            process.communicate()
     lines = told.splitlines()
     if len(lines) != 2:
-        raise ChappeError("the nodes that measure have ended without figures")
+        raise ChappeError(
+            "the nodes that measure have ended without figures; those at the far end may not have started"
+        )
     found: dict[str, Rows] = json.loads(lines[-1])
     return found
 
