@@ -130,7 +130,8 @@ class Claims:
             reached |= found
             view.vertices.extend(found)
             names.update(vertex.speaker for vertex in found)
-        view.name()
+        view.controllers.append(min(names))  # of the mesh: a notice may be about all of it
+        view.name(self._paths)
         view.lost = tuple(sorted(lost - set(view.index)))
         return view
 

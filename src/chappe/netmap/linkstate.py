@@ -240,7 +240,7 @@ class LinkState:
         elif measured:
             self._dutiful = True
             if not self._shape:
-                self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
+                self._dearer.update(number for link in measured for number in self._view.numbers(link))
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
         lacking = tuple(
@@ -317,7 +317,7 @@ class LinkState:
         return [vertex.origin for vertex in self._view.vertices if not vertex.level]
 
     def controller(self, level: int) -> str:
-        """The node that speaks for the own unit of level 1 (the cluster) to depth."""
+        """The node that speaks for the own unit of level 1 (the cluster) to depth; one more is the whole mesh."""
         self._bring_up_to_date()
         return self._view.controllers[level]
 

@@ -56,7 +56,7 @@ class Address(NamedTuple):
 
     def scope(self, level: int) -> str:
         """Path of the unit in which things of a level are told: the cluster for nodes, "" (the mesh) at the top."""
-        return "/".join(self.unit[: len(self.unit) - level])
+        return "/".join(self.unit[: max(0, len(self.unit) - level)])
 
 
 def parse_unit(text: str) -> Unit:
