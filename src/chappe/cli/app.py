@@ -37,11 +37,15 @@ COMMANDS = {
     "request": Entry("chappe.cli.request:request", "Publish a request and print the first answer.", DATA),
     "top": Entry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
     "ls": Entry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
-    "links": Entry("chappe.cli.links:links", "Live table of what a node measured of its links.", LOOK),
+    "links": Entry(
+        "chappe.cli.links:links", "Show the links of a node: mean latency, deviation, jitter, loss, cost.", LOOK
+    ),
     "route": Entry("chappe.cli.route:route", "Explain the way of events from one node to another.", LOOK),
     "dump": Entry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
     "show": Entry("chappe.cli.show:show", "List what a broker knows.", OPERATE),
-    "map": Entry("chappe.cli.map:map_", "Draw the map of a node of a mesh, or routers as brokers see them.", OPERATE),
+    "map": Entry(
+        "chappe.cli.map:map_", "Draw routers where their coordinates say, or the map of a node of a mesh.", OPERATE
+    ),
     "paths": Entry("chappe.cli.paths:paths", "Print all paths of all subscriptions to a variable.", OPERATE),
     "mode": Entry("chappe.cli.mode:app", "Show or change the operating mode.", OPERATE),
     "flood": Entry("chappe.cli.flood:app", "Flood variables through clouds, and stop it.", OPERATE),
