@@ -26,10 +26,13 @@ class Arcs:
         self.size = len(view.vertices)
         pairs: dict[tuple[int, int], list[int]] = {}
         for number, edge in enumerate(view.edges):
-            a, b = edge.a.index, edge.b.index
-            pairs.setdefault((a, b), []).append(number)
-            if edge.a.level == edge.b.level:
-                pairs.setdefault((b, a), []).append(number)
+            a, b = edge.a, edge.b
+            pair = (a.index, b.index)
+            for ends in (pair, pair[::-1]) if a.level == b.level else (pair,):
+                if ends in pairs:
+                    pairs[ends].append(number)
+                else:
+                    pairs[ends] = [number]
         self.pairs = list(pairs)
         self.count = len(pairs)
         self.number = dict(zip(pairs, range(self.count), strict=True))

@@ -240,7 +240,7 @@ class LinkState:
         elif measured:
             self._dutiful = True
             if not self._shape:
-                self._dearer.update(number for link in measured for number in self._view.numbers(link))
+                self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
         lacking = tuple(

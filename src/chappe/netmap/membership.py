@@ -9,11 +9,12 @@ from chappe.netmap.units import Thing
 
 def membership(old: View, new: View) -> list[Output]:
     """Who came, who went, and whether somebody else speaks for a unit, who may want something else."""
+    if set(old.vertices) == set(new.vertices):
+        return []
     before, after = _whole(old), _whole(new)
     out: list[Output] = [Notice("joined", thing, f"{thing} can be reached") for thing in sorted(after - before)]
     out += [Notice("left", thing, f"{thing} cannot be reached any more") for thing in sorted(before - after)]
-    if old.places != new.places:
-        out.append(InterestChanged())
+    out.append(InterestChanged())
     return out
 
 

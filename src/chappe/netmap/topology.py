@@ -76,13 +76,12 @@ class View:
     me: Address
     vertices: list[Vertex] = field(default_factory=list)  # what can be reached, by (level, name)
     index: dict[Thing, int] = field(default_factory=dict)
-    places: set[Place] = field(default_factory=set)
     edges: list[Edge] = field(default_factory=list)  # usable ones
     suspected: list[Edge] = field(default_factory=list)
-    ends: dict[bytes, list[int]] = field(default_factory=dict)  # edges of a link
     controllers: list[str] = field(default_factory=list)  # of the own units, by level; at level 0 the node itself
     parts: dict[Thing, tuple[Thing, ...]] = field(default_factory=dict)  # of units that fell apart
     lost: tuple[Thing, ...] = ()  # not to be reached, yet they tell of one another
+    _ends: dict[bytes, tuple[int, ...]] | None = None
 
     def leaving(self, level: int) -> Facts:
         """What the controller of the own unit of a level tells outside: its links to other units, by id."""
@@ -99,13 +98,23 @@ class View:
         """How many nodes the own unit of a level has, as far as it is known."""
         return sum(vertex.members for vertex in self.vertices if vertex.level < level)
 
-    def name(self) -> None:
-        """Give things their names and numbers: units that fell apart are several things."""
+    @property
+    def ends(self) -> dict[bytes, tuple[int, ...]]:
+        """Which edges are of a link: one, unless several things claim it."""
+        if self._ends is None:
+            self._ends = {}
+            for number, edge in enumerate(self.edges):
+                self._ends[edge.id] = (*self._ends.get(edge.id, ()), number)
+        return self._ends
+
+    def name(self, paths: list[str]) -> None:
+        """Give things their names and numbers: units that fell apart are several things; `paths` are the own ones."""
         groups: dict[tuple[int, str], list[Vertex]] = {}
         for vertex in self.vertices:
-            groups.setdefault((vertex.level, vertex.origin), []).append(vertex)
+            if vertex.level:
+                groups.setdefault((vertex.level, vertex.origin), []).append(vertex)
         for (level, origin), group in groups.items():
-            if level and (len(group) > 1 or origin == self.me.path(level)):
+            if len(group) > 1 or origin == paths[level]:
                 for vertex in group:
                     vertex.thing = Thing(level, f"{origin}@{vertex.speaker}")
                 self.parts[Thing(level, origin)] = tuple(sorted(vertex.thing for vertex in group))
@@ -115,9 +124,6 @@ class View:
         for number, vertex in enumerate(self.vertices):
             vertex.index = number
             self.index[vertex.thing] = number
-            self.places.add(vertex.place)
-        for number, edge in enumerate(self.edges):
-            self.ends.setdefault(edge.id, []).append(number)
 
 
 def difference(old: Facts, new: Facts) -> int:
