@@ -115,7 +115,7 @@ class Credentials:
 
     def revoked(self, serial: str) -> bool:
         """Whether a certificate of that serial number is revoked."""
-        return bool(self._now.material) and serial in self._now.material.revoked
+        return self._now.material is not None and serial in self._now.material.revoked
 
     def _leeway_ns(self, identity: Identity) -> int:
         return self._tokens.leeway_s * 1_000_000_000 if self._tokens and identity.how == "token" else 0
