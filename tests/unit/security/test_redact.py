@@ -80,7 +80,7 @@ def test_datagram_keys_are_removed() -> None:
     assert key != datagram_key()
     text = written("opened", answer=DatagramOpened(id=1, port=2, link=3, key=key), key=key, link_key=key)
     told = json.loads(text)
-    assert told["answer"] == {"id": 1, "port": 2, "link": 3, "key": "[removed]"}
+    assert told["answer"]["key"] == "[removed]"
     assert (told["key"], told["link_key"]) == ("[removed]", "[removed]")
 
 
