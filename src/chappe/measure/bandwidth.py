@@ -35,8 +35,9 @@ class TrainSettings:
 
     share: float = 0.015  # of what is known of the link that trains may use: below 2 % even if that is a fifth too much
     first_bytes: int = 1024
-    least_bytes: int = 12_000  # eight segments: fewer are too coarse
-    window_bytes: int = 14_000  # what TCP sends without waiting, ten segments
+    least_bytes: int = 11_000  # about eight segments: fewer are too coarse
+    window_bytes: int = 11_000  # what TCP sends without waiting: ten packets, and a train is written in eight or nine
+    small_bytes: int = 14_000  # a train of this size is collected for, however long that takes
     most_bytes: int = 3_000_000
     bucket_bytes: int = 64_000  # a train of this size is not deceived by the token buckets that are usual
     assumed: float = 125_000.0  # bytes/s of a link of which nothing is known: 1 Mbit/s
@@ -153,9 +154,12 @@ class Estimator:
         if half_bytes == 0 or (coarse and self._size < self.settings.most_bytes):
             if certain > self.settings.jump * self.estimate:
                 self._contradict(certain)
+            before = self._size
             self._grow(half_ns, took_ns)
+            if self._size == before and not self._follows and self._doubtful(train, half_ns):
+                self._send_after(train, rate)  # it would always end in a pause
         elif not self._follows and self._doubtful(train, half_ns):
-            self._follow, self._first_rate = min(max(train.bytes // 2, self._least), train.bytes), rate
+            self._send_after(train, rate)
         elif train.bytes < self.settings.least_bytes and half_ns < 20 * self.settings.aim_ns and not self._follows:
             self._size = min(4 * self._size, self.settings.least_bytes)
         else:
@@ -177,6 +181,10 @@ class Estimator:
     def _need(self) -> float:
         """What must be in the bucket for the next train and one that may have to follow."""
         return self._size * 1.5 if self._size > self.settings.window_bytes else self._size
+
+    def _send_after(self, train: Train, rate: float) -> None:
+        """Half as many bytes follow at once, while TCP is warm."""
+        self._follow, self._first_rate = min(max(train.bytes // 2, self._least), train.bytes), rate
 
     def _patience_ns(self) -> int:
         return self.settings.patience_ns + 4 * self._rtt_ns
@@ -228,7 +236,7 @@ class Estimator:
     def _affordable(self, wanted: float, times: int = 1) -> int:
         """What of that size the bucket is filled with in a few seconds, or in some times as many."""
         collected = times * self.settings.share * self._known * self.settings.collect_ns / SECOND
-        return int(min(wanted, max(collected, self.settings.window_bytes), self._most))
+        return int(min(wanted, max(collected, self.settings.small_bytes), self._most))
 
     def _resize(self, rate: float) -> None:
         """The train that the estimate asks for, at most four times longer or shorter than the last."""
