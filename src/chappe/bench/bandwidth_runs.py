@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
+from chappe.bench.measured_nodes import Rows
 from chappe.bench.measured_run import measure
-from chappe.bench.mesh import free_ports
+from chappe.bench.mesh import free_ports, url
+from chappe.bench.namespaces import Namespaces, Shape
 from chappe.bench.shaped import ShapedRelay
 from chappe.events.member import MemberSettings
+from chappe.security.authority import Authority
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
 
@@ -20,6 +26,7 @@ WITHIN = 0.2
 LEAST_QUEUE = 32_000  # bytes
 LOOK_S = 0.1
 JITTER_MS = 0.1  # mean of what a simulated packet takes longer
+PORT = 7400
 SWITCH_S = 0.0002  # relays are threads: none keeps another waiting for longer
 
 
@@ -97,10 +104,39 @@ def on_sockets(lines: Sequence[Line], seconds: float) -> list[Run]:
             stack.enter_context(ShapedRelay(port, line.rate, line.queue_bytes, line.delay_ms / 1e3))
             for line, port in zip(lines, far_ports, strict=True)
         ]
-        far = [_file("far", at, port, peer=f"near-{at}") for at, port in enumerate(far_ports)]
-        near = [_file("near", at, port, peer=f"far-{at}", relay=relays[at].port) for at, port in enumerate(near_ports)]
+        far = [_file("far", at, url(port), peer=f"near-{at}") for at, port in enumerate(far_ports)]
+        near = [
+            _file("near", at, url(port), peer=f"far-{at}", relay=url(relays[at].port))
+            for at, port in enumerate(near_ports)
+        ]
         found = measure(far, near, {f"near-{at}": seconds for at in range(len(lines))})
         carried = [relay.carried for relay in relays]
+    return _runs(lines, found, carried, seconds)
+
+
+def in_namespaces(lines: Sequence[Line], seconds: float) -> list[Run]:
+    """Between real nodes over TLS in two network namespaces: TCP starts slowly, and what finds a queue full is lost."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chappe-bench-bandwidth-"))) / "pki"
+        shapes = {line: Shape(line.delay_ms, line.rate, line.queue_bytes) for line in lines}
+        spaces = stack.enter_context(Namespaces(shapes))
+        authority = Authority.create(folder, datetime.now(UTC), name="bench authority", days=2)
+        far, near = [], []
+        for at, (address, port) in enumerate(zip(spaces.far.values(), free_ports(len(lines)), strict=True)):
+            authority.issue(f"far-{at}", "node", datetime.now(UTC), hosts=[address], days=1)
+            authority.issue(f"near-{at}", "node", datetime.now(UTC), days=1)
+            there = f"tls://{address}:{PORT}"
+            far.append(_file("far", at, there, peer=f"near-{at}", folder=folder))
+            near.append(_file("near", at, f"tls://127.0.0.1:{port}", peer=f"far-{at}", relay=there, folder=folder))
+        found = measure(
+            far, near, {f"near-{at}": seconds for at in range(len(lines))}, dev=False,
+            far_prefix=spaces.command(spaces.far_name), near_prefix=spaces.command(spaces.near_name),
+        )  # fmt: skip
+        carried = list(spaces.carried.values())
+    return _runs(lines, found, carried, seconds)
+
+
+def _runs(lines: Sequence[Line], found: dict[str, Rows], carried: Sequence[int], seconds: float) -> list[Run]:
     runs = []
     for at, line in enumerate(lines):
         rows = found[f"near-{at}"][f"far-{at}"]
@@ -110,8 +146,10 @@ def on_sockets(lines: Sequence[Line], seconds: float) -> list[Run]:
     return runs
 
 
-def _file(side: str, at: int, port: int, peer: str, relay: int = 0) -> str:
-    text = f'[node]\nname = "{side}-{at}"\n[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n[[peer]]\nname = "{peer}"\n'
-    if relay:
-        return f'{text}url = "tcp://127.0.0.1:{relay}"\n[measure]\nbandwidth = true\n'
-    return f"{text}[measure]\non = false\n"
+def _file(side: str, at: int, url: str, peer: str, relay: str = "", folder: Path | None = None) -> str:
+    name = f"{side}-{at}"
+    text = f'[node]\nname = "{name}"\n[[listen]]\nurl = "{url}"\n'
+    if folder is not None:
+        text += f'[tls]\nca = "{folder}/ca.pem"\ncert = "{folder}/{name}.pem"\nkey = "{folder}/{name}.key"\n'
+    text += f'[[peer]]\nname = "{peer}"\n'
+    return f'{text}url = "{relay}"\n[measure]\nbandwidth = true\n' if relay else f"{text}[measure]\non = false\n"

@@ -1,6 +1,7 @@
-"""Two network namespaces joined by TUN devices; what goes between them waits as long as an address says.
+"""Two network namespaces joined by TUN devices; an address of the far side says what the line to it is like.
 
-Packets, not connections, are delayed: TCP sees a line of that length. Needs root, iproute2 and /dev/net/tun.
+Packets, not connections, are delayed and lost: TCP sees a line of that length, rate and queue. Needs root, iproute2 and
+/dev/net/tun.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ import contextlib
 import ctypes
 import fcntl
 import heapq
+import math
 import os
 import select
 import shutil
+import socket
 import struct
 import subprocess
 import threading
 import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from chappe.errors import ChappeError
 
@@ -26,15 +31,42 @@ CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 NEAR = "10.213.0.1"
 PACKET = 65_536
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Namespaces:
-    """Near and far side; `far` gives an address of the far side for each delay."""
+@dataclass(frozen=True)
+class Shape:
+    """What each direction of a line is like; what finds its queue full is lost."""
 
-    def __init__(self, delays_ms: tuple[float, ...]) -> None:
+    delay_ms: float
+    rate: float = math.inf  # bytes a second
+    queue_bytes: int = 1 << 20
+
+
+class _Way:
+    """One direction of a line: when a packet comes out of it."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._free_ns = 0.0  # when all before it have left
+
+    def arrives_ns(self, size: int, now_ns: int) -> int | None:
+        """None: lost."""
+        shape = self._shape
+        if (self._free_ns - now_ns) * shape.rate / 1e9 > shape.queue_bytes:
+            return None
+        self._free_ns = max(self._free_ns, now_ns) + size / shape.rate * 1e9
+        return round(self._free_ns + shape.delay_ms * 1e6)
+
+
+class Namespaces(Generic[Key]):
+    """Near and far side; `far` gives the address of the far side for each line, `carried` the bytes sent there."""
+
+    def __init__(self, lines: Mapping[Key, Shape]) -> None:
         self.near_name, self.far_name = (f"chappe-bench-{os.getpid()}-{side}" for side in ("near", "far"))
-        self.far = {delay_ms: f"10.213.1.{number}" for number, delay_ms in enumerate(delays_ms, 1)}
-        self._delays_ns = {bytes(map(int, at.split("."))): round(ms * 1e6) for ms, at in self.far.items()}
+        self.far = {key: f"10.213.1.{number}" for number, key in enumerate(lines, 1)}
+        self.carried = dict.fromkeys(lines, 0)
+        self._lines = {socket.inet_aton(self.far[key]): (key, _Way(shape), _Way(shape)) for key, shape in lines.items()}
         self._tuns: list[int] = []
         self._relay: threading.Thread | None = None
         self._wake = os.pipe()
@@ -88,7 +120,7 @@ class Namespaces:
                 _ip("netns", "delete", name)
 
     def _carry(self) -> None:
-        """Each packet goes to the other side as much later as the far address in it says; anything else is dropped."""
+        """Each packet goes to the other side when the line of its far address says; anything else is dropped."""
         near, far = self._tuns
         waiting: list[tuple[int, int, int, bytes]] = []
         order = 0
@@ -100,11 +132,15 @@ class Namespaces:
             now_ns = time.monotonic_ns()
             for source in ready:
                 packet = os.read(source, PACKET)
-                address = packet[16:20] if source == near else packet[12:16]
-                if packet[0] >> 4 == 4 and address in self._delays_ns:
+                line = self._lines.get(packet[16:20] if source == near else packet[12:16])
+                if packet[0] >> 4 != 4 or line is None:
+                    continue
+                key, there, back = line
+                due_ns = (there if source == near else back).arrives_ns(len(packet), now_ns)
+                if due_ns is not None:
                     order += 1
-                    due_ns = now_ns + self._delays_ns[address]
                     heapq.heappush(waiting, (due_ns, order, far if source == near else near, packet))
+                    self.carried[key] += len(packet) if source == near else 0
             now_ns = time.monotonic_ns()
             while waiting and waiting[0][0] <= now_ns:
                 _, _, sink, packet = heapq.heappop(waiting)

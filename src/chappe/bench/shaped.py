@@ -77,7 +77,11 @@ class ShapedRelay:
 
     def _accept(self, stack: contextlib.ExitStack) -> None:
         inward, _ = self._server.accept()
-        outward = socket.create_connection(("127.0.0.1", self.target))
+        try:
+            outward = socket.create_connection(("127.0.0.1", self.target))
+        except OSError:  # nobody is there yet: so hears who wants to go there
+            inward.close()
+            return
         for sock in (inward, outward):
             stack.enter_context(sock)
             sock.setblocking(False)

@@ -16,7 +16,7 @@ from chappe.bench.delays import DelayRelay
 from chappe.bench.measured_nodes import Rows
 from chappe.bench.measured_run import measure
 from chappe.bench.mesh import free_ports
-from chappe.bench.namespaces import Namespaces
+from chappe.bench.namespaces import Namespaces, Shape
 from chappe.security.authority import Authority
 
 PORT = 7400
@@ -66,7 +66,7 @@ def in_namespaces(delays_ms: Sequence[float], intervals_ms: Sequence[float], rou
     """The same between two network namespaces, over TLS since nothing else is allowed outside of the loopback."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chappe-bench-tables-"))) / "pki"
-        spaces = stack.enter_context(Namespaces(tuple(delays_ms)))
+        spaces = stack.enter_context(Namespaces({delay_ms: Shape(delay_ms) for delay_ms in delays_ms}))
         authority = Authority.create(folder, datetime.now(UTC), name="bench authority", days=2)
         for delay_ms, address in spaces.far.items():
             authority.issue(_far_name(delay_ms), "node", datetime.now(UTC), hosts=[address], days=1)

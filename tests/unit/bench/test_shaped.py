@@ -71,5 +71,20 @@ def test_the_end_of_a_connection_ends_only_it() -> None:
         assert relay.carried == 10_000
 
 
+def test_nobody_at_the_other_end_is_a_closed_connection_and_no_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with ShapedRelay(port) as relay:
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=10) as source:
+            assert source.recv(1) == b""
+        with (
+            socket.create_server(("127.0.0.1", port)) as server,
+            socket.create_connection(("127.0.0.1", relay.port), timeout=10) as source,
+            server.accept()[0] as sink,
+        ):
+            source.sendall(b"now")
+            assert sink.recv(10) == b"now"
+
+
 def test_its_own_limit_is_far_above_what_it_is_used_for() -> None:
     assert limit(0.2) > 25e6
