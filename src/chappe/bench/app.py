@@ -232,6 +232,7 @@ def routing(
 @app.command()
 def churn(
     nodes: Annotated[int, typer.Option(help="Size of the simulated mesh.")] = 1000,
+    seconds: Annotated[float, typer.Option(min=0, help="Virtual seconds of churn; 0: ten minutes, or as --quick.")] = 0,
     seed: Annotated[int | None, typer.Option(min=0, help="Replay the run that printed it.")] = None,
     quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
@@ -243,7 +244,7 @@ def churn(
 
       chappe bench churn --nodes 1000 --seed 42 --json churn.json --check
     """
-    _run("churn", Options(quick, json, check, rounds, charts), nodes=nodes, seed=seed)
+    _run("churn", Options(quick, json, check, rounds, charts), nodes=nodes, seed=seed, seconds=seconds)
 
 
 @app.command()
