@@ -109,7 +109,8 @@ def _last(error: float) -> float:
 
 
 def _chart(options: Options, where: str, runs: list[Run]) -> Path:
-    lines = {}
+    end_s = max(run.points[-1][0] for run in runs if run.points)
+    lines = {f"{1 + off:g}": [(1.0, 1 + off), (end_s, 1 + off)] for off in (WITHIN, -WITHIN)}
     for run in runs:
         known = [(max(at, 0.1), estimate / run.line.rate) for at, estimate in run.points if estimate == estimate]
         new = [point for before, point in pairwise(known) if point[1] != before[1]]
