@@ -218,7 +218,7 @@ class LinkState:
         if advert.age_ms * MS >= self.settings.lifetime_ns:
             return
         if advert.speaker == self.me.node:
-            self._voice.repeat(key, advert.sequence)
+            self._voice.repeat(key, advert.sequence, self._now_ns)
             self._flush(out)
             return
         old = self.database.store(key, advert, self._now_ns)

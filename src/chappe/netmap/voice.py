@@ -54,6 +54,8 @@ class Voice:
         if told is not None:
             told.members = members  # told with the next change: who is in a unit is nobody's business outside it
             if difference(told.links, links):
+                if told.silent:
+                    told.told_ns = -NEVER
                 told.links, told.due, told.silent = links, True, not links
 
     def interest(self, level: int, interest: Interest, speaks: bool = False) -> None:
@@ -61,14 +63,20 @@ class Voice:
         silent = not (speaks or any(interest))
         told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
         if told is not None and (told.interest != interest or told.silent is not silent):
+            if told.silent:
+                told.told_ns = -NEVER
             told.interest, told.due, told.silent = interest, True, silent
 
-    def repeat(self, key: Key, sequence: int) -> None:
-        """Somebody has a higher number of this node: go on from there, with what is true now."""
+    def repeat(self, key: Key, sequence: int, now_ns: int) -> None:
+        """Somebody has a higher number of this node: go on from there, with what is true now.
+
+        A controller that started again does not know yet that it is one. Until it does, what it told before stands: to
+        withdraw it would cut the unit off.
+        """
         told = self._told.setdefault(key, _Told())
         told.sequence = max(told.sequence, sequence)
         told.due = True
-        told.told_ns = -NEVER
+        told.told_ns = now_ns + 2 * key[1] * self.settings.settle_ns if key[1] and told.silent else -NEVER
 
     def speaks(self, kind: str, level: int) -> bool:
         """Whether something is told at a level."""
