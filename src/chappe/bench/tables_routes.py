@@ -66,7 +66,7 @@ class Assigned:
             while waiting := [ends for ends, queue in self._queues.items() if queue]:
                 source, target = waiting[0]
                 message = control.decode(self._queues[source, target].popleft())
-                self._put(target, self._nodes[target].receive(source, message, self._now_ns))  # type: ignore[arg-type]
+                self._put(target, self._nodes[target].receive(source, message, self._now_ns))
             next_ns = min(state.next_ns() for state in self._nodes.values())
             if next_ns > end_ns:
                 break

@@ -47,7 +47,7 @@ cdef inline void sleep(long long ns) noexcept:
 
 
 cdef class Poller:
-    """Reads the sockets that are ready, then flushes, by `flush()` where more than data was read or could be written."""
+    """Reads what is ready, then flushes: by `flush()` if more than data was read, or not all could be written."""
 
     cdef readonly int fd
     cdef readonly unsigned long long polls
@@ -57,7 +57,7 @@ cdef class Poller:
     cdef object flush
     cdef long long brought     # bytes, in this tick
     cdef long long rest_ns     # before the next tick reads
-    cdef long long attended_ns # when `flush` was last called
+    cdef long long attended_ns  # when `flush` was last called
 
     def __cinit__(self):
         self.fd = epoll_create1(EPOLL_CLOEXEC)
