@@ -7,9 +7,9 @@ import random
 from chappe.engine._engine import Engine
 from chappe.events.member_links import Link, Links
 from chappe.events.member_outputs import SECOND, MemberSettings
-from chappe.measure.bandwidth import Estimator
 from chappe.measure.initiator import Initiator
 from chappe.measure.readings import FACTORS, Reading
+from chappe.measure.trains import Trains
 
 FORGOTTEN_NS = 60 * SECOND  # an echo that comes later says nothing
 LOOK_NS = 3 * SECOND
@@ -22,10 +22,9 @@ class Measurement:
     def __init__(self, engine: Engine, settings: MemberSettings, rng: random.Random) -> None:
         self._engine = engine
         self._settings = settings
-        self._rng = rng
         self.initiator = Initiator(settings.measure, rng)
         self._awake = False
-        self._trained: dict[int, Estimator] = {}  # by port
+        self._trains = Trains(settings.trains, rng)
         self._sent: dict[tuple[int, int], int] = {}  # when a probe left, by (port, token)
         self.sent = 0  # probes and trains
         self._looked_ns = 0
@@ -40,12 +39,12 @@ class Measurement:
         if self._settings.measures and not self._awake:
             self.wake(now_ns)
         if self._settings.bandwidth and link.role == "node":
-            link.trains = self._trained[link.port] = Estimator(self._settings.trains, self._rng)
+            link.trains = self._trains.add(link.port, now_ns)
 
     def remove(self, port: int) -> None:
         """It is gone, with all that was known of it."""
         self.initiator.remove(port)
-        self._trained.pop(port, None)
+        self._trains.remove(port)
 
     def wake(self, now_ns: int) -> None:
         """Measure."""
@@ -63,36 +62,33 @@ class Measurement:
             sent_ns = self._sent.pop((port, token), None)  # the clock in the echo is what its sender says
             if sent_ns is not None:
                 self.initiator.echoed(port, token, arrived_ns - sent_ns, now_ns)
-        if not self._trained:
+        if not self._settings.bandwidth:
             return
         for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():
-            estimator = self._trained.get(port)
-            if estimator is not None:
-                estimator.trained(token, half_bytes, half_ns, now_ns)
-                self.initiator.bandwidth(port, estimator.estimate)
+            if port in self._trains:
+                self.initiator.bandwidth(port, self._trains.trained(port, token, half_bytes, half_ns, now_ns))
 
     def tick(self, links: Links, now_ns: int) -> list[Reading]:
         """Send what is due; links whose metrics are new."""
         for port, token in self.initiator.due(now_ns):
-            if self._engine.send_probe(port, token):
+            if not self._trains.under_way(port) and self._engine.send_probe(port, token):
                 self._sent[port, token] = self._engine.mono_ns
                 self.sent += 1
+            else:  # no loss; and behind a train it would measure the train
+                self.initiator.unsent(port, token)
         if len(links) and len(links) * (now_ns - self._looked_ns) >= LOOK_NS:
             self._look(links, now_ns)
-        for port, estimator in self._trained.items():
-            train = estimator.next_train(now_ns)
-            if train is None:
-                continue
-            if self._engine.send_train(port, train.token, train.bytes):
+        for port, train in self._trains.due(now_ns):
+            wanted = self.initiator.measures(port, "bandwidth")
+            if wanted and self._engine.send_train(port, train.token, train.bytes):
                 self.sent += 1
             else:
-                estimator.lost(train.token)
+                self._trains.lost(port, train.token)
         return self.initiator.tick(now_ns)
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        at = self.initiator.next_ns()
-        return min((at, *(estimator.next_ns() for estimator in self._trained.values()))) if self._trained else at
+        return min(self.initiator.next_ns(), self._trains.next_ns())
 
     def _look(self, links: Links, now_ns: int) -> None:
         """Which links carry traffic: those are measured more often. A few at a time, each once in LOOK_NS."""
@@ -114,7 +110,4 @@ class Measurement:
         if link.traffic >= 0:
             self.initiator.carries(link.port, traffic != link.traffic)
         link.traffic = traffic
-        if link.trains is not None:
-            reading = self.initiator.reading(link.port)
-            if reading is not None and reading.metrics.latency_ms == reading.metrics.latency_ms:
-                link.trains.travelled(round(reading.metrics.latency_ms * 2e6))
+        self._trains.travelled(link.port, self.initiator.rtt_ns(link.port))

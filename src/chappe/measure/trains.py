@@ -22,11 +22,12 @@ class Trains:
     def __contains__(self, link: int) -> bool:
         return link in self._links
 
-    def add(self, link: int, now_ns: int) -> None:
+    def add(self, link: int, now_ns: int) -> Estimator:
         """Measure the bandwidth of a link."""
         if link not in self._links:
             self._links[link] = Estimator(self._settings, self._rng)
             self._plan(link, now_ns)
+        return self._links[link]
 
     def remove(self, link: int) -> None:
         """Measure it no more, and forget it."""

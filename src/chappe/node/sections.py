@@ -141,7 +141,7 @@ class Measure(Section, frozen=True, kw_only=True):
     bandwidth: bool = False  # trains of up to 2 % of the capacity that was found
     adapt: bool = True  # stable and extreme links less often
     synchronous: bool = False  # all links at once in place of a random phase for each
-    window: Annotated[int, Meta(ge=4, le=1000)] = 20  # round trips that a mean is made of
+    window: Annotated[int, Meta(ge=4, le=1000)] = 16  # round trips that a mean is made of
 
 
 class Report(Section, frozen=True, kw_only=True):
