@@ -59,7 +59,7 @@ def build(folder: Path, clang: str = "clang") -> None:
     command.ensure_finalized()
     command.run()
     package = folder / "lib/chappe"
-    for source in (ROOT / "src/chappe/errors.py", ROOT / "src/chappe/engine/__init__.py"):
+    for source in (ROOT / "src/chappe/errors.py", *(ROOT / "src/chappe/engine").glob("*.py")):
         target = folder / "lib" / source.relative_to(ROOT / "src")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(source.read_text())

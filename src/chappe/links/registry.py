@@ -61,9 +61,10 @@ class LinkEntry:
 class Notice:
     """Something happened to a link."""
 
-    what: Literal["opened", "closed", "moved", "expired", "switched"]
+    what: Literal["opened", "closed", "moved", "rebound", "expired", "switched"]
     entry: LinkEntry
     reason: str = ""
+    before: int = -1  # the port that carried it, where it is another now
 
 
 @dataclass(slots=True)
@@ -128,6 +129,11 @@ class Transports:
         entry.data, entry.reason = data, reason
         entry.state = "open" if data else "waiting"
         self._tell(Notice("moved", entry, reason))
+
+    def rebound(self, entry: LinkEntry, port: int) -> None:
+        """Another port of the engine carries it from now on; the one before is about to be freed."""
+        before, entry.port = entry.port, port
+        self._tell(Notice("rebound", entry, before=before))
 
     def limit(self, entry: LinkEntry, until_ns: int) -> None:
         """Give it a lifetime (MR-047): `expired` names it from that moment on."""

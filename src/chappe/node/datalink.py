@@ -124,8 +124,8 @@ class DataLink:
     def _back(self) -> None:
         old, self.port, self._outlet = self.port, self._outlet, -1
         self.endpoint.carry(self.number, self.port)
+        self._transports.rebound(self.entry, self.port)
         self.connections.free(old)
-        self.entry.port = self.port
         self.state, self.used = "together", True
         self.tick.soon()
 

@@ -136,7 +136,9 @@ class NodeMesh:
             self._switch(entry.port, entry.kind)
         elif entry.kind == "udp" and (entry.role == "node" or self._measure.clients):
             # a data link beside a connection is a link of its own: it loses what the stream does not (MR-050)
-            if notice.what == "opened":
+            if notice.what == "rebound":
+                self.member.leave(notice.before)
+            if notice.what in ("opened", "rebound"):
                 name = f"{entry.peer} (udp)"
                 self.member.attend(entry.port, name, self._engine.mono_ns, kind="udp", lossy=True)
                 self._switch(entry.port, entry.kind)
