@@ -41,7 +41,7 @@ async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behi
         assert both.received() == sorted(both.received())
         assert sum(map(is_status, both.datagrams.passed[seen:])) == 0
         told = [notice.what for notice in both.notices if notice.entry is entry]
-        assert told == ["opened", "moved", "expired", "moved", "closed"]
+        assert told == ["opened", "moved", "rebound", "expired", "moved", "closed"]
         await eventually(lambda: both.east.engine.ports() == ports)
         assert len(both.east.addresses) == descriptors
 
