@@ -55,8 +55,8 @@ def run(options: Options) -> Report:
     else:
         _judge(report, "in namespaces", far, PACKETS_S)
         report.note(
-            "in namespaces: TLS between two of them; their relay loses what finds a queue full, and is too slow "
-            "for 1000 Mbit/s; headers of packets count against the estimate"
+            "in namespaces: TLS between two of them; their relay loses what finds a queue full; "
+            "1000 Mbit/s is not tried there; headers of packets count against the estimate"
         )
     runs = {"simulated": modelled, "sockets": real, "namespaces": far}
     report.charts = [_chart(options, where, found) for where, found in runs.items() if found]

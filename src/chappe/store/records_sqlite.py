@@ -11,7 +11,7 @@ from typing import Any
 
 from chappe.errors import StoreError
 from chappe.store.records import COMMON_TABLES, RECORD_TABLE, TABLES_VERSION, Row
-from chappe.store.sqlite import BUSY_S, _remedy, _unusable
+from chappe.store.sqlite import BUSY_S, _remedy, _unusable, follow_log
 
 APPLICATION = 0x43484147  # "CHAG", in the header of the file
 SELECT_S = 30.0  # longest statement of a user
@@ -85,7 +85,7 @@ class SqliteRecords:
 
     def _prepare(self) -> None:
         fresh = self._is_empty()  # before anything is changed in a file that is not ours
-        self._follow_log()
+        follow_log(self._database, self._path)
         self._database.execute("PRAGMA synchronous = FULL")
         if not fresh:
             return  # a reader need not wait for whoever writes
@@ -93,21 +93,6 @@ class SqliteRecords:
             if self._is_empty():
                 for statement in _SCHEMA:
                     transaction.run(statement, {})
-
-    def _follow_log(self) -> None:
-        """Turn on the write-ahead log; SQLite does not wait by itself for another process that does the same."""
-        until = time.monotonic() + BUSY_S
-        while True:
-            try:
-                (mode,) = self._database.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-                continue
-            if mode != "wal":
-                raise StoreError(f"store {self._path}: its file system has no write-ahead log; use a local disk")
-            return
 
     def _is_empty(self) -> bool:
         """Whether the tables are to be made; StoreError if the file is of something else."""

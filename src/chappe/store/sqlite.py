@@ -93,7 +93,7 @@ class SqliteStore:
 
     def _prepare(self) -> None:
         self._is_empty()  # before anything is changed in a file that is not ours
-        self._follow_log()
+        follow_log(self._database, self._path)
         self._database.execute("PRAGMA synchronous = FULL")
         with self._transaction() as run:
             if self._is_empty():
@@ -111,21 +111,6 @@ class SqliteStore:
         if version != VERSION:
             raise StoreError(f"store {self._path}: has format {version}, this program uses {VERSION}")
         return False
-
-    def _follow_log(self) -> None:
-        """Turn on the write-ahead log; SQLite does not wait by itself for another process that does the same."""
-        until = time.monotonic() + BUSY_S
-        while True:
-            try:
-                (mode,) = self._database.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-                continue
-            if mode != "wal":
-                raise StoreError(f"store {self._path}: its file system has no write-ahead log; use a local disk")
-            return
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
@@ -145,6 +130,22 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             raise StoreError(f"store {self._path}: {_remedy(error)}") from error
+
+
+def follow_log(database: sqlite3.Connection, path: Path) -> None:
+    """Turn on the write-ahead log; SQLite does not wait by itself for another process that does the same."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"store {path}: its file system has no write-ahead log; use a local disk")
+        return
 
 
 def _unusable(path: Path) -> str:
