@@ -15,7 +15,7 @@ from chappe.node.node import Node
 from tests.support.meshes import INTERVAL_S, Plan, mesh, quiet, relayed, settled, wants, way
 from tests.support.nodes import eventually, running
 
-NOISE_S = 0.03  # of a loop that runs four nodes, their relays and clients
+NOISE_S = 0.01  # of a loop that runs four nodes, their relays and clients
 SQUARE = (("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"))
 
 
@@ -118,26 +118,37 @@ async def test_a_link_that_becomes_slow_is_left_within_two_intervals_and_no_even
         subscription = await client.subscribe("n")
         await eventually(lambda: wants(nodes["a"], "n") and settled(nodes, delays, 5.0), 40)
         await eventually(lambda: way(nodes["a"], "d") == ["b", "d"])
-        slow_at, changed_at = 0.0, 0.0
-        sent: list[float] = []
-        begun = time.monotonic()
-        while time.monotonic() < begun + 4:
-            sent.append(time.monotonic())
-            publisher.publish("n", b"%d" % (len(sent) - 1))
+        slow_at, changed_at, stall_s, sent = 0.0, 0.0, 0.0, 0
+        got: list[tuple[int, float]] = []
+
+        async def read() -> None:
+            async for event in subscription:
+                got.append((int(event.body), time.monotonic()))
+
+        reading = asyncio.create_task(read())
+        begun = now = time.monotonic()
+        while now < begun + 4:
+            before = now
+            publisher.publish("n", b"%d" % sent)
+            sent += 1
             await asyncio.sleep(0.002)  # the pace of a publisher
             now = time.monotonic()
+            stall_s = max(stall_s, now - before)
             if not slow_at and now > begun + 1:
                 relays["a", "b"].delay_s += 0.05
                 slow_at = now
             if slow_at and not changed_at and way(nodes["a"], "d") == ["c", "d"]:
                 changed_at = now
-        got = [int(body) for body in await taken(subscription, len(sent))]
-        assert changed_at - slow_at < 2 * plan.interval_s + 0.1 + 5 * NOISE_S
-        assert sorted(got) == list(range(len(sent)))
-        assert subscription.received == len(sent)
-        # the hold-back is as good as what was measured: without one events overtake those of 40 ms before
-        early = [sent[before] - sent[after] for before, after in pairwise(got) if after < before]
-        assert max(early, default=0.0) < NOISE_S
+        await eventually(lambda: len(got) >= sent)
+        reading.cancel()
+        # one loop runs the nodes, the lines between them and the clients: what delays it delays each of them
+        noise_s = NOISE_S + stall_s
+        assert changed_at - slow_at < 2 * plan.interval_s + 0.1 + noise_s
+        assert sorted(number for number, _ in got) == list(range(sent))
+        assert subscription.received == sent
+        # the hold-back is as good as what was measured: without it the last on the old way come 40 ms after younger ones
+        late = [later - at for (number, at), (older, later) in pairwise(got) if older < number]
+        assert max(late, default=0.0) < noise_s, f"the loop stalled for {stall_s:.3f} s at most"
 
 
 @pytest.mark.spec("MR-117")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -17,11 +18,23 @@ from chappe.node.config import parse
 from chappe.node.node import Node
 
 
+# Below those that the system gives to outgoing connections: none of them can take a port before its server listens.
+_PORTS = itertools.cycle(range(20_000, 32_000))
+for _ in range(os.getpid() * 37 % 12_000):
+    next(_PORTS)
+
+
 def free_port() -> int:
-    """A TCP port nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody uses now, and that is given to nobody else for long."""
+    while True:
+        port = next(_PORTS)
+        with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagram:
+            try:
+                stream.bind(("127.0.0.1", port))
+                datagram.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 async def start_node(toml: str, *, dev: bool = True) -> Node:

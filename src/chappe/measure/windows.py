@@ -25,8 +25,8 @@ class Absorbed(NamedTuple):
 class Windows:
     """One window of latencies a row; all rows that got a sample are evaluated at once.
 
-    Outliers stay in their window and are left out of what is computed from it. A level shift restarts the window with
-    the two samples that showed it.
+    Outliers stay in their window and are left out of what is computed from it. A sample outside the usual range changes
+    nothing until the next one says what it means: a level shift restarts the window with the two that showed it.
     """
 
     def __init__(self, size: int = metrics.WINDOW, z: float = metrics.Z, share: float = metrics.SHARE,
@@ -94,9 +94,8 @@ class Windows:
         valid = metrics.filled(self.count[rows], self.size)
         outliers, middle, spread, jitter = metrics.summary(samples, valid, self._z)
         self.outliers[rows] = outliers
-        self.latency_ms[rows] = middle
-        self.deviation_ms[rows] = spread
-        self.jitter[rows] = jitter
+        for values, now in ((self.latency_ms, middle), (self.deviation_ms, spread), (self.jitter, jitter)):
+            values[rows] = np.where(usual, now, values[rows])
         within = metrics.usual_range_ms(middle, spread, self.count[rows], share=self._share, floor_ms=self._floor_ms)
         self._level_ms[rows] = np.where(usual, middle, self._level_ms[rows])
         self._range_ms[rows] = np.where(usual, within, self._range_ms[rows])

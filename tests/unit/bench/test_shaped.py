@@ -68,7 +68,7 @@ def test_the_end_of_a_connection_ends_only_it() -> None:
                 sink.settimeout(10)
                 source.sendall(b"x" * 5000)
                 assert receive(sink, 5000)[0] == b"x" * 5000
-        assert relay.carried == 10_000
+    assert relay.carried == 10_000
 
 
 def test_nobody_at_the_other_end_is_a_closed_connection_and_no_more() -> None:
