@@ -1,0 +1,142 @@
+"""Columns of every dataset: what the archive writes and whoever reads it expects, said in one place.
+
+Times are whole nanoseconds since 1970 (UTC), exact and the same for every reader; `received` repeats the arrival as a
+timestamp for people. `offset` counts the rows of a dataset that one archive wrote, from 0 and without gaps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from chappe.errors import ConfigError
+
+OFFSET: Final = "offset"
+RECEIVED_NS: Final = "received_ns"
+RECEIVED: Final = "received"
+
+_TEXT: Final = pa.string()
+_WHOLE: Final = pa.int64()
+_NUMBER: Final = pa.float64()
+_FIRST: Final = [pa.field(OFFSET, _WHOLE, nullable=False)]
+_LAST: Final = [
+    pa.field(RECEIVED_NS, _WHOLE, nullable=False),
+    pa.field(RECEIVED, pa.timestamp("us", "UTC"), nullable=False),
+]
+
+
+def _dataset(*columns: tuple[str, pa.DataType] | tuple[str, pa.DataType, bool]) -> pa.Schema:
+    """Columns that must have a value, unless a third item says True: may be empty."""
+    fields = [pa.field(column[0], column[1], nullable=len(column) == 3 and column[2]) for column in columns]
+    return pa.schema([*_FIRST, *fields, *_LAST])
+
+
+DATASETS: Final[dict[str, pa.Schema]] = {
+    # values of variables; a value is in `value`, an integer exactly in `whole`, a user's type in `content`
+    "status": _dataset(
+        ("node", _TEXT),
+        ("variable", _WHOLE),
+        ("name", _TEXT),
+        ("created_ns", _WHOLE),
+        ("value", _NUMBER, True),
+        ("whole", _WHOLE, True),
+        ("content", pa.binary(), True),
+        ("mode", pa.int8(), True),
+        ("extrapolated", pa.bool_()),
+        ("path", _TEXT, True),
+    ),
+    # events of topics; (issuer, epoch, sequence) is their identity
+    "events": _dataset(
+        ("node", _TEXT),
+        ("topic", _TEXT),
+        ("kind", _TEXT),
+        ("issuer", pa.binary()),
+        ("epoch", _WHOLE),
+        ("sequence", _WHOLE),
+        ("created_ns", _WHOLE, True),
+        ("body", pa.binary()),
+    ),
+    # what a node measured of a link in one round
+    "measurements": _dataset(
+        ("node", _TEXT),
+        ("link", _TEXT),
+        ("peer", _TEXT),
+        ("transport", _TEXT),
+        ("realm", _TEXT, True),
+        ("created_ns", _WHOLE),
+        ("latency_ms", _NUMBER, True),
+        ("deviation_ms", _NUMBER, True),
+        ("jitter_ms", _NUMBER, True),
+        ("jitter", _NUMBER, True),
+        ("loss", _NUMBER, True),
+        ("bandwidth", _NUMBER, True),
+        ("cost", _NUMBER, True),
+        ("outliers", _WHOLE, True),
+        ("window", _WHOLE, True),
+    ),
+    # counters of nodes as they stood, with their labels as written for Prometheus
+    "counters": _dataset(
+        ("node", _TEXT), ("name", _TEXT), ("labels", _TEXT), ("created_ns", _WHOLE), ("value", _NUMBER)
+    ),
+    # what brokers did: publications, subscriptions, paths, modes, failures
+    "broker": _dataset(
+        ("broker", _TEXT),
+        ("action", _TEXT),
+        ("subject", _TEXT),
+        ("created_ns", _WHOLE),
+        ("detail", _TEXT, True),  # JSON
+    ),
+    # promises that were not kept: violations, extrapolations, incomplete sets
+    "quality": _dataset(
+        ("client", _TEXT),
+        ("subject", _TEXT),
+        ("kind", _TEXT),
+        ("created_ns", _WHOLE),
+        ("latency_ns", _WHOLE, True),
+        ("count", _WHOLE),
+        ("detail", _TEXT, True),  # JSON
+    ),
+}
+
+
+def schema_of(dataset: str) -> pa.Schema:
+    """The columns of a dataset; ConfigError names those there are."""
+    try:
+        return DATASETS[dataset]
+    except KeyError:
+        raise ConfigError(f"no dataset {dataset!r}; there are {', '.join(DATASETS)}") from None
+
+
+def given(dataset: str) -> pa.Schema:
+    """The columns that whoever appends to a dataset gives: without its offset and the timestamp for people."""
+    return pa.schema([field for field in schema_of(dataset) if field.name not in (OFFSET, RECEIVED)])
+
+
+def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit."""
+    expected = given(dataset)
+    names = set(rows.schema.names)
+    wrong = sorted(names ^ set(expected.names))
+    if wrong:
+        column = wrong[0]
+        raise ConfigError(f"dataset {dataset}: column {column!r} is {'unknown' if column in names else 'missing'}")
+    columns: list[pa.Array] = []
+    for field in schema_of(dataset):
+        if field.name == OFFSET:
+            columns.append(pa.array(range(first, first + rows.num_rows), field.type))
+            continue
+        source = RECEIVED_NS if field.name == RECEIVED else field.name
+        column = rows.column(source)
+        try:
+            if field.name == RECEIVED:
+                column = column.cast(pa.timestamp("ns", "UTC"))
+                column = column.cast(field.type, safe=False)  # the exact time stands in the column before
+            else:
+                column = column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise ConfigError(f"dataset {dataset}: column {field.name!r}: {error}") from None
+        if not field.nullable and column.null_count:
+            raise ConfigError(f"dataset {dataset}: column {field.name!r} has no value in {column.null_count} rows")
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(dataset))

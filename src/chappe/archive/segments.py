@@ -1,0 +1,212 @@
+"""Closed segments: Parquet files by dataset, date and hour, whose names say which rows are in them.
+
+A segment appears under its name when it is whole, so that a listing is the index: offsets and times of every segment,
+with nothing beside it that could disagree. Folders are named as Spark, DuckDB, polars and pandas expect partitions.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from chappe.archive.log import sync_folder
+from chappe.archive.schema import OFFSET, RECEIVED_NS, schema_of
+from chappe.errors import ConfigError
+
+HOUR_NS = 3_600_000_000_000
+ROW_GROUP = 1 << 18  # rows; what a reader skips or reads as one
+
+_NAME = re.compile(r"(?P<source>[\w.-]+)-(?P<first>\d{16})-(?P<stop>\d{16})-(?P<from>\d{19})-(?P<to>\d{19})\.parquet")
+_SOURCE = re.compile(r"[A-Za-z0-9_.]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """Rows `first` up to and without `stop` of one archive's dataset, received from `from_ns` to `to_ns`."""
+
+    dataset: str
+    source: str
+    first: int
+    stop: int
+    from_ns: int
+    to_ns: int
+
+    @property
+    def path(self) -> str:
+        """Below the root of the archive."""
+        return f"{_hour(self.dataset, self.from_ns)}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}-{self.first:016d}-{self.stop:016d}-{self.from_ns:019d}-{self.to_ns:019d}.parquet"
+
+    def holds(self, other: Segment) -> bool:
+        """Whether all rows of the other are in this one, and it has more."""
+        same = (self.dataset, self.source) == (other.dataset, other.source)
+        return same and self != other and self.first <= other.first and other.stop <= self.stop
+
+
+def _hour(dataset: str, at_ns: int) -> str:
+    at = datetime.fromtimestamp(at_ns // HOUR_NS * 3600, UTC)
+    return f"{dataset}/date={at:%Y-%m-%d}/hour={at:%H}"
+
+
+class Segments:
+    """The segments of an archive on any filesystem that pyarrow knows."""
+
+    def __init__(self, where: str | Path, source: str = "archive") -> None:
+        """`where`: a folder or a URI like `s3://bucket/history`; `source`: the name of the archive that writes."""
+        if not _SOURCE.fullmatch(source):
+            raise ConfigError(f"name of the archive: {source!r} must have letters, digits, '_' and '.' alone")
+        self.source = source
+        text = str(where)
+        try:
+            if "://" in text:
+                self.filesystem, self.root = fs.FileSystem.from_uri(text)
+            else:
+                self.filesystem, self.root = fs.LocalFileSystem(), str(Path(text).absolute())
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"archive {text}: {error}; give a folder or a URI like s3://bucket/folder") from None
+
+    def find(self, dataset: str, source: str = "", from_ns: int = 0, to_ns: int = 1 << 62) -> list[Segment]:
+        """Segments that may hold rows received in a range of time, by source and offset."""
+        found = [each for each in self._names(dataset) if not source or each.source == source]
+        # A crash between the appearance of a compacted segment and the end of those it replaces leaves both.
+        whole = [each for each in found if not any(other.holds(each) for other in found)]
+        return sorted(each for each in whole if each.to_ns >= from_ns and each.from_ns < to_ns)
+
+    def write(self, dataset: str, rows: pa.Table) -> list[Segment]:
+        """Make segments of rows that follow each other, one for each hour; each is there whole or not at all."""
+        schema_of(dataset)
+        written: list[Segment] = []
+        for piece in _by_hour(rows):
+            received = pc.min_max(piece.column(RECEIVED_NS))
+            first = piece.column(OFFSET)[0].as_py()
+            segment = Segment(
+                dataset,
+                self.source,
+                first,
+                first + piece.num_rows,
+                received["min"].as_py(),
+                received["max"].as_py(),
+            )
+            self._put(segment, piece)
+            written.append(segment)
+        return written
+
+    def read(
+        self, segment: Segment, start: int, stop: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of a segment from offset `start` up to and without `stop`; FileNotFoundError if it is gone."""
+        wanted = None if columns is None else [*dict.fromkeys((*columns, OFFSET))]
+        with self.filesystem.open_input_file(f"{self.root}/{segment.path}") as source:
+            file = pq.ParquetFile(source)
+            first = segment.first
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if first < stop and first + rows > start:
+                    table = file.read_row_group(group, wanted)
+                    begin = max(start - first, 0)
+                    kept = table.slice(begin, min(rows, stop - first) - begin)
+                    yield from (kept if columns is None else kept.select(list(columns))).to_batches()
+                first += rows
+
+    def compact(self, dataset: str, before: int, rows: int = 1 << 22) -> int:
+        """Join neighbouring small segments of one hour up to offset `before` into larger ones; how many are fewer.
+
+        Offsets stay: whoever reads by offset gets the same rows afterwards.
+        """
+        removed = 0
+        for run in _neighbours(self.find(dataset, self.source), before, rows):
+            table = pa.concat_tables([pa.Table.from_batches(self.read(each, 0, 1 << 62)) for each in run])
+            (joined,) = self.write(dataset, table)
+            for each in run:
+                if each != joined:
+                    self.filesystem.delete_file(f"{self.root}/{each.path}")
+            removed += len(run) - 1
+        return removed
+
+    def expire(self, dataset: str, before_ns: int) -> int:
+        """Delete segments whose rows were all received before a time; how many."""
+        old = [each for each in self._names(dataset) if each.source == self.source and each.to_ns < before_ns]
+        for each in old:
+            self.filesystem.delete_file(f"{self.root}/{each.path}")
+        return len(old)
+
+    def _names(self, dataset: str) -> list[Segment]:
+        schema_of(dataset)
+        selector = fs.FileSelector(f"{self.root}/{dataset}", recursive=True, allow_not_found=True)
+        matches = (_NAME.fullmatch(info.base_name) for info in self.filesystem.get_file_info(selector))
+        return [
+            Segment(dataset, found["source"], *(int(found[name]) for name in ("first", "stop", "from", "to")))
+            for found in matches
+            if found
+        ]
+
+    def _put(self, segment: Segment, rows: pa.Table) -> None:
+        path = f"{self.root}/{segment.path}"
+        folder, _, name = path.rpartition("/")
+        self.filesystem.create_dir(folder, recursive=True)
+        hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"  # readers of folders leave out names that begin with a dot
+        with self.filesystem.open_output_stream(hidden) as sink:
+            pq.write_table(
+                rows,
+                sink,
+                compression="zstd",
+                row_group_size=ROW_GROUP,
+                use_dictionary=[field.name for field in rows.schema if field.type == pa.string()],
+            )
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        if local:
+            _sync_file(Path(hidden))
+        self.filesystem.move(hidden, path)
+        if local:
+            sync_folder(Path(folder))
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _by_hour(rows: pa.Table) -> Iterator[pa.Table]:
+    """Rows in pieces that begin whenever the hour of receipt is another than that of the row before."""
+    if rows.num_rows == 0:
+        return
+    hours = pc.divide(rows.column(RECEIVED_NS), HOUR_NS).combine_chunks()
+    changes = pc.indices_nonzero(pc.not_equal(hours.slice(1), hours.slice(0, len(hours) - 1))).to_pylist()
+    borders = [0, *(at + 1 for at in changes), rows.num_rows]
+    for begin, end in pairwise(borders):
+        yield rows.slice(begin, end - begin)
+
+
+def _neighbours(segments: Iterable[Segment], before: int, rows: int) -> Iterator[list[Segment]]:
+    """Runs of two or more segments that can be one: same hour, no gap, not more than so many rows together."""
+    run: list[Segment] = []
+    for each in segments:
+        if each.stop > before:
+            break
+        fits = (
+            bool(run)
+            and run[-1].stop == each.first
+            and run[0].from_ns // HOUR_NS == each.from_ns // HOUR_NS == each.to_ns // HOUR_NS
+            and each.stop - run[0].first <= rows
+        )
+        if not fits:
+            if len(run) > 1:
+                yield run
+            run = []
+        run.append(each)
+    if len(run) > 1:
+        yield run
