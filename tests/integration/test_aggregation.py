@@ -125,7 +125,7 @@ def stored(path: Path) -> list[Record]:
 async def announced(client: chappe.Client, realm: str, number: int) -> None:
     """Until the aggregator says that so many records are committed."""
     subscription = await client.subscribe(f"PBR/Aggregator/Announce/{realm}")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         async for message in subscription:
             if messages.decode(message.body, Announce).stored >= number:
                 break
@@ -152,7 +152,7 @@ async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
         first.publish("PBR/Report/east/n1", encode(told))
         # a node of the realm that is attached elsewhere in the mesh, over another link
         elsewhere = now_record(node="n2", uri="elsewhere", latency_ms=1.0)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while True:
                 far.publish("PBR/Report/east/n2/east-agg", encode([elsewhere]))
                 store = open_records(tmp_path / "east.db")
@@ -161,7 +161,7 @@ async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
                 if len(found) == 4:
                     break
                 await asyncio.sleep(0.05)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             message = await anext(aiter(alerts))
         event = messages.decode(message.body, AlertEvent)
         assert (event.rule, event.state, event.uri, event.node) == ("slow", "raised", "shared", "n1")
@@ -173,7 +173,7 @@ async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
 
         quick = now_record(uri="shared", user_group="A", latency_ms=20.0, loss=0.0)
         first.publish("PBR/Report/east/n1", encode([quick]))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             message = await anext(aiter(alerts))
         assert messages.decode(message.body, AlertEvent).state == "cleared"
         flat, refused = xml.read((tmp_path / "east.xml").read_bytes(), time.time_ns())
@@ -258,7 +258,7 @@ async def test_a_node_moves_to_another_aggregator_when_its_own_dies(tmp_path: Pa
 
             async def report_to(place: Path) -> None:
                 seen = len(stored(place / "east.db"))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while len(stored(place / "east.db")) == seen:
                         (publish,) = monitor.reading(now_record(uri="tcp://x"), time.monotonic_ns())
                         client.publish(publish.topic, publish.body)
@@ -280,7 +280,7 @@ async def test_a_node_moves_to_another_aggregator_when_its_own_dies(tmp_path: Pa
 async def test_a_node_reports_what_it_measured(tmp_path: Path) -> None:
     extra = '[measure]\ninterval_s = 0.05\n[report]\nrealm = "east"\nuser_group = "A"\n'
     async with two_nodes(extra) as (east, _), aggregator(tmp_path, EAST, east.url):
-        await eventually(lambda: any(each.latency_ms is not None for each in stored(tmp_path / "east.db")), 20)
+        await eventually(lambda: any(each.latency_ms is not None for each in stored(tmp_path / "east.db")))
         found = next(each for each in stored(tmp_path / "east.db") if each.latency_ms is not None)
         assert (found.node, found.peer, found.realm, found.user_group) == ("east-1", "west-1", "east", "A")
 
@@ -302,7 +302,7 @@ async def test_reports_travel_over_any_transport(tmp_path: Path, peer: str) -> N
         await eventually(lambda: second.mesh is not None and second.mesh.member.state.members() != ["west-1"])
         async with chappe.connect(second.url, name="far") as far, chappe.connect(urls[peer], name="near") as near:
             told = {client.name: now_record(node=client.name, uri=client.name) for client in (far, near)}
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(30):
                 while {each.node for each in stored(tmp_path / "east.db")} != told.keys():
                     for client in (far, near):
                         client.publish(f"PBR/Report/east/{client.name}/east-agg", encode([told[client.name]]))
@@ -327,7 +327,7 @@ async def test_a_page_in_the_form_of_prometheus_is_read_again_and_again(tmp_path
             '[[foreign.link]]\nnode = "strange"\nuri = "tcp://own"\n[foreign.link.labels]\nlink = "own"\n'
         )
         async with running(own) as (node,), aggregator(tmp_path, EAST + foreign, node.url):
-            await eventually(lambda: len(stored(tmp_path / "east.db")) >= 2, 20)
+            await eventually(lambda: len(stored(tmp_path / "east.db")) >= 2)
         for each in stored(tmp_path / "east.db"):
             assert (each.node, each.origin, each.realm) == ("strange", "foreign:prometheus", "east")
             assert each.latency_ms is not None
@@ -341,9 +341,9 @@ async def test_it_ends_when_told_while_it_looks_for_its_node(tmp_path: Path) -> 
     file.write_text(EAST.format(url=f"tcp://127.0.0.1:{free_port()}"))
     process = await asyncio.create_subprocess_exec(*COMMAND, "aggregate", "run", str(file), env=ENVIRONMENT)
     try:
-        await eventually(lambda: (tmp_path / "east.xml").exists(), 20)  # the store is open, the node is looked for
+        await eventually(lambda: (tmp_path / "east.xml").exists())  # the store is open, the node is looked for
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -390,11 +390,11 @@ async def test_what_another_system_measured_moves_a_route(tmp_path: Path) -> Non
             route = member.state.routes.route("default", Thing(0, "b"))
             return [] if route is None else [thing.name for thing in route.things]
 
-        await eventually(lambda: way()[-1:] == ["b"], 20)
+        await eventually(lambda: way()[-1:] == ["b"])
         direct = way()
         assert "c" not in direct
         async with running(tomls[2]):
-            await eventually(lambda: len(member.state.members()) == 3, 20)
+            await eventually(lambda: len(member.state.members()) == 3)
             link = next(link for link in member.links if link.name == "b")
             spec = {"source": "ps-a", "dest": "ps-b"}
             run = {
@@ -409,6 +409,6 @@ async def test_what_another_system_measured_moves_a_route(tmp_path: Path) -> Non
             )
             assert way() == direct
             async with aggregator(tmp_path, EAST + foreign, a.url):
-                await eventually(lambda: "c" in way(), 20)
+                await eventually(lambda: "c" in way())
             found = [each for each in stored(tmp_path / "east.db") if each.foreign]
             assert {(each.node, each.latency_ms, each.origin) for each in found} == {("a", 200.0, "foreign:pscheduler")}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -12,25 +10,9 @@ import pytest
 from chappe.bench.postgres import Postgres
 from chappe.errors import StoreError
 from chappe.store.records import open_records
-from tests.support.postgres import administer, postgres_server
+from tests.support.postgres import administer
 from tests.support.records import DAY, NOW, links, record, rows
 from tests.support.recordstores import RecordStoreContract
-
-numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def place(server: Postgres) -> str:
-    """A database of its own."""
-    name = f"m{next(numbers)}"
-    administer(server, f"CREATE DATABASE {name}")
-    return server.url_of(name)
 
 
 class TestPostgres(RecordStoreContract):
@@ -88,9 +70,9 @@ def test_a_lost_connection_is_made_anew(place: str, server: Postgres) -> None:
     store = open_records(place)
     try:
         store.write(rows(links(3)))
-        administer(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'm%'")
+        administer(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'd%'")
         assert store.count() == 3
-        administer(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'm%'")
+        administer(server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'd%'")
         assert store.write(rows([record(stamp_ns=NOW + 5)])) == 1
     finally:
         store.close()

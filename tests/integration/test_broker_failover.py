@@ -6,30 +6,22 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chappe.bench.postgres import Postgres
 from chappe.node.node import Node
 from chappe.wire.base import Done, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from tests.support.nodes import NodeProcess, eventually, free_port, start_node
-from tests.support.postgres import administer, postgres_server
 from tests.support.tables import expected_hops, hops_of
 from tests.support.wireclient import WireClient
 
 LEASE_S = 1.0
 ROUTERS = 5
 SUBSCRIPTIONS = 200
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
 
 
 class Cloud:
@@ -91,7 +83,7 @@ async def connected(url: str, **hello: Any) -> AsyncIterator[WireClient]:
 
 
 async def until_leading(client: WireClient) -> int:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             row = (await client.ask(List, what="broker")).rows[0]
             if row["leads"]:
@@ -101,11 +93,8 @@ async def until_leading(client: WireClient) -> int:
 
 @pytest.mark.spec("GS-156")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "paused"])
-async def test_no_path_is_lost_doubled_or_half_allocated(
-    tmp_path: Path, server: Postgres, number: signal.Signals
-) -> None:
-    administer(server, f"CREATE DATABASE cloud_{number.name.lower()}")
-    cloud = Cloud(tmp_path, server.url_of(f"cloud_{number.name.lower()}"))
+async def test_no_path_is_lost_doubled_or_half_allocated(tmp_path: Path, place: str, number: signal.Signals) -> None:
+    cloud = Cloud(tmp_path, place)
     names = [f"v{at}" for at in range(SUBSCRIPTIONS)]
     try:
         await cloud.start()

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from chappe.wire.control import List, Listing, Register
 from tests.support.brokerprocess import LEASE_S, connected, counters, join, leads, node_of, role, told, toml
 from tests.support.counterbroker import CounterBroker
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port
-from tests.support.postgres import administer, postgres_server
 from tests.support.wireclient import WireClient
 
 TAKEN_OVER_S = 20.0  # how soon is measured by `chappe bench failover`; a busy machine takes its time
@@ -278,12 +277,6 @@ async def test_a_new_process_of_a_child_replaces_the_old_one(tmp_path: Path, bro
 # --- processes that share PostgreSQL
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
-
-
 class Pair:
     """Two processes of one role; counts up at whichever leads."""
 
@@ -317,12 +310,9 @@ async def until_state(client: WireClient, wanted: str, timeout_s: float) -> int:
 
 
 @contextlib.asynccontextmanager
-async def pair(
-    folder: Path, server: Postgres, name: str, lease_s: float = LEASE_S
-) -> AsyncIterator[tuple[Pair, list[NodeProcess]]]:
+async def pair(folder: Path, store: str, lease_s: float = LEASE_S) -> AsyncIterator[tuple[Pair, list[NodeProcess]]]:
     """Two processes on a store of their own; the first of them leads."""
-    administer(server, f"CREATE DATABASE {name}")
-    both = Pair(folder, server.url_of(name), lease_s)
+    both = Pair(folder, store, lease_s)
     processes = [await both.start(0)]
     try:
         async with connected(both.url(0)) as client:
@@ -336,9 +326,9 @@ async def pair(
 
 
 @pytest.mark.spec("GS-156")
-async def test_the_standby_leads_when_the_active_process_is_killed(tmp_path: Path, server: Postgres) -> None:
+async def test_the_standby_leads_when_the_active_process_is_killed(tmp_path: Path, place: str) -> None:
     async with (
-        pair(tmp_path, server, "killed") as (both, processes),
+        pair(tmp_path, place) as (both, processes),
         connected(both.url(1)) as standby,
         connected(both.url(1), role="node", name="r1") as router,
     ):
@@ -358,9 +348,9 @@ async def test_the_standby_leads_when_the_active_process_is_killed(tmp_path: Pat
 
 
 @pytest.mark.spec("GS-156")
-async def test_a_paused_process_that_wakes_up_changes_nothing(tmp_path: Path, server: Postgres) -> None:
+async def test_a_paused_process_that_wakes_up_changes_nothing(tmp_path: Path, place: str) -> None:
     async with (
-        pair(tmp_path, server, "paused") as (both, processes),
+        pair(tmp_path, place) as (both, processes),
         connected(both.url(0)) as old,
         connected(both.url(1)) as new,
         connected(both.url(0), role="node", name="r1", heartbeat_ns=60_000_000_000) as router,
@@ -380,14 +370,14 @@ async def test_a_paused_process_that_wakes_up_changes_nothing(tmp_path: Path, se
         await router.until(lambda: management.Standby(role="west") in router.told)
         assert len(told(router, management.Withdrawn)) == 1  # it commanded nothing
         assert (await new.ask(List, what="count")).rows == ({"count": 2, "epoch": 2},)
-        with contextlib.closing(open_store(server.url_of("paused"))) as store:
+        with contextlib.closing(open_store(place)) as store:
             requests = sorted(key for kind, key, _ in store.load("west") if kind == "request")
         assert requests == ["after", "before"]
 
 
-async def test_a_server_that_restarts_is_waited_for(tmp_path: Path, server: Postgres) -> None:
+async def test_a_server_that_restarts_is_waited_for(tmp_path: Path, place: str, server: Postgres) -> None:
     async with (
-        pair(tmp_path, server, "restarted") as (both, _),
+        pair(tmp_path, place) as (both, _),
         connected(both.url(0)) as one,
         connected(both.url(1)) as two,
     ):
@@ -395,7 +385,7 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path, server: Post
         server.stop()
         server.start()
         counts: set[int] = set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not counts:
                 for client in (one, two):
                     if isinstance(await client.ask(management.AddRouter, name="b"), Done):
@@ -404,9 +394,9 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path, server: Post
         assert min(counts) >= 2
 
 
-async def test_the_end_of_a_process_lets_the_other_lead_at_once(tmp_path: Path, server: Postgres) -> None:
+async def test_the_end_of_a_process_lets_the_other_lead_at_once(tmp_path: Path, place: str) -> None:
     lease_s = 12.0  # the standby looks three times as often
-    async with pair(tmp_path, server, "ended", lease_s) as (both, processes), connected(both.url(1)) as two:
+    async with pair(tmp_path, place, lease_s) as (both, processes), connected(both.url(1)) as two:
         status, page = await fetch(processes[0].metrics + "/metrics")
         assert status == 200
         assert 'chappe_broker_leading{node="west-1"} 1.0' in page

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from chappe.bench.postgres import Postgres
 from chappe.node.broker import BrokerRole
 from chappe.node.deployment import Deployment, TopologyFile, managed
 from chappe.node.node import Node
@@ -23,7 +22,6 @@ from chappe.wire.base import Done, Failed, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from chappe.wire.management import ChangeMode
 from tests.support.nodes import NodeProcess, eventually, free_port
-from tests.support.postgres import postgres_server
 from tests.support.tables import expected_hops, hops_of
 from tests.support.wireclient import WireClient
 
@@ -135,12 +133,6 @@ async def test_a_parent_that_comes_back_learns_what_happened_meanwhile(tmp_path:
                 await subscriber.until(lambda: len(subscriber.records) == 1)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
-
-
 async def start_process(config: Config, folder: Path) -> NodeProcess:
     """A node of this configuration in a process of its own."""
     path = folder / f"{config.node.name}.toml"
@@ -159,8 +151,8 @@ def _toml(value: Any) -> str:
 
 
 @pytest.mark.spec("GS-088", "GS-156")
-async def test_the_root_dies_while_it_sets_up_paths_between_clouds(tmp_path: Path, server: Postgres) -> None:
-    plan = deployment(tmp_path, roots=2, store=server.url)
+async def test_the_root_dies_while_it_sets_up_paths_between_clouds(tmp_path: Path, place: str) -> None:
+    plan = deployment(tmp_path, roots=2, store=place)
     names = [f"v{at}" for at in range(100)]
     roots = [config for config in configs_of(plan) if config.manages and config.manages.role == "root"]
     processes = [await start_process(roots[0], tmp_path)]

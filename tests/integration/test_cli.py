@@ -96,7 +96,7 @@ def test_a_subscriber_prints_what_is_published(url: str) -> None:
         chappe("pub", "elsewhere", "not this one", "--url", url)
         assert json.loads(chappe("pub", "plant/b", "–", "--json", "--url", url).stdout) == {"published": 1}
         first, second = rows(subscriber.stdout.read())
-        assert subscriber.wait(10) == 0
+        assert subscriber.wait(30) == 0
     assert (first["topic"], first["body"], first["priority"]) == ("plant/a/alarm", "valve 7", 0)
     assert first["properties"] == {"severity": 2}
     assert (second["topic"], second["body"]) == ("plant/b", "–")
@@ -147,7 +147,7 @@ def test_ctrl_c_is_the_normal_end_of_a_subscriber(url: str, number: signal.Signa
         assert subscriber.stderr is not None
         read_until(subscriber.stderr, "subscribed")
         subscriber.send_signal(number)
-        assert subscriber.wait(10) == 0
+        assert subscriber.wait(30) == 0
         assert subscriber.stderr.read() == ""
 
 
@@ -174,7 +174,7 @@ def test_values_are_watched_at_the_interval_asked_for(url: str) -> None:
 
 def wait_for_clients(url: str, count: int) -> None:
     """Until so many watchers are connected and have asked, seen from outside."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         clients = rows(chappe("ls", "clients", "--json", "--url", url).stdout)
         if sum(row["name"].startswith("watch") and row["control_in"] > 0 for row in clients) >= count:
@@ -201,7 +201,7 @@ def test_top_shows_rates_and_connections(url: str) -> None:
         (row,) = rows(chappe("top", "--once", "--interval", 0.5, "--json", "--url", url).stdout)
         table = chappe("top", url, "--once", "--interval", 0.2).stdout
         publisher.send_signal(signal.SIGINT)
-        assert publisher.wait(10) == 130
+        assert publisher.wait(30) == 130
     assert row["node"] == "tower"
     assert 0 < row["rates"]["events_in"] < 1000
     assert {client["name"] for client in row["clients"]} >= {name}
@@ -212,7 +212,7 @@ def test_top_shows_rates_and_connections(url: str) -> None:
 
 def clients_named(url: str, start: str) -> list[dict[str, object]]:
     """The connected clients with such a name, once there is one that publishes."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = rows(chappe("ls", "clients", "--json", "--url", url).stdout)
         if any(row["name"].startswith(start) and row["events_in"] for row in found):

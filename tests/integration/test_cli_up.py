@@ -145,7 +145,7 @@ def test_a_node_wants_certificates_and_rules(tmp_path: Path) -> None:
         assert rows(live.stdout)[1]["k"] == "Welcome"
         assert "needs" in chappe("ls", "types", "--url", f"tls://127.0.0.1:{port}", code=2).stderr
         node.terminate()
-        assert node.wait(20) == 0
+        assert node.wait(30) == 0
 
 
 def test_a_port_that_is_taken_gives_code_3(tmp_path: Path) -> None:

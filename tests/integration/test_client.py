@@ -39,7 +39,7 @@ async def two(node: Node) -> AsyncIterator[chappe.Client]:
 
 
 async def take(source: object, count: int) -> list[chappe.Message]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return [await anext(source) for _ in range(count)]  # type: ignore[call-overload]
 
 

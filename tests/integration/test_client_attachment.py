@@ -46,7 +46,7 @@ async def test_after_a_loss_the_nearest_that_is_left_is_taken_and_subscriptions_
         await eventually(lambda: client.node is not None and client.node.name == "middle")
         await eventually(lambda: middle.engine.topics.subscriptions())
         other.publish("a", b"here")
-        message = await asyncio.wait_for(anext(aiter(subscription)), 10)
+        message = await asyncio.wait_for(anext(aiter(subscription)), 30)
         assert message.body == b"here"
 
 

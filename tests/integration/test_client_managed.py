@@ -45,7 +45,7 @@ async def deployed(folder: Path) -> AsyncIterator[dict[str, Node]]:
 
 async def when_managed(client: chappe.Client, publisher: str, variable: str, **options: object) -> chappe.Variable:
     """Register as soon as the broker has its routers."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return await client.register(publisher, variable, **options)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ async def when_managed(client: chappe.Client, publisher: str, variable: str, **o
 
 async def granted(client: chappe.Client, qos: chappe.Qos) -> Watch:
     """Watch as soon as the channels are up."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return await client.watch("pmu", "frequency", qos=qos, type=float)
@@ -86,7 +86,7 @@ async def test_quality_is_granted_refused_kept_through_a_mode_and_ended(tmp_path
         for number in range(100):
             variable.publish(float(number), created=(start + number) * PERIOD)
         got: list[tuple[float, float]] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(got) < 50:
                 event = await anext(watch)
                 got.append((event.value, event.derived["mean(2)"]))
@@ -97,7 +97,7 @@ async def test_quality_is_granted_refused_kept_through_a_mode_and_ended(tmp_path
         assert one.mode == 3
         await variable.withdraw()
         with pytest.raises(WithdrawnError, match="pmu/frequency was withdrawn"):
-            await asyncio.wait_for(anext(watch), 10)
+            await asyncio.wait_for(anext(watch), 30)
 
 
 @pytest.mark.spec("GS-041", "GS-115")

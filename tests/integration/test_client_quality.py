@@ -308,7 +308,7 @@ async def test_a_group_goes_on_when_a_member_is_withdrawn() -> None:
         node.tell(Withdrawn(variable_id=sum(map(ord, "pb")), reason="over"))
         await eventually(lambda: gone == [("p", "b")])
         node.values((sum(map(ord, "pa")), PERIOD, 4.0))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             async for snapshot in group:
                 assert dict(snapshot) == {("p", "a"): 4.0}
                 break

@@ -32,7 +32,7 @@ def url() -> Iterator[str]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(30)
     yield found[0]
     stop.set()
     thread.join()
@@ -90,7 +90,7 @@ def test_request_and_reply_from_other_threads(url: str) -> None:
         server.start()
         assert [one.request("echo", body, timeout_s=5).body for body in (b"a", b"b")] == [b"A", b"B"]
         service.unsubscribe()
-        server.join(5)
+        server.join(30)
         assert not server.is_alive()
 
 

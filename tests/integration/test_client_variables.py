@@ -172,7 +172,7 @@ async def test_sets_of_a_group_are_iterated(one: chappe.Client, two: chappe.Clie
             variable.publish(float(number), created=number * PERIOD)
     await eventually(lambda: got == [2.0, 4.0, 6.0, 8.0, 10.0])
     await group.close()
-    await asyncio.wait_for(reading, 20)
+    await asyncio.wait_for(reading, 30)
 
 
 async def test_a_member_without_a_rate_is_refused_and_not_watched(one: chappe.Client, two: chappe.Client) -> None:
@@ -216,4 +216,4 @@ async def test_a_withdrawal_reaches_the_subscriber(one: chappe.Client, two: chap
     watch = await two.watch("pmu", "frequency")
     await variable.withdraw()
     with pytest.raises(chappe.errors.WithdrawnError, match="pmu/frequency was withdrawn"):
-        await asyncio.wait_for(anext(watch), 20)
+        await asyncio.wait_for(anext(watch), 30)

@@ -30,7 +30,7 @@ async def router() -> AsyncIterator[Plant]:
 async def taken(watch: Any, count: int) -> list[Any]:
     """So many events of a watch."""
     found = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         async for event in watch:
             found.append(event)
             if len(found) == count:

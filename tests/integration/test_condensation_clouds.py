@@ -43,7 +43,7 @@ async def test_a_function_over_inputs_of_another_cloud_runs_there_and_obeys_only
             assert isinstance(issued, Issued)
             with pytest.raises(ChappeError, match=r"2 clouds \(north has plant/one; south has far/one\)"):
                 await creator.operate(Condense(id=0, function=total("plant/one", "far/one")))
-        await eventually(lambda: runs_at(made) == {"n1": "running"}, 20)
+        await eventually(lambda: runs_at(made) == {"n1": "running"})
         watch = await reader.watch("area", "total")
         assert watch.variable_id == issued.variable_id
 
@@ -52,7 +52,7 @@ async def test_a_function_over_inputs_of_another_cloud_runs_there_and_obeys_only
             two.publish(4.0)
             return bool(watch.value == 7.0)
 
-        await eventually(summed, 20)
+        await eventually(summed)
         with pytest.raises(ChappeError, match="belongs to 'creator'"):
             await other.operate(Uncondense(id=0, publisher="area", variable="total"))
         assert runs_at(made) == {"n1": "running"}

@@ -51,7 +51,7 @@ async def until(publish: Callable[[], object], condition: Callable[[], object]) 
         publish()
         return condition()
 
-    await eventually(so, 20)
+    await eventually(so)
 
 
 @pytest.mark.spec("GS-134", "GS-135", "GS-136")
@@ -65,7 +65,7 @@ async def test_a_function_runs_at_the_common_edge_of_its_inputs_and_outlives_its
         async with chappe.connect(made.url("a"), name="creator") as creator:
             number = await asked(creator, total("plant/one", "plant/two", place="d"))
             assert await asked(creator, total("plant/one", "plant/two", place="d")) == number
-        await eventually(lambda: runs_at(made) == {"b": "running"}, 20)  # the common edge goes before the wish
+        await eventually(lambda: runs_at(made) == {"b": "running"})  # the common edge goes before the wish
         watch = await reader.watch("area", "total")
         assert watch.variable_id == number
 
@@ -100,7 +100,7 @@ async def test_inputs_of_two_edges_meet_at_the_wished_router_or_near_to_both(tmp
 
         for wish, place in (("d", "d"), ("", "a")):
             await asked(reader, total("west/power", "east/power", place=wish))
-            await eventually(lambda place=place: runs_at(made) == {place: "running"}, 20)  # type: ignore[misc]
+            await eventually(lambda place=place: runs_at(made) == {place: "running"})  # type: ignore[misc]
             watch = await reader.watch("area", "total")
             await until(publish, lambda watch=watch: watch.value == 15.0)  # type: ignore[misc]
             await reader.unwatch(watch)
@@ -118,7 +118,7 @@ async def test_a_router_that_restarts_gets_its_function_again(tmp_path: Path) ->
         power = await west.register("west", "power", rate=100)
         other = await reader.register("here", "power", rate=100)
         await asked(reader, total("west/power", "here/power", place="d"))
-        await eventually(lambda: runs_at(made) == {"d": "running"}, 20)
+        await eventually(lambda: runs_at(made) == {"d": "running"})
         watch = await reader.watch("area", "total")
 
         def publish(value: float) -> None:

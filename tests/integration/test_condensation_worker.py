@@ -122,7 +122,7 @@ async def publish_until(variable: Any, value: float, condition: Any) -> None:
         variable.publish(value)
         return condition()
 
-    await eventually(so, 20)
+    await eventually(so)
 
 
 @pytest.mark.spec("GS-130", "GS-131")

@@ -240,7 +240,7 @@ async def test_a_flood_of_connections_leaves_those_who_are_served_alone() -> Non
         async def knock(number: int) -> str:
             stranger = await WireClient.connect(node.url, send_hello=number % 2 == 0, name=f"s{number}")
             try:
-                await stranger.until(lambda: stranger.closed.is_set() or stranger.welcome is not None, 20)
+                await stranger.until(lambda: stranger.closed.is_set() or stranger.welcome is not None)
                 return stranger.refused.code if stranger.refused else "welcome" if stranger.welcome else "closed"
             finally:
                 await stranger.close()

@@ -45,7 +45,7 @@ def connect_batch(place: tuple[str, int]) -> list[socket.socket]:
         )
         sock.sendall(PREAMBLE + encode_frame(Kind.CONTROL, control.encode(hello)))
     for sock in opened:
-        sock.settimeout(10)
+        sock.settimeout(30)
         answer = b""
         while len(answer) < 60:
             answer += sock.recv(4096)

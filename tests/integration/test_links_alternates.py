@@ -31,7 +31,7 @@ async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behi
         assert sum(map(is_status, both.datagrams.passed)) >= 50
         port = both.east.peers.port("west")
         assert port is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while both.east.datagrams.link(port) is not None:
                 await both.flow(5)
         await eventually(lambda: all(peer.kind != "udp" for peer in both.west.connections.transports))
@@ -84,7 +84,7 @@ async def test_a_stream_moves_to_another_transport_and_back_and_no_event_is_lost
 
             async def flow_while(condition: object) -> None:
                 assert callable(condition)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while condition():
                         for _ in range(20):
                             writer.publish("n", b"%d" % next(numbers))

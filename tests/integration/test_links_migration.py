@@ -56,7 +56,7 @@ class Pair:
             self.publisher.publish_status(self.variable, float(self.published), time.time_ns())
             await asyncio.sleep(pause_s)
 
-    async def flow_until(self, state: str, limit_s: float = 20.0) -> None:
+    async def flow_until(self, state: str, limit_s: float = 30.0) -> None:
         async with asyncio.timeout(limit_s):
             while self.link.state != state:
                 await self.flow(5)

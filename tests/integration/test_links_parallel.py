@@ -54,7 +54,7 @@ async def test_the_link_goes_on_over_the_connections_that_are_left_and_loses_not
             await asyncio.sleep(0.005)
             if at in (3, 7, 12):
                 relay.cut((3, 7, 12).index(at))
-        await until(lambda: len(client.fed.get(0, b"")) == len(wanted), 20)
+        await until(lambda: len(client.fed.get(0, b"")) == len(wanted))
         assert bytes(client.fed[0]) == wanted
         assert lost == []
         await until(lambda: len(relay.pairs) == 7)  # those that were lost are dialled again
@@ -64,7 +64,7 @@ async def test_the_link_goes_on_over_the_connections_that_are_left_and_loses_not
             client.queue(0, wanted[place : place + 100_000])
             client_tick.soon()
             await asyncio.sleep(0.001)
-        await until(lambda: len(client.fed[0]) == len(wanted), 20)
+        await until(lambda: len(client.fed[0]) == len(wanted))
         assert bytes(client.fed[0]) == wanted
         for index in range(len(relay.pairs)):
             relay.cut(index)
@@ -101,7 +101,7 @@ async def test_events_between_nodes_survive_a_cut_without_a_new_connection() -> 
                 await asyncio.sleep(0.001)
                 if step in (30, 60):
                     relay.cut(step // 30 - 1)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 got = [int((await anext(aiter(subscription))).body.rstrip(b"x")) for _ in range(2000)]
         assert got == list(range(2000))
         kinds = [(entry.kind, entry.peer) for entry in here.connections.transports if entry.role == "node"]
@@ -122,7 +122,7 @@ async def test_strangers_and_latecomers_do_not_join_and_do_not_disturb() -> None
     async def say(data: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
         writer.write(data)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             try:
                 answer = await reader.read()
             except ConnectionResetError:

@@ -143,4 +143,4 @@ async def test_failure_detection_is_switched_and_set_by_kind_while_links_run() -
             await eventually(lambda: west.engine.port_counters(connection.port)["bytes_out"] > 300)
             assert west.peers.channels() == ["east"]  # heartbeats go unanswered, and nobody minds
             transports.set_detection("tcp", on=True, interval_ns=50_000_000)
-            await eventually(lambda: connection.closing == "silent for 0.15 s", 3)
+            await eventually(lambda: connection.closing == "silent for 0.15 s")

@@ -157,7 +157,7 @@ async def test_tiny_buffers_and_partial_writes_lose_nothing(world: Open, scheme:
     await made.connect()
     wanted = b"".join(number.to_bytes(4, "big") for number in range(100_000))
     made.client.send(0, wanted)
-    await until(lambda: len(made.client.fed(0)) == len(wanted), 30)
+    await until(lambda: len(made.client.fed(0)) == len(wanted))
     assert made.client.fed(0) == wanted
 
 
@@ -370,7 +370,7 @@ async def test_a_frame_as_long_as_a_frame_can_be_arrives_whole(world: Open, sche
     await made.connect()
     frame = b"\x02\xff\xff\xff" + bytes(range(256)) * 65_535 + bytes(255)
     made.client.send(0, frame)
-    await until(lambda: len(made.client.fed(0)) == len(frame), 30)
+    await until(lambda: len(made.client.fed(0)) == len(frame))
     assert made.client.fed(0) == frame
 
 

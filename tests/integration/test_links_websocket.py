@@ -141,7 +141,7 @@ async def said_to(listener: Listener, data: bytes) -> bytes:
     """What a listener answers to bytes, until it closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
     writer.write(data)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         answer = await reader.read()
     writer.close()
     await writer.wait_closed()
@@ -199,7 +199,7 @@ class Peer:
 
     async def until(self, done: object) -> None:
         assert callable(done)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not done():
                 data = await self.reader.read(65_536)
                 if not data:
@@ -302,7 +302,7 @@ async def test_nodes_and_clients_meet_by_websocket_inside_tls_inside_an_authenti
             ):
                 subscription = await reader.subscribe("secret/#")
                 writer.publish("secret/word", b"rosebud")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     message = await anext(aiter(subscription))
                 assert message.body == b"rosebud"
         assert b"rosebud" not in proxy.clear  # TLS is end to end

@@ -39,7 +39,7 @@ async def test_a_publisher_that_moves_is_heard_once_wherever_it_is() -> None:
         await publisher.flush()
         for stream in streams:
             found: list[int] = []
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while len(found) < sent:
                     found.append(int((await anext(stream)).body))
             assert sorted(found) == list(range(sent))

@@ -67,7 +67,7 @@ class Talk:
         begin, begin_ns = time.monotonic(), time.time_ns()
         wanted = {(kind, name, other) for name, other in self.watches for kind in ("status", "event")}
         self.heard.clear()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while self.heard != wanted:
                 for name, client in self.clients.items():
                     self.variables[name].publish(1.0)

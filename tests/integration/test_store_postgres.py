@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -10,25 +8,9 @@ import pytest
 from chappe.bench.postgres import Postgres
 from chappe.errors import StaleEpochError, StoreError
 from chappe.store import open_store
-from chappe.store.postgres import without_password
-from tests.support.postgres import administer, postgres_server
+from chappe.store.postgres_connection import without_password
+from tests.support.postgres import administer
 from tests.support.stores import Open, StoreContract
-
-numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def place(server: Postgres) -> str:
-    """A database of its own."""
-    name = f"d{next(numbers)}"
-    administer(server, f"CREATE DATABASE {name}")
-    return server.url_of(name)
 
 
 class TestPostgres(StoreContract):
@@ -54,7 +36,7 @@ class TestPostgres(StoreContract):
             assert taking.is_alive()
             one.commit("cloud", 1, [("k", "a", b"in time")])
             holding.rollback()
-            taking.join(5)
+            taking.join(30)
         assert taken[-1] == 2
         with pytest.raises(StaleEpochError):
             one.commit("cloud", 1, [("k", "a", b"late")])
@@ -146,7 +128,7 @@ def test_commits_are_on_disk_where_the_server_would_not_wait(place: str) -> None
         name = place.rpartition("/")[2]
         connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     store = open_store(place)
-    assert store._connection.execute("SHOW synchronous_commit").fetchone() == ("on",)  # type: ignore[attr-defined]
+    assert store._database.connected().execute("SHOW synchronous_commit").fetchone() == ("on",)  # type: ignore[attr-defined]
     store.close()
 
 

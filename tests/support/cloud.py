@@ -79,7 +79,7 @@ class Cloud:
             return all(isinstance(answer, control.Listing) and answer.rows and all(row["up"] for row in answer.rows)
                        for answer in answers)  # fmt: skip
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not await up():  # noqa: ASYNC110  the broker announces nothing to operators
                 await asyncio.sleep(0.05)
         self.operator = operator

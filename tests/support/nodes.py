@@ -17,7 +17,6 @@ from pathlib import Path
 from chappe.node.config import parse
 from chappe.node.node import Node
 
-
 # Below those that the system gives to outgoing connections: none of them can take a port before its server listens.
 _PORTS = itertools.cycle(range(20_000, 32_000))
 for _ in range(os.getpid() * 37 % 12_000):
@@ -57,7 +56,7 @@ async def running(*tomls: str, dev: bool = True) -> AsyncIterator[list[Node]]:
         await asyncio.gather(*(node.stop(drain=False) for node in nodes))
 
 
-async def eventually(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
     """Poll a condition that nothing announces."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  there is nothing to wait for but the condition
@@ -130,7 +129,7 @@ async def fetch(url: str) -> tuple[int, str]:
 
     def get() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import psycopg
@@ -11,6 +12,8 @@ import pytest
 from chappe.bench import postgres
 from chappe.bench.postgres import Postgres
 from chappe.errors import ChappeError
+
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager
@@ -28,3 +31,10 @@ def administer(server: Postgres, statement: str) -> None:
     """Carry out a statement of an administrator."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(statement)
+
+
+def new_database(server: Postgres) -> str:
+    """The url of a database that nobody else uses."""
+    name = f"d{next(_numbers)}"
+    administer(server, f"CREATE DATABASE {name}")
+    return server.url_of(name)

@@ -65,7 +65,7 @@ class ScriptedBroker:
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[self._number] = waiting
         self.say(router, kind(id=self._number, epoch=self.epoch, command=self._number, **fields))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await waiting
 
     async def order(self, router: str, kind: type[Command], **fields: Any) -> None:
@@ -74,7 +74,7 @@ class ScriptedBroker:
 
     async def heard(self, router: str, kind: type[Kind], **fields: Any) -> Kind:
         """The next message of that kind and these fields from a router; what came before stays."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 for item in self.inbox:
                     of, message = item

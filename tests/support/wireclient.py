@@ -84,7 +84,7 @@ class WireClient:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         """Wait for a condition over what arrived."""
         async with asyncio.timeout(timeout_s):
             while not condition():

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-from chappe.errors import StaleEpochError, StoreError
+from chappe.errors import StaleEpochError
 from chappe.store.interface import VERSION, Changed, Item, parted
-
-try:
-    import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-except ImportError as error:
-    raise StoreError("a store in PostgreSQL needs psycopg: pip install 'chappe[postgres]'") from error
-
-T = TypeVar("T")
-Connection = psycopg.Connection[tuple[Any, ...]]
-
-CREATING = 0x63686170  # advisory lock of processes that make the tables at the same time
-# A server that went away without a word is noticed after ten seconds.
-CONNECTION: dict[str, Any] = {
-    "connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2,
-    "tcp_user_timeout": 10_000, "application_name": "chappe",
-}  # fmt: skip
+from chappe.store.postgres_connection import Database, Tables
 
 _SCHEMA = """
-    CREATE TABLE IF NOT EXISTS chappe_store (version integer NOT NULL);
     CREATE TABLE IF NOT EXISTS chappe_lease (
         role text PRIMARY KEY, holder text NOT NULL, epoch bigint NOT NULL,
         expires timestamptz NOT NULL, length interval NOT NULL);
     CREATE TABLE IF NOT EXISTS chappe_item (
         role text, kind text, key text, value bytea NOT NULL, PRIMARY KEY (role, kind, key));
 """
+_TABLES = Tables("chappe_store", VERSION, 0x63686170, (_SCHEMA,))
 # One that ends later than it could have begun now is from before the clock of the server was set back.
 _ACQUIRE = """
     INSERT INTO chappe_lease AS lease VALUES (
@@ -73,14 +57,7 @@ class PostgresStore:
     """Leases run by the clock of the server. A lost connection is made anew once; then it is an error."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.Error as error:
-            raise StoreError(f"store {without_password(url)}: {_line(error)}") from None
-        self._options = {key: value for key, value in CONNECTION.items() if key not in given}
-        self._connection: Connection | None = None
-        self._run(lambda connection: None)
+        self._database = Database(url, _TABLES)
 
     def acquire(self, role: str, holder: str, lease_s: float) -> int | None:
         row = self._row(_ACQUIRE, role=role, holder=holder, s=lease_s)
@@ -94,7 +71,7 @@ class PostgresStore:
 
     def load(self, role: str) -> list[Item]:
         sql = "SELECT kind, key, value FROM chappe_item WHERE role = %s ORDER BY kind, key"
-        return self._run(lambda connection: connection.execute(sql, (role,), binary=True).fetchall())
+        return self._database.run(lambda connection: connection.execute(sql, (role,), binary=True).fetchall())
 
     def commit(self, role: str, epoch: int, changes: Sequence[Changed]) -> None:
         written, dropped = parted(changes)
@@ -108,84 +85,7 @@ class PostgresStore:
             raise StaleEpochError(role, epoch)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._database.close()
 
     def _row(self, sql: str, **values: Any) -> tuple[Any, ...] | None:
-        return self._run(lambda connection: connection.execute(sql, values).fetchone())
-
-    def _run(self, action: Callable[[Connection], T]) -> T:
-        """Every action may be repeated: what a lost connection has done or not does not matter."""
-        fresh = self._connection is None
-        try:
-            return action(self._connected())
-        except psycopg.Error as error:
-            lost = self._connection is None or self._connection.closed
-            if lost:
-                self.close()
-            if fresh or not lost:
-                raise self._explained(error) from error
-        try:
-            return action(self._connected())
-        except psycopg.Error as error:
-            self.close()
-            raise self._explained(error) from error
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            connection = psycopg.connect(self._url, autocommit=True, **self._options)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _prepare(self, connection: Connection) -> None:
-        if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
-            connection.execute("SET synchronous_commit = on")
-        if connection.execute("SELECT to_regclass('chappe_store')").fetchone() == (None,):
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
-                connection.execute(_SCHEMA)
-                connection.execute(
-                    "INSERT INTO chappe_store SELECT %s WHERE NOT EXISTS (SELECT FROM chappe_store)", (VERSION,)
-                )
-        row = connection.execute("SELECT max(version) FROM chappe_store").fetchone()
-        if row != (VERSION,):
-            found = row[0] if row else None
-            raise StoreError(f"store {without_password(self._url)}: has format {found}, this program uses {VERSION}")
-
-    def _explained(self, error: psycopg.Error) -> StoreError:
-        return StoreError(f"store {without_password(self._url)}: {_line(error)}{_remedy(error)}")
-
-
-def without_password(url: str) -> str:
-    """The url as it may be shown."""
-    hidden = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", url)
-    return re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", r"\1…", hidden)
-
-
-def _line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[:2]) if lines else type(error).__name__
-
-
-def _remedy(error: psycopg.Error) -> str:
-    text = str(error)
-    match error:
-        case psycopg.errors.InsufficientPrivilege():
-            return (
-                "; GRANT USAGE, CREATE ON SCHEMA … TO its user, or GRANT ALL ON the chappe_* tables if they are there"
-            )
-        case psycopg.errors.UndefinedTable():
-            return "; a table is missing: restore it, or drop all chappe_* tables to begin anew"
-        case psycopg.OperationalError() if "does not exist" in text:
-            return "; create it with createdb or createuser, or correct the url"
-        case psycopg.OperationalError() if "password" in text or "authentication" in text:
-            return "; correct user and password in the url or in ~/.pgpass"
-        case psycopg.OperationalError():
-            return "; is the server running, and is its address right?"
-    return ""
+        return self._database.run(lambda connection: connection.execute(sql, values).fetchone())

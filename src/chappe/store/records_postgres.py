@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from chappe.errors import StoreError
-from chappe.store.postgres import CONNECTION, Connection, _line, _remedy, without_password
+from chappe.store.postgres_connection import Connection, Database, Tables, line
 from chappe.store.records import COMMON_TABLES, DAY_NS, RECORD_TABLE, TABLES_VERSION, Row
 
-import psycopg  # isort: skip  # chappe.store.postgres says how to install it
-from psycopg.conninfo import conninfo_to_dict  # isort: skip
+import psycopg  # isort: skip  # chappe.store.postgres_connection says how to install it
 
-T = TypeVar("T")
-CREATING = 0x63686167  # advisory lock of processes that make tables at the same time
 SELECT_MS = 30_000  # longest statement of a user
+_TABLES = Tables(
+    "perf_meta", TABLES_VERSION, 0x63686167, (f"{RECORD_TABLE} PARTITION BY RANGE (stamp_ns)", *COMMON_TABLES)
+)
 _NAMED = re.compile(r"(?<!:):(\w+)")
 _PARTITIONS = """
     SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
@@ -29,35 +29,30 @@ class PostgresRecords:
     """A lost connection is made anew once; then it is an error. Dropping a day is dropping its partition."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        try:
-            given = conninfo_to_dict(url)
-        except psycopg.Error as error:
-            raise StoreError(f"store {without_password(url)}: {_line(error)}") from None
-        self._options = {key: value for key, value in CONNECTION.items() if key not in given}
-        self._connection: Connection | None = None
+        self._database = Database(url, _TABLES)
         self._days: set[int] = set()
-        self._run(lambda connection: None)
 
     def query(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        return self._run(lambda connection: connection.execute(_own(sql), dict(values)).fetchall())
+        return self._database.run(lambda connection: connection.execute(_own(sql), dict(values)).fetchall())
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[_Transaction]:
-        self._run(lambda connection: connection.execute("SELECT 1"))  # a lost connection is found before it is used
-        connection = self._connected()
+        self._database.run(
+            lambda connection: connection.execute("SELECT 1")
+        )  # a lost connection is found before it is used
+        connection = self._database.connected()
         try:
             with connection.transaction():
                 yield _Transaction(connection)
         except psycopg.Error as error:
             if connection.closed:
-                self.close()
-            raise self._explained(error) from error
+                self._database.close()
+            raise self._database.explained(error) from error
 
     def prepare_days(self, days: Iterable[int]) -> None:
         missing = set(days) - self._days
         if missing:
-            self._run(lambda connection: self._make_days(connection, missing))
+            self._database.run(lambda connection: self._make_days(connection, missing))
             self._days |= missing
 
     def drop_before(self, stamp_ns: int) -> int:
@@ -67,10 +62,10 @@ class PostgresRecords:
             for (name,) in connection.execute(_PARTITIONS).fetchall():
                 if _day_of(name) < oldest:
                     with connection.transaction():
-                        connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
+                        _TABLES.alone(connection)
                         connection.execute(f"DROP TABLE IF EXISTS {name}")
 
-        self._run(drop)
+        self._database.run(drop)
         self._days = {day for day in self._days if day >= oldest}
         with self.transaction() as transaction:
             transaction.run("DELETE FROM perf_record WHERE stamp_ns < :stamp", {"stamp": stamp_ns})
@@ -78,7 +73,7 @@ class PostgresRecords:
 
     def select(self, sql: str, limit: int) -> tuple[list[str], list[Row]]:
         try:
-            with psycopg.connect(self._url, **self._options) as reader:
+            with self._database.another() as reader:
                 reader.read_only = True
                 reader.execute(f"SET LOCAL statement_timeout = {SELECT_MS}")
                 # A prepared statement is one statement: nothing can follow it that would end the transaction.
@@ -89,71 +84,23 @@ class PostgresRecords:
         except psycopg.errors.ReadOnlySqlTransaction:
             raise StoreError("SQL: only reading is allowed here; write one SELECT") from None
         except psycopg.OperationalError as error:
-            raise self._explained(error) from None
+            raise self._database.explained(error) from None
         except psycopg.Error as error:
-            raise StoreError(f"SQL: {_line(error)}") from None
+            raise StoreError(f"SQL: {line(error)}") from None
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _run(self, action: Callable[[Connection], T]) -> T:
-        """Every action may be repeated: what a lost connection has done or not does not matter."""
-        for last in (False, True):
-            fresh = self._connection is None
-            try:
-                return action(self._connected())
-            except psycopg.Error as error:
-                lost = self._connection is None or self._connection.closed
-                if lost:
-                    self.close()
-                if last or fresh or not lost:
-                    raise self._explained(error) from error
-        raise AssertionError("the second try returns or raises")
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            connection = psycopg.connect(self._url, autocommit=True, **self._options)
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _prepare(self, connection: Connection) -> None:
-        if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
-            connection.execute("SET synchronous_commit = on")
-        if connection.execute("SELECT to_regclass('perf_meta')").fetchone() == (None,):
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
-                connection.execute(f"{RECORD_TABLE} PARTITION BY RANGE (stamp_ns)")
-                for statement in COMMON_TABLES:
-                    connection.execute(statement.encode())
-                connection.execute("CREATE TABLE IF NOT EXISTS perf_meta (version integer NOT NULL)")
-                put = "INSERT INTO perf_meta SELECT %s WHERE NOT EXISTS (SELECT FROM perf_meta)"
-                connection.execute(put, (TABLES_VERSION,))
-        row = connection.execute("SELECT max(version) FROM perf_meta").fetchone()
-        if row != (TABLES_VERSION,):
-            found = row[0] if row else None
-            place = without_password(self._url)
-            raise StoreError(f"store {place}: has format {found}, this program uses {TABLES_VERSION}")
+        self._database.close()
 
     @staticmethod
     def _make_days(connection: Connection, days: Iterable[int]) -> None:
         with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (CREATING,))
+            _TABLES.alone(connection)
             for day in sorted(days):
                 name = f"perf_record_{datetime.fromtimestamp(day * DAY_NS // 1_000_000_000, UTC):%Y%m%d}"
                 range_ = f"FROM ({day * DAY_NS}) TO ({(day + 1) * DAY_NS})"
                 connection.execute(
                     f"CREATE TABLE IF NOT EXISTS {name} PARTITION OF perf_record FOR VALUES {range_}".encode()
                 )
-
-    def _explained(self, error: psycopg.Error) -> StoreError:
-        return StoreError(f"store {without_password(self._url)}: {_line(error)}{_remedy(error)}")
 
 
 class _Transaction:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
     """Let the loop run until the condition holds; TimeoutError after the limit."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - the condition is in compiled objects that announce nothing

@@ -161,5 +161,5 @@ async def test_a_failure_that_nobody_expected_ends_the_term() -> None:
     await disk.let(RuntimeError("broken"))
     assert (disk.left, disk.reasons) == ([], ["RuntimeError: broken"])
     assert disk.put(keep("b"), send(2)) == []
-    await asyncio.wait_for(disk.commits.settled(), 10)
+    await asyncio.wait_for(disk.commits.settled(), 30)
     assert len(disk.asked) == 1
