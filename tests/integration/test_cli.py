@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -48,18 +49,17 @@ def test_help_lists_every_command_and_loads_none() -> None:
 
 
 def test_help_comes_at_once() -> None:
-    def took_s() -> float:
-        began = time.monotonic()
-        subprocess.run([*COMMAND, "--help"], capture_output=True, env=ENVIRONMENT, check=True)
-        return time.monotonic() - began
+    def cpu_s(*command: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def bare_s() -> float:
-        began = time.monotonic()
-        subprocess.run([sys.executable, "-c", "import typer, typer.rich_utils"], env=ENVIRONMENT, check=True)
-        return time.monotonic() - began
-
-    # Beside what typer itself costs, so that a loaded machine does not decide.
-    assert min(took_s() for _ in range(3)) < 1.5 * min(bare_s() for _ in range(3)) + 0.2
+    # Time of the processor, beside what typer itself costs: a machine that is busy or slow does not decide.
+    both = [
+        (cpu_s(*COMMAND, "--help"), cpu_s(sys.executable, "-c", "import typer, typer.rich_utils")) for _ in range(3)
+    ]
+    assert min(ours for ours, _ in both) < 1.8 * min(bare for _, bare in both)
 
 
 def test_every_command_has_help() -> None:
@@ -198,7 +198,7 @@ def test_what_a_node_knows_is_listed(url: str) -> None:
 def test_top_shows_rates_and_connections(url: str) -> None:
     with started("pub", "busy", "x", "--count", 100_000, "--rate", 200, "--url", url) as publisher:
         (name,) = {row["name"] for row in clients_named(url, "pub-")}
-        (row,) = rows(chappe("top", "--once", "--interval", 0.5, "--json", "--url", url).stdout)
+        (row,) = rows(chappe("top", "--once", "--interval", 1, "--json", "--url", url).stdout)
         table = chappe("top", url, "--once", "--interval", 0.2).stdout
         publisher.send_signal(signal.SIGINT)
         assert publisher.wait(30) == 130

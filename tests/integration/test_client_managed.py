@@ -93,8 +93,7 @@ async def test_quality_is_granted_refused_kept_through_a_mode_and_ended(tmp_path
         assert got == [(float(number), max(number - 0.5, 0)) for number in range(0, 100, 2)], "each one once"
         changed = await operator.operate(ChangeMode(id=0, mode=3))
         assert isinstance(changed, control.Done)
-        await eventually(lambda: (two.mode, two.mode_changing) == (3, False))
-        assert one.mode == 3
+        await eventually(lambda: (two.mode, two.mode_changing) == (3, False) and one.mode == 3)
         await variable.withdraw()
         with pytest.raises(WithdrawnError, match="pmu/frequency was withdrawn"):
             await asyncio.wait_for(anext(watch), 30)

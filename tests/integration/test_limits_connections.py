@@ -7,6 +7,7 @@ import resource
 import secrets
 import signal
 import socket
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -55,7 +56,8 @@ def connect_batch(place: tuple[str, int]) -> list[socket.socket]:
 
 @pytest.mark.timeout(120)
 async def test_ten_thousand_idle_connections_do_not_slow_the_eleventh_thousandth(many_files: None) -> None:
-    node = await NodeProcess.start("--dev", "--listen", "tcp://127.0.0.1:0")
+    """Beside a node that has none, asked in turns: a machine that is slow or busy is so for both."""
+    node, empty = [await NodeProcess.start("--dev", "--listen", "tcp://127.0.0.1:0") for _ in range(2)]
     address = parse(node.urls[0])
     idle: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
@@ -67,20 +69,25 @@ async def test_ten_thousand_idle_connections_do_not_slow_the_eleventh_thousandth
                 idle += connect_batch((address.host, address.port))
             each_bytes = (process.memory_info().rss - empty_bytes) / COUNT
             client = await WireClient.open(node.urls[0], name="busy")
+            other = await WireClient.open(empty.urls[0], name="alone")
             try:
-                await client.subscribe("x")
-                trips = []
+                trips: dict[WireClient, list[float]] = {client: [], other: []}
+                for each in trips:
+                    await each.subscribe("x")
                 for _ in range(200):
-                    before = time.perf_counter()
-                    client.publish("x", b"")
-                    await client.flush()
-                    trips.append(time.perf_counter() - before)
+                    for each, took in trips.items():
+                        before = time.perf_counter()
+                        each.publish("x", b"")
+                        await each.flush()
+                        took.append(time.perf_counter() - before)
                 await client.until(lambda: len(client.events) == 200)
-                assert sorted(trips)[100] < 0.02
+                assert statistics.median(trips[client]) < 2 * statistics.median(trips[other]) + 0.002
                 assert each_bytes < 40_000
                 listing = await client.ask(control.List, what="clients", limit=1)
                 assert listing.total == COUNT + 1
             finally:
                 await client.close()
+                await other.close()
         finally:
+            await empty.end(signal.SIGKILL)
             assert await node.end(signal.SIGKILL) != 0

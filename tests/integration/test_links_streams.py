@@ -25,8 +25,21 @@ from chappe.wire.frames import PREAMBLE, Kind
 from tests.unit.links.tapes import Tape
 from tests.unit.links.wait import until
 
+TURNS = 5  # a loop that stood still may find a timer due before what it could read and write
 HELLO = Hello(role="client", name="c", session=b"c" * 16, capabilities=CAPABILITIES)
 SCHEMES = ("tcp", "unix", "tls", "ws", "wss", "tcp?parallel=3", "tls?parallel=2")
+
+
+async def still(reading: Callable[[], int]) -> int:
+    """The reading, once it is not nothing and has not changed for some turns of the loop."""
+    last, same = 0, 0
+    async with asyncio.timeout(30):
+        while same < TURNS:
+            await asyncio.sleep(0.01)
+            now = reading()
+            same = same + 1 if now == last != 0 else 0
+            last = now
+    return last
 
 
 def welcome(_: Hello) -> Welcome:
@@ -56,6 +69,9 @@ class Place:
 
     def fed(self, port: int) -> bytes:
         return bytes(self.tape.fed.get(port, b""))
+
+    def fed_bytes(self, port: int) -> int:
+        return len(self.tape.fed.get(port, b""))
 
     async def close(self) -> None:
         for link in self.links:
@@ -143,7 +159,7 @@ async def test_bytes_go_there_and_back(world: Open, scheme: str) -> None:
     wanted = bytes(range(256)) * 4096 * 4
     for place in range(0, len(wanted), 300_000):
         made.client.send(0, wanted[place : place + 300_000])
-    await until(lambda: len(made.client.fed(0)) == len(wanted))
+    await until(lambda: made.client.fed_bytes(0) == len(wanted))
     assert made.client.fed(0) == wanted
     counters = link.counters()
     assert counters["bytes_out"] == counters["bytes_in"] == len(wanted)
@@ -157,7 +173,7 @@ async def test_tiny_buffers_and_partial_writes_lose_nothing(world: Open, scheme:
     await made.connect()
     wanted = b"".join(number.to_bytes(4, "big") for number in range(100_000))
     made.client.send(0, wanted)
-    await until(lambda: len(made.client.fed(0)) == len(wanted))
+    await until(lambda: made.client.fed_bytes(0) == len(wanted))
     assert made.client.fed(0) == wanted
 
 
@@ -239,16 +255,13 @@ async def test_a_reader_that_pauses_makes_the_other_side_keep_its_bytes(world: O
     link = await made.connect()
     made.node.links[0].pause_reading()
     made.client.send(0, b"p" * 8_000_000)
-    written = -1
-    while written != link.counters()["bytes_out"]:
-        written = link.counters()["bytes_out"]
-        await asyncio.sleep(0.05)
+    written = await still(lambda: link.counters()["bytes_out"])
     assert 0 < written < (WINDOW + 100_000 if "parallel" in scheme else 1_500_000)
     assert made.client.tape.pending(0) == 8_000_000 - written
     made.client.send(0, b"!")  # dirty again while full: must not disturb
     await asyncio.sleep(0)
     made.node.links[0].resume_reading()
-    await until(lambda: len(made.node.fed(0)) == 8_000_001)
+    await until(lambda: made.node.fed_bytes(0) == 8_000_001)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -258,19 +271,16 @@ async def test_a_link_that_is_held_writes_nothing_until_it_is_released(world: Op
     link = await made.connect()
     made.node.links[0].pause_reading()
     made.client.send(0, b"h" * 9_000_000)
-    written = -1
-    while written != link.counters()["bytes_out"]:
-        written = link.counters()["bytes_out"]
-        await asyncio.sleep(0.05)
+    written = await still(lambda: link.counters()["bytes_out"])
     link.hold()
     link.hold()
     made.node.links[0].resume_reading()
-    await until(lambda: len(made.node.fed(0)) == written)
+    await until(lambda: made.node.fed_bytes(0) == written)
     made.client.send(0, b"!")
     await asyncio.sleep(0.02)  # nothing to wait for: nothing is to happen
-    assert len(made.node.fed(0)) == link.counters()["bytes_out"] == written
+    assert made.node.fed_bytes(0) == link.counters()["bytes_out"] == written
     link.release()
-    await until(lambda: len(made.node.fed(0)) == 9_000_001)
+    await until(lambda: made.node.fed_bytes(0) == 9_000_001)
     assert made.node.fed(0) == b"h" * 9_000_000 + b"!"
 
 
@@ -370,7 +380,7 @@ async def test_a_frame_as_long_as_a_frame_can_be_arrives_whole(world: Open, sche
     await made.connect()
     frame = b"\x02\xff\xff\xff" + bytes(range(256)) * 65_535 + bytes(255)
     made.client.send(0, frame)
-    await until(lambda: len(made.client.fed(0)) == len(frame))
+    await until(lambda: made.client.fed_bytes(0) == len(frame))
     assert made.client.fed(0) == frame
 
 

@@ -32,7 +32,7 @@ class TestPostgres(StoreContract):
 
             taking = threading.Thread(target=take)
             taking.start()
-            taking.join(0.3)
+            taking.join(0.3)  # nothing to wait for: nothing is to happen
             assert taking.is_alive()
             one.commit("cloud", 1, [("k", "a", b"in time")])
             holding.rollback()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psutil
 
-GRACE_S = 2.0
+GRACE_S = 10.0
 
 
 def sockets() -> dict[str, str]:

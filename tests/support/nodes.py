@@ -17,6 +17,7 @@ from pathlib import Path
 from chappe.node.config import parse
 from chappe.node.node import Node
 
+_TIMER_S = 0.002  # how exact the timers of a loop are
 # Below those that the system gives to outgoing connections: none of them can take a port before its server listens.
 _PORTS = itertools.cycle(range(20_000, 32_000))
 for _ in range(os.getpid() * 37 % 12_000):
@@ -61,6 +62,26 @@ async def eventually(condition: Callable[[], object], timeout_s: float = 30.0) -
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  there is nothing to wait for but the condition
             await asyncio.sleep(0.005)
+
+
+class Pace:
+    """Pauses between the steps of a test. What they took too long is what the machine had no time for.
+
+    A bar that is a time is a promise about Chappe and not about a busy machine: it may be missed by `late_s`, which is
+    next to nothing where the machine has time.
+    """
+
+    def __init__(self) -> None:
+        self.late_s = 0.0
+        self.longest_s = 0.0
+
+    async def pause(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await asyncio.sleep(seconds)
+        late_s = max(0.0, loop.time() - begun - seconds - _TIMER_S)
+        self.late_s += late_s
+        self.longest_s = max(self.longest_s, late_s)
 
 
 class NodeProcess:

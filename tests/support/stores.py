@@ -74,23 +74,24 @@ class StoreContract:
     @pytest.mark.spec("GS-156")
     def test_a_lease_that_ran_out_is_taken_with_a_higher_epoch(self, open: Open) -> None:
         one, two = open(), open()
-        assert one.acquire("cloud", "one", 0.3) == 1
         asked = time.monotonic()
+        assert one.acquire("cloud", "one", 0.3) == 1
         while (epoch := two.acquire("cloud", "two", 30)) is None:
-            assert time.monotonic() < asked + 5
+            assert time.monotonic() < asked + 30
             time.sleep(0.01)
         assert epoch == 2
-        assert time.monotonic() - asked > 0.2
+        assert time.monotonic() - asked > 0.29  # a server has a clock of its own
         assert not one.renew("cloud", "one", 1, 30)
         assert one.acquire("cloud", "one", 30) is None
 
     def test_a_renewed_lease_does_not_run_out(self, open: Open) -> None:
         one, two = open(), open()
-        assert one.acquire("cloud", "one", 0.4) == 1
-        until = time.monotonic() + 1.2
+        lease_s = 1.0  # longer than a busy machine stands still between two statements
+        assert one.acquire("cloud", "one", lease_s) == 1
+        until = time.monotonic() + 1.5 * lease_s
         while time.monotonic() < until:
-            assert one.renew("cloud", "one", 1, 0.4)
-            assert two.acquire("cloud", "two", 0.4) is None
+            assert one.renew("cloud", "one", 1, lease_s)
+            assert two.acquire("cloud", "two", lease_s) is None
             time.sleep(0.05)
 
     def test_a_lease_given_up_is_free_and_commits_nothing(self, open: Open) -> None:

@@ -38,16 +38,19 @@ def receive(sink: socket.socket, size: int) -> tuple[bytes, float, float]:
 @pytest.mark.parametrize("rate", [200_000.0, 2_000_000.0])
 def test_so_many_bytes_a_second_after_the_delay(rate: float) -> None:
     sent = bytes(range(256)) * int(rate * 0.4 / 256)
-    with through(rate, 32_000, 0.03) as (source, sink):
-        began = time.monotonic()
-        writer = threading.Thread(target=source.sendall, args=(sent,))
-        writer.start()
-        found, first, last = receive(sink, len(sent))
-        writer.join()
-    assert found == sent
-    assert first - began >= 0.03
-    assert last - began >= 0.03 + len(sent) / rate * 0.99, "never faster than the line"
-    assert last - began < 0.03 + len(sent) / rate * 2 + 0.5, "a busy machine may make it slower"
+    for _ in range(5):
+        with through(rate, 32_000, 0.03) as (source, sink):
+            began = time.monotonic()
+            writer = threading.Thread(target=source.sendall, args=(sent,))
+            writer.start()
+            found, first, last = receive(sink, len(sent))
+            writer.join()
+        assert found == sent
+        assert first - began >= 0.03
+        assert last - began >= 0.03 + len(sent) / rate * 0.99, "never faster than the line"
+        if last - began < 0.03 + len(sent) / rate * 2:
+            return
+    pytest.fail("five times slower than the line, which is not the work of a busy machine")
 
 
 def test_both_ways_and_without_a_limit() -> None:

@@ -148,10 +148,10 @@ def test_what_is_not_of_the_language_is_refused_with_its_place(text: str, where:
     ],
 )
 def test_a_text_made_to_exhaust_is_refused_at_once(text: str) -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     with pytest.raises(ExpressionError):
         parse_expression(text, NAMES, TYPES)
-    assert time.perf_counter() - before < 1
+    assert time.process_time() - before < 1
 
 
 def test_aggregates_over_many_inputs_count_as_many_steps() -> None:
