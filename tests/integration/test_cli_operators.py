@@ -19,6 +19,7 @@ import pytest
 
 from chappe import connect
 from chappe.demo import grid
+from chappe.links.ports import free_ports
 from tests.support.commands import ENVIRONMENT, chappe, read_until, rows, started
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.may_leak("the deployment runs for all tests of this module")]
@@ -83,7 +84,7 @@ def eventually(condition: Callable[[], Any]) -> None:
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    ports = grid.free_ports(grid.NEEDED)
+    ports = free_ports(grid.NEEDED)
     file = grid.write(tmp_path_factory.mktemp("plane"), ports)
     with started("up", file, "--in-process") as up:
         assert up.stdout is not None
@@ -246,7 +247,7 @@ def program(text: str, url: str) -> Iterator[Any]:
 
 @pytest.mark.spec("GS-014", "GS-172")
 def test_the_topology_changes_while_it_runs(plane: Plane, tmp_path: Path) -> None:
-    (port,) = grid.free_ports(1)
+    (port,) = free_ports(1)
     url = f"tcp://127.0.0.1:{port}"
     plane("topology", "add", "router", "n4", "-b", "north", "--x", 0, "--y", 20, "--events-per-s", 5000)
     plane("topology", "add", "channel", "n1", "n4", "--to", url, "--latency-ms", 0.3, "-b", "north")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chappe.demo.grid import free_ports
+from chappe.links.ports import free_ports
 from tests.support.chain import node_file
 from tests.support.commands import chappe, read_until, rows, started
 

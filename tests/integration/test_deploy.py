@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chappe.demo.grid import free_ports
 from chappe.errors import ConfigError
+from chappe.links.ports import free_ports
 from chappe.node.deployment import Deployment, read
 from tests.support.commands import chappe, read_until, started
 

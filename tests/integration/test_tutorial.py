@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+from chappe.links.ports import free_ports
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
 
@@ -78,10 +79,3 @@ def check_values(watcher: str) -> None:
             value, latency_ns = watching.stdout.readline().split()
             assert 49.9 < float(value) < 50.1
             assert int(latency_ns) > 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on: files of nodes that dial each other must name them before the nodes start."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

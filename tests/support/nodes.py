@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import signal
-import socket
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from chappe.links.ports import free_ports
 from chappe.node.config import parse
 from chappe.node.node import Node
 
 _TIMER_S = 0.002  # how exact the timers of a loop are
-# Below those that the system gives to outgoing connections: none of them can take a port before its server listens.
-_PORTS = itertools.cycle(range(20_000, 32_000))
-for _ in range(os.getpid() * 37 % 12_000):
-    next(_PORTS)
 
 
 def free_port() -> int:
     """A port nobody uses now, and that is given to nobody else for long."""
-    while True:
-        port = next(_PORTS)
-        with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagram:
-            try:
-                stream.bind(("127.0.0.1", port))
-                datagram.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+    return free_ports(1)[0]
 
 
 async def start_node(toml: str, *, dev: bool = True) -> Node:

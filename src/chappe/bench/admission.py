@@ -11,10 +11,11 @@ import msgspec
 import rustworkx
 
 from chappe.bench import route_checker
-from chappe.bench.mesh import Mesh, free_ports, rows, url
+from chappe.bench.mesh import Mesh, rows, url
 from chappe.bench.protocols import Link, chappe
 from chappe.bench.report import Options, Report
 from chappe.errors import RefusedError
+from chappe.links.ports import free_ports
 from chappe.status.topology import Topology
 from chappe.wire import control
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from chappe.bench.measured_nodes import Rows
 from chappe.bench.measured_run import measure
-from chappe.bench.mesh import free_ports, url
+from chappe.bench.mesh import url
 from chappe.bench.namespaces import Namespaces, Shape
 from chappe.bench.shaped import ShapedRelay
 from chappe.events.member import MemberSettings
+from chappe.links.ports import free_ports
 from chappe.security.authority import Authority
 from chappe.sim.link import Quality
 from chappe.sim.network import Network

@@ -7,7 +7,6 @@ import json
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,19 +23,11 @@ import psutil
 from chappe.bench.peers.common import environment, process_cpu_s
 from chappe.bench.protocols import Link, chappe
 from chappe.errors import ChappeError, LinkError
+from chappe.links.ports import free_ports
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire import control
 
 START_S = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    """That many TCP ports of the loopback that nobody uses now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
 
 
 def url(port: int) -> str:

@@ -12,10 +12,11 @@ from importlib import metadata
 from typing import Any
 
 from chappe.bench import charts, clients
-from chappe.bench.peers.common import environment, free_ports, running
+from chappe.bench.peers.common import environment, running
 from chappe.bench.report import Options, Report
 from chappe.bench.rounds import Ceiling, Rounds, median, ratio, spread
 from chappe.errors import ChappeError
+from chappe.links.ports import free_ports
 
 OURS, NATS, ZENOH, DIRECT = "chappe", "nats-py", "eclipse-zenoh", "eclipse-zenoh, no node"
 PING_ROUNDS = 2_000
@@ -108,7 +109,7 @@ def run(options: Options, only: tuple[str, ...] = ()) -> Report:
                 ports[name] = stack.enter_context(running(module.BROKER)).port
 
         def measured(cell: Cell) -> float:
-            port = ports.get(cell.client) or free_ports()
+            port = ports.get(cell.client) or free_ports(2)[0]
             if cell.row == "ping":
                 return ping(cell.client, port, PING_ROUNDS // 4 if options.quick else PING_ROUNDS)
             count = clients.client(cell.client).COUNT

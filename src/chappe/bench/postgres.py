@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from chappe.bench.peers.common import free_ports
 from chappe.errors import ChappeError
+from chappe.links.ports import free_ports
 
 SETTINGS = ("fsync=off", "shared_buffers=16MB", "max_connections=40", "listen_addresses=127.0.0.1", "jit=off")
 
@@ -35,7 +35,7 @@ class Postgres:
     """A server whose only user is `chappe`, which has no password."""
 
     def __init__(self, folder: Path, home: Path) -> None:
-        self.port = free_ports()
+        self.port = free_ports(1)[0]
         self._programs = folder
         self._home = home
 

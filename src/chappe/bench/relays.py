@@ -9,18 +9,18 @@ import sys
 import time
 from types import TracebackType
 
-from chappe.bench.peers.common import environment, free_ports
+from chappe.bench.peers.common import environment
 from chappe.errors import LinkError
+from chappe.links.ports import free_ports
 
 
 class RelayChain:
     """`hops` relays in a row: a publisher connects to `source`, its subscriber to `sink`."""
 
     def __init__(self, hops: int) -> None:
-        last = free_ports()
-        ports = [free_ports() for _ in range(hops - 1)] + [last]
+        *ports, _ = free_ports(hops + 1)
         self.source = ports[0]
-        self.sink = last  # its subscriber's port is the next; the protocol knows
+        self.sink = ports[-1]  # its subscriber's port is the next; the protocol knows
         self._processes: list[subprocess.Popen[bytes]] = []
         onward: list[tuple[str, ...]] = [(str(port),) for port in ports[1:]]
         for port, target in zip(ports, [*onward, ()], strict=True):

@@ -15,8 +15,8 @@ from statistics import median
 from chappe.bench.delays import DelayRelay
 from chappe.bench.measured_nodes import Rows
 from chappe.bench.measured_run import measure
-from chappe.bench.mesh import free_ports
 from chappe.bench.namespaces import Namespaces, Shape
+from chappe.links.ports import free_ports
 from chappe.security.authority import Authority
 
 PORT = 7400

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 BROKERS = ("root", "north", "south")
@@ -72,10 +70,3 @@ def write(folder: Path, ports: list[int]) -> Path:
     path = folder / "two-clouds.toml"
     path.write_text(deployment(ports))
     return path
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on: nodes that dial each other name them before they start."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]

@@ -25,6 +25,7 @@ from chappe.demo.story import Story
 from chappe.demo.verdict import problems
 from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S
 from chappe.errors import LinkError, TimeoutExpired
+from chappe.links.ports import free_ports
 
 LEAD_S = 0.5  # from the order to begin to the first round
 SAMPLE_S = 1.0
@@ -91,7 +92,7 @@ class Demo:
     async def start(self) -> None:
         """Brokers and routers serve, variables are registered, subscriptions are granted."""
         self.screen.say("starting two clouds of three routers, each with its leaf broker, and a root broker")
-        ports = grid.free_ports(grid.NEEDED)
+        ports = free_ports(grid.NEEDED)
         urls, file = grid.urls(ports), grid.write(self._folder, ports)
         self._deployment = await self._child("deployment", "chappe.cli", "up", str(file))
         await self._deployment.until(lambda line: line.endswith(" serve"))

@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from chappe.errors import LinkError
+from chappe.links.ports import free_ports
 
 START_S = 20.0
 
@@ -100,18 +101,6 @@ def first_line(*command: str) -> str:
     return (out.stdout or out.stderr).strip().splitlines()[0]
 
 
-def free_ports() -> int:
-    """A port that is free, like the one after it (ZeroMQ's proxy listens on two)."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            with contextlib.suppress(OSError):
-                second.bind(("127.0.0.1", port + 1))
-                return port
-    raise LinkError("no two neighbouring free ports on 127.0.0.1")
-
-
 @contextlib.contextmanager
 def on_one_core(pinned: bool) -> Iterator[None]:
     """Children started inside inherit the affinity of this thread: one core, or all."""
@@ -127,7 +116,7 @@ def on_one_core(pinned: bool) -> Iterator[None]:
 def start(peer: Peer, *, pinned: bool = False, tls: bool = False) -> Running:
     """A running peer that accepts connections."""
     folder = Path(tempfile.mkdtemp(prefix=f"chappe-bench-{peer.name}-"))
-    port = free_ports()
+    port = free_ports(2)[0]  # ZeroMQ's proxy listens on two
     log = folder / "output"
     with on_one_core(pinned), log.open("wb") as out:
         command = peer.command(folder, port, tls)
