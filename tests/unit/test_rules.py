@@ -43,13 +43,15 @@ def test_a_skip_is_a_failure_where_all_is_required(tmp_path: Path, setting: str,
 
 LEAKING = """
 import asyncio, socket, subprocess
+from tests.support import leaks
+leaks.GRACE_S = 0.5
 KEEP = []
 async def test_task():
     KEEP.append(asyncio.ensure_future(asyncio.sleep(60)))
 async def test_socket():
     KEEP.append(socket.socket())
 def test_process():
-    KEEP.append(subprocess.Popen(["sleep", "5"]))
+    KEEP.append(subprocess.Popen(["sleep", "20"]))
 async def test_clean():
     with socket.socket():
         await asyncio.create_task(asyncio.sleep(0))
@@ -60,7 +62,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     output = run(tmp_path, LEAKING)
     assert "tasks left running: <Task" in output
     assert "left behind: descriptor" in output
-    assert re.search(r"left behind: \d+ sleep 5", output)
+    assert re.search(r"left behind: \d+ sleep 20", output)
     outcomes = json.loads((tmp_path / "results.json").read_text())
     assert {name.partition("::")[2]: outcome for name, outcome in outcomes.items()} == {
         "test_task": "failed",

@@ -79,6 +79,19 @@ class Factory(Protocol):
         """Listen; `accepted(raw)` runs as a task for each connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a factory says about itself, as `Factory` explains it; its class says how links are made."""
+
+    kind: str
+    ranks: Mapping[str, int]
+    migrates_to: frozenset[str]
+    secure: bool = False
+    encrypts: bool = False
+    stream: bool = True
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+
+
 def check_context(address: Address, secure: bool, tls: ssl.SSLContext | None) -> None:
     """ConfigError if a secure address has no certificates or a plain one has some."""
     if secure and tls is None:

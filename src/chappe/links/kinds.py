@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chappe.errors import ConfigError, LinkError
-from chappe.links.address import Address, Scheme, define, schemes, undefine
-from chappe.links.factory import Accepted, Dialling, Factory, Listening, check_context, check_proxy, no_stream
+from chappe.links.address import Address, define, schemes, undefine
+from chappe.links.factory import Accepted, Dialling, Factory, Listening, Traits, check_context, check_proxy, no_stream
 from chappe.links.link import Raw
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.parallel import Parallel
@@ -19,16 +18,8 @@ from chappe.links.transported import accepted as accepted_transport
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Traits):
     """TCP and Unix sockets, read and written by compiled code (MR-023, MR-024)."""
-
-    kind: str
-    ranks: Mapping[str, int]
-    migrates_to: frozenset[str]
-    secure: bool = False
-    encrypts: bool = False
-    stream: bool = True
-    schemes: Mapping[str, Scheme] = field(default_factory=dict)
 
     def takes(self, address: Address) -> bool:
         return address.scheme == self.kind and not address.option("parallel")
@@ -51,20 +42,10 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Transported:
+class Transported(Traits):
     """TLS, and WebSocket over TCP or TLS (MR-028, MR-029)."""
 
-    kind: str
-    encrypts: bool
-    web: bool
-    ranks: Mapping[str, int]
-    migrates_to: frozenset[str]
-    stream: bool = True
-    schemes: Mapping[str, Scheme] = field(default_factory=dict)
-
-    @property
-    def secure(self) -> bool:
-        return self.encrypts
+    web: bool = False
 
     def takes(self, address: Address) -> bool:
         return address.scheme == self.kind and not address.option("parallel")
@@ -103,17 +84,12 @@ class Transported:
 
 
 @dataclass(frozen=True, slots=True)
-class Datagrams:
+class Datagrams(Traits):
     """UDP beside a stream that handed over its key (MR-025, MR-027), for one or for a group: never dialled alone."""
 
-    kind: str
-    scheme: str
-    ranks: Mapping[str, int]
-    migrates_to: frozenset[str]
     secure: bool = True  # authentic, not secret
-    encrypts: bool = False
     stream: bool = False
-    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+    scheme: str = "udp"
 
     def takes(self, address: Address) -> bool:
         return address.scheme == self.scheme
@@ -131,13 +107,15 @@ _factories: dict[str, Factory] = {
     for factory in (
         Plain("unix", {"control": 0, "status": 1, "bulk": 0}, _STREAMS, secure=True),
         Plain("tcp", {"control": 1, "status": 2, "bulk": 2}, _STREAMS),
-        Transported("tls", True, False, {"control": 2, "status": 3, "bulk": 3}, _STREAMS),
-        Transported("ws", False, True, {"control": 3, "status": 5, "bulk": 5}, _STREAMS),
-        Transported("wss", True, True, {"control": 4, "status": 6, "bulk": 6}, _STREAMS),
-        Parallel("parallel", "tcp", False, {"control": 5, "status": 7, "bulk": 1}, _STREAMS),
-        Parallel("parallel-tls", "tls", True, {"control": 6, "status": 8, "bulk": 2}, _STREAMS),
-        Datagrams("udp", "udp", {"status": 0}, _STREAMS),
-        Datagrams("multicast", "udp+multicast", {"status": 9}, frozenset({"udp"} | _STREAMS)),
+        Transported("tls", {"control": 2, "status": 3, "bulk": 3}, _STREAMS, secure=True, encrypts=True),
+        Transported("ws", {"control": 3, "status": 5, "bulk": 5}, _STREAMS, web=True),
+        Transported("wss", {"control": 4, "status": 6, "bulk": 6}, _STREAMS, secure=True, encrypts=True, web=True),
+        Parallel("parallel", {"control": 5, "status": 7, "bulk": 1}, _STREAMS),
+        Parallel(
+            "parallel-tls", {"control": 6, "status": 8, "bulk": 2}, _STREAMS, secure=True, encrypts=True, scheme="tls"
+        ),
+        Datagrams("udp", {"status": 0}, _STREAMS),
+        Datagrams("multicast", {"status": 9}, frozenset({"udp"} | _STREAMS), scheme="udp+multicast"),
     )
 }
 

@@ -7,13 +7,13 @@ import functools
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
 from chappe.errors import LinkError, ProtocolError, TimeoutExpired
-from chappe.links.address import PARALLEL_MAX, Address, Scheme
-from chappe.links.factory import Accepted, Dialling, Listening, check_context, check_proxy
+from chappe.links.address import PARALLEL_MAX, Address
+from chappe.links.factory import Accepted, Dialling, Listening, Traits, check_context, check_proxy
 from chappe.links.link import Raw, reason_of
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.reach import reach
@@ -41,20 +41,10 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(Traits):
     """`tcp://host:port?parallel=4`, and the same inside TLS: for bulk over long ways that lose some packets."""
 
-    kind: str
-    scheme: str
-    encrypts: bool
-    ranks: Mapping[str, int]
-    migrates_to: frozenset[str]
-    stream: bool = True
-    schemes: Mapping[str, Scheme] = field(default_factory=dict)
-
-    @property
-    def secure(self) -> bool:
-        return self.encrypts
+    scheme: str = "tcp"
 
     def takes(self, address: Address) -> bool:
         return address.scheme == self.scheme and bool(address.option("parallel"))
