@@ -26,7 +26,11 @@ class Verdict:
 
 
 class Heartbeat:
-    """Watches one link; all times are monotonic nanoseconds."""
+    """Watches one link; all times are monotonic nanoseconds.
+
+    A process that stands still hears nobody, and what was said meanwhile waits to be read: a check that comes late by
+    more than an interval counts the lateness for nothing, and leaves another interval before the link has failed.
+    """
 
     def __init__(self, interval_ns: int = 1_000_000_000, misses: int = 3) -> None:
         if interval_ns <= 0 or misses < 1:
@@ -36,12 +40,14 @@ class Heartbeat:
         self.status = LinkStatus.CONNECTING
         self.last_heard_ns = 0
         self._last_sent_ns = 0
+        self._due_ns = 0  # when the next check should come
 
     def connected(self, now_ns: int) -> None:
         """The handshake is over: the silence of the other side is counted from here."""
         self.status = LinkStatus.CONNECTED
         self.last_heard_ns = now_ns
         self._last_sent_ns = now_ns
+        self._due_ns = now_ns + self.interval_ns
 
     def excuse(self, now_ns: int) -> None:
         """Silence until now counts for nothing."""
@@ -59,9 +65,13 @@ class Heartbeat:
         """Judge by the time of the last byte heard; any frame is a sign of life."""
         if self.status in (LinkStatus.CONNECTING, LinkStatus.FAILED):
             return Verdict(self.status, False, False, now_ns + self.interval_ns)
+        late_ns, misses = now_ns - self._due_ns, self.misses
+        if late_ns > self.interval_ns:
+            self.last_heard_ns = min(now_ns, self.last_heard_ns + late_ns)
+            misses += 1
         self.last_heard_ns = max(self.last_heard_ns, last_heard_ns)
         silent_ns = now_ns - self.last_heard_ns
-        if silent_ns >= self.misses * self.interval_ns:
+        if silent_ns >= misses * self.interval_ns:
             self.status = LinkStatus.FAILED
             return Verdict(self.status, False, True, now_ns + self.interval_ns)
         suspect = 2 * silent_ns > 3 * self.interval_ns
@@ -73,4 +83,7 @@ class Heartbeat:
 
     def _next(self, now_ns: int) -> int:
         dead_ns = self.last_heard_ns + self.misses * self.interval_ns
-        return max(now_ns + 1, min(self._last_sent_ns + self.interval_ns, dead_ns))
+        if dead_ns <= now_ns:  # this check came late
+            dead_ns = now_ns + self.interval_ns
+        self._due_ns = max(now_ns + 1, min(self._last_sent_ns + self.interval_ns, dead_ns))
+        return self._due_ns

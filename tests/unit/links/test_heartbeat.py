@@ -43,6 +43,32 @@ def test_a_link_that_comes_back_is_connected_again() -> None:
     assert not beat.check(20 * S, 0).dead  # whoever said `lost` knows already
 
 
+@pytest.mark.spec("GS-004")
+def test_whoever_stood_still_reads_what_was_said_before_it_judges() -> None:
+    """The other side speaks every second; this one stands still from 101 to 109 and then checks before it reads."""
+    beat = Heartbeat(S, 3)
+    beat.connected(100 * S)
+    assert beat.check(101 * S, 100 * S).next_ns == 102 * S
+    verdict = beat.check(109 * S, 100 * S)
+    assert (verdict.status, verdict.send, verdict.dead) == (LinkStatus.SUSPECT, True, False)
+    assert beat.check(110 * S, 109 * S).status is LinkStatus.CONNECTED
+
+
+@pytest.mark.spec("GS-004")
+def test_a_link_that_is_dead_is_found_even_by_one_who_always_comes_late() -> None:
+    beat = Heartbeat(S, 3)
+    beat.connected(0)
+    now_ns = next_ns = 0
+    for _ in range(10):
+        now_ns = max(now_ns, next_ns) + 3 * S  # three intervals after it should have come
+        verdict = beat.check(now_ns, 0)
+        next_ns = verdict.next_ns
+        if verdict.dead:
+            break
+    assert 3 * S < now_ns < 20 * S
+    assert verdict.dead
+
+
 def test_the_next_check_comes_no_later_than_death() -> None:
     beat = Heartbeat(S, 1)
     beat.connected(0)
