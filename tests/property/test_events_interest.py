@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.engine._topics import TopicTable
-from chappe.events.interest import Pattern, Subscriptions, active
+from chappe.events.interest import Pattern, Subscriptions
 from chappe.wire.patterns import (
     ALL,
     MAX_FILTERS,
@@ -181,9 +181,3 @@ def test_counted_subscriptions_tell_enough(
 def test_a_cover_finds_what_a_search_finds(patterns: list[Pattern], pattern: Pattern) -> None:
     unique = list({canonical(p): p for p in patterns}.values())
     assert Cover(unique).covers(pattern) == any(covers(p, pattern) for p in unique)
-
-
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 10**9))
-def test_an_event_counts_as_older_by_more_than_the_slack_only(since: int, created: int, slack: int) -> None:
-    assert active(since, None, slack)
-    assert active(since, created, slack) is (created + slack > since)

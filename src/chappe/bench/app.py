@@ -262,13 +262,13 @@ def adaptation(
     _run("adaptation", Options(quick, json, check, rounds, charts))
 
 
-if __name__ == "__main__":
-    app()
-
-
 @app.command("xml")
 def xml_records(
     quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """Measurements of 100 to 16,000 links as XML: export, parse, query and view, as the source tested them."""
     _run("xml_records", Options(quick, json, check, rounds, charts))
+
+
+if __name__ == "__main__":
+    app()

@@ -60,6 +60,8 @@ cdef class Subscription(Waitable):
     cdef readonly Py_ssize_t max_bytes
     cdef readonly int64_t received
     cdef readonly int64_t dropped
+    cdef public int64_t since_ns     # events made before are not for it; 0: all are
+    cdef readonly int64_t older      # how many were
     cdef bint told
     cdef bint holding                # asked the client to stop reading
     cdef bint touched                # got something in the buffer that is being fed
@@ -70,6 +72,7 @@ cdef class Subscription(Waitable):
     cdef bint offer(self, TopicEntry topic, IssuerEntry issuer, uint32_t sequence, uint8_t flags,
                     const unsigned char* extension, Py_ssize_t extension_size,
                     const unsigned char* body, Py_ssize_t body_size) except -1
+    cdef bint before(self, const unsigned char* extension, Py_ssize_t size) noexcept
     cdef Record* front(self) noexcept
     cdef void next(self, Record* record) noexcept
     cdef Message pop(self)

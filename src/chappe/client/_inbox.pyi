@@ -65,6 +65,8 @@ class Subscription(Waitable):
     max_bytes: int
     received: int
     dropped: int
+    since_ns: int
+    older: int
     def __init__(
         self,
         pattern: Topic,

@@ -10,6 +10,7 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy, memset
 
+from chappe.client._outbox cimport get64
 from chappe.client._segments cimport bytes_of
 from chappe.client._waiting cimport Steps
 
@@ -18,6 +19,8 @@ from chappe.client.topics import pattern_text, public_topic
 from chappe.wire.events import Event
 
 cdef enum:
+    CREATED = 1
+    CLOCK_SLACK_NS = 30_000_000  # clocks that NTP keeps agree about that well
     REPLY = 3                # tags of extension items
     CORRELATION = 4
     EXT = 0x08
@@ -92,6 +95,21 @@ cdef class IssuerEntry:
         return window.seen(sequence, resent) and resent
 
 
+cdef const unsigned char* find(
+    const unsigned char* items, Py_ssize_t end, int tag, Py_ssize_t* size
+) noexcept:
+    """Where the value of an item is, and its size; NULL if there is none."""
+    cdef Py_ssize_t at = 0
+    while end - at >= 3:
+        size[0] = (<Py_ssize_t> items[at + 1] << 8) | items[at + 2]
+        if size[0] > end - at - 3:
+            return NULL
+        if items[at] == tag:
+            return items + at + 3
+        at += 3 + size[0]
+    return NULL
+
+
 @cython.freelist(1024)
 @cython.no_gc
 @cython.final
@@ -139,6 +157,10 @@ cdef class Message:
 
     @property
     def created(self):
+        """When it was published, in ns since 1970 by the clock of its publisher's node; None if it does not say."""
+        cdef bytes item = self.item(CREATED) if self.decoded is None else None
+        if item is not None and len(item) == 8:
+            return int.from_bytes(item, "big", signed=True)
         return self._items().created
 
     @property
@@ -168,20 +190,11 @@ cdef class Message:
 
     cdef bytes item(self, int tag):
         """The value of an item of the extension, read without the others; None if it is not there."""
-        cdef const unsigned char* place
-        cdef Py_ssize_t at = 0, size, end
-        if self.extension is None:
-            return None
-        place = <const unsigned char*> PyBytes_AS_STRING(self.extension)
-        end = len(self.extension)
-        while end - at >= 3:
-            size = (<Py_ssize_t> place[at + 1] << 8) | place[at + 2]
-            if size > end - at - 3:
-                return None
-            if place[at] == tag:
-                return PyBytes_FromStringAndSize(<char*> place + at + 3, size)
-            at += 3 + size
-        return None
+        cdef const unsigned char* found = NULL
+        cdef Py_ssize_t size = 0
+        if self.extension is not None:
+            found = find(<const unsigned char*> PyBytes_AS_STRING(self.extension), len(self.extension), tag, &size)
+        return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found, size)
 
     @property
     def content_type(self):
@@ -237,6 +250,9 @@ cdef class Subscription(Waitable):
         cdef unsigned char* place
         if self.closed:
             return True
+        if extension_size and self.since_ns and self.before(extension, extension_size):
+            self.older += 1
+            return True
         self.received += 1
         if self.count >= self.max_queue or self.queue.head - self.queue.tail + size > self.max_bytes:
             if not self.blocking:
@@ -259,6 +275,17 @@ cdef class Subscription(Waitable):
         memcpy(place + extension_size, body, body_size)
         self.count += 1
         return True
+
+    cdef bint before(self, const unsigned char* extension, Py_ssize_t size) noexcept:
+        """Whether the event was made before this subscription, by more than clocks may differ.
+
+        An event of a group goes to one member: what the others have asked for long ago is for this one, too.
+        """
+        cdef Py_ssize_t length = 0
+        cdef const unsigned char* stamp = find(extension, size, CREATED, &length)
+        if stamp == NULL or length != 8 or self.group:
+            return False
+        return <int64_t> get64(stamp) < self.since_ns - CLOCK_SLACK_NS
 
     cdef Record* front(self) noexcept:
         """The oldest record; only if there is one."""

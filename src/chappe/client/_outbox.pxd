@@ -87,7 +87,7 @@ cdef class Outbox:
     cdef int64_t resent
 
     cdef int event(
-        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension
+        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension, int64_t created
     ) except -1
     cdef int64_t number_of(self, object topic) except -2
     cdef int64_t new_number(self, object topic) except -2

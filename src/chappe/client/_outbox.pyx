@@ -19,6 +19,7 @@ cdef enum:
     PROBE = 0x04
     EXT = 0x08
     RESENT = 0x20
+    STAMP = 13               # an extension that says when the event was made, and nothing else
     STATUS_FRAME = 61440     # payload of one STATUS frame: stays inside a segment
 
 
@@ -45,11 +46,14 @@ cdef class Outbox:
     # --- accepting
 
     cdef int event(
-        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension
+        self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension, int64_t created
     ) except -1:
-        """1 if the event is in the queue, 0 if the queue or the topic table has no room."""
+        """1 if the event is in the queue, 0 if the queue or the topic table has no room.
+
+        `created` other than 0 is all that its extension says.
+        """
         cdef SegmentQueue events = self.events
-        cdef Py_ssize_t extra = 0 if extension is None else PyBytes_GET_SIZE(extension)
+        cdef Py_ssize_t extra = STAMP if created else 0 if extension is None else PyBytes_GET_SIZE(extension)
         cdef Py_ssize_t total = 16 + extra + size
         cdef unsigned char* place
         cdef int64_t number
@@ -79,7 +83,10 @@ cdef class Outbox:
         place[8] = priority | (EXT if extra else 0)
         place[9] = place[10] = place[11] = 0
         put32(place + 12, <uint32_t> self.sequence)
-        if extra:
+        if created:
+            memcpy(place + 16, <const char*> b"\x00\x0b\x01\x00\x08", 5)  # 11 bytes: item 1 of 8 bytes
+            put64(place + 21, <uint64_t> created)
+        elif extra:
             memcpy(place + 16, PyBytes_AS_STRING(extension), extra)
         memcpy(place + 16 + extra, body, size)
         self.last_used[number] = events.head

@@ -11,6 +11,8 @@ cdef class Sender(Stack):
     cdef public object write         # (): write now what is queued
     cdef public bint scheduled
     cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
+    cdef public bint stamping        # events without a stamp get one
+    cdef public int64_t ahead_ns     # of the node's wall clock before ours
     cdef object last_reply
     cdef bytes last_reply_item
     cdef bint datagrams_open
@@ -19,5 +21,6 @@ cdef class Sender(Stack):
 
     cdef int mark(self) except -1
     cdef int64_t now(self) noexcept
+    cdef int64_t stamp(self) noexcept
     cdef bytes answerable(self, object reply, object correlation)
     cdef int probe(self) except -1

@@ -13,6 +13,8 @@ class Sender(Stack):
     write: Callable[[], object] | None
     scheduled: bool
     live_clock: bool
+    stamping: bool
+    ahead_ns: int
     datagram_heard_ns: int
 
     def publish(

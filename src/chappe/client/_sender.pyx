@@ -32,30 +32,39 @@ cdef class Sender(Stack):
         clock_gettime(CLOCK_REALTIME, &clock)
         return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
 
+    cdef int64_t stamp(self) noexcept:
+        """When an event is made now, by the clock of the node; 0: events are not stamped."""
+        return self.now() + self.ahead_ns if self.stamping else 0
+
     def publish(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
                 content_type=None, properties=None):
         """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
         cdef int accepted
         cdef Py_buffer view
         cdef bytes extension = None
+        cdef int64_t stamp = 0
         if priority < 0 or priority > 6:
             raise ValueError(f"priority {priority} is not in 0 to 6")
         if created is not None or expires is not None or content_type is not None or properties is not None:
             extension = Event(
-                0, 0, created=created, expires=expires, correlation=correlation, content_type=content_type,
-                reply=None if reply is None else topic_name(reply), properties=properties or {}
+                0, 0, created=self.stamp() or None if created is None else created, expires=expires,
+                correlation=correlation, reply=None if reply is None else topic_name(reply), content_type=content_type,
+                properties=properties or {}
             ).encode()[12:]
         elif reply is not None or correlation is not None:
             extension = self.answerable(reply, correlation)
+        else:
+            stamp = self.stamp()
         if type(body) is bytes:
             accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
-                                         priority, extension)
+                                         priority, extension, stamp)
         elif isinstance(body, str):
             raise TypeError("a body is bytes, not str: encode it, body.encode()")
         else:
             PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
             try:
-                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, priority, extension)
+                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, priority, extension,
+                                             stamp)
             finally:
                 PyBuffer_Release(&view)
         if accepted and not self.scheduled:
@@ -65,6 +74,7 @@ cdef class Sender(Stack):
     cdef bytes answerable(self, object reply, object correlation):
         """The extension of requests and answers: where the answer goes, and which one it is."""
         cdef bytes items = b""
+        cdef int64_t stamp = self.stamp()
         if reply is not None:
             if reply is not self.last_reply:
                 name = encode_topic(reply)
@@ -75,6 +85,8 @@ cdef class Sender(Stack):
             if not 0 <= correlation < 1 << 64:
                 raise ValueError(f"a correlation has 64 bits and no sign, {correlation} does not fit")
             items += b"\x04\x00\x08" + correlation.to_bytes(8, "big")
+        if stamp:
+            items += b"\x01\x00\x08" + (<object> stamp).to_bytes(8, "big")
         return len(items).to_bytes(2, "big") + items
 
     def publish_many(self, topic, bodies, int priority=3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -73,8 +74,12 @@ class Client(Connection):
         max_queue: int = 65536,
         max_bytes: int = 64 << 20,
         on_full: Literal["drop", "block"] | None = None,
+        since: int | None = None,
     ) -> Subscription:
         """Events of a topic pattern (`+` one level, `#` the rest); of a `group` each event goes to one member.
+
+        It takes in events made from now on, wherever they are published; since: from another time on, in ns since 1970
+        (0: whatever comes). What is older by its stamp is counted in `older`; an event without a stamp is taken.
 
         A full queue drops the newest and counts; `on_full="block"` stops reading from the node instead, and
         `backpressure` also makes publishers at that node wait.
@@ -83,6 +88,7 @@ class Client(Connection):
         subscription = Subscription(
             pattern, group=group, backpressure=backpressure, max_queue=max_queue, max_bytes=max_bytes, on_full=on_full
         )
+        subscription.since_ns = time.time_ns() + self.core.ahead_ns if since is None else since
         subscription.owner = self
         subscription.loop = asyncio.get_running_loop()
         subscription.before_wait = self.core.write_now

@@ -63,6 +63,7 @@ def connect(
     timeout_s: float = 5.0,
     wait_s: float = 0.0,
     compare_s: float = 30.0,
+    stamps: bool | None = None,
     options: LinkOptions | None = None,
 ) -> Connecting:
     """A client of the node at `url` (tcp, tls, ws, wss or unix; several, with commas: the nearest; none: $CHAPPE_URL).
@@ -78,6 +79,7 @@ def connect(
     wait_s: how long the first connection is tried; a lost one is tried for ever if `reconnect`.
     compare_s: of several addresses, how often they are compared; one that answered sooner three times in a row (by a
     fifth, and 2 ms) is moved to. 0: only when the connection is lost.
+    stamps: whether each event says when it was published, by the clock of the node; None: where it is in a mesh.
     """
     urls = _urls(url)
     addresses = [parse(text, stream_schemes()) for text in urls]
@@ -103,6 +105,7 @@ def connect(
         heartbeat_s=heartbeat_s,
         wait_s=wait_s,
         proxy=proxy,
+        stamps=stamps,
         compare_s=compare_s if reconnect else 0.0,
     )
     named = name or f"{socket.gethostname()}-{os.getpid()}-{next(_unnamed)}"

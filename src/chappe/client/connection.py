@@ -25,7 +25,7 @@ from chappe.wire import control
 from chappe.wire.management import ModeState, Withdrawn
 
 log = structlog.get_logger("chappe.client")
-CAPABILITIES = ("credit", "loss", "datagram")
+CAPABILITIES = ("credit", "loss", "datagram", "stamp")
 CLOSE_FLUSH_S = 5.0
 Queue = Subscription | StatusStream
 
@@ -149,6 +149,7 @@ class Connection:
         return {
             **self.core.counters(),
             "violations_suppressed": self._watched.dog.suppressed,
+            "older": sum(each.older for each in self._subscriptions),
             "dropped": sum(queue.dropped for queue in queues),
             "reconnections": self.reconnections,
             **({f"datagrams_{name}": count for name, count in self._data.counters().items()} if self._data else {}),

@@ -57,6 +57,7 @@ class Route:
     heartbeat_s: float = 1.0
     wait_s: float = 0.0  # how long the first connection is tried
     proxy: str = ""  # http://user:password@host:port, or `environment`
+    stamps: bool | None = None  # whether events without a stamp get one; None: if the node asks for it
     compare_s: float = 30.0  # of several addresses: how often they are compared while connected; 0: never
 
 
@@ -125,7 +126,10 @@ class Session:
     async def _connect(self, place: int) -> None:
         address = self._route.addresses[place]
         raw = await self._dial(address)
+        asked_ns = time.time_ns()
         welcome = await connect_handshake(raw, self._hello(), self._route.options.handshake_timeout_s)
+        self._core.ahead_ns = ahead_ns(asked_ns, welcome.wall_ns, time.time_ns())
+        self._core.stamping = "stamp" in welcome.capabilities if self._route.stamps is None else self._route.stamps
         if self.state == "closed":
             raw.abort()
             return
@@ -241,3 +245,13 @@ class Session:
         await asyncio.gather(*tasks, return_exceptions=True)
         if link is not None:
             await link.wait_closed()
+
+
+def ahead_ns(asked_ns: int, told_ns: int, answered_ns: int) -> int:
+    """How far the node's wall clock is ahead of ours; 0 if it said nothing, or nothing that its answer's way explains.
+
+    Clocks that are kept well agree better than one answer can tell.
+    """
+    way_ns = max(0, answered_ns - asked_ns) // 2
+    ahead = told_ns - asked_ns - way_ns
+    return ahead if told_ns and abs(ahead) > way_ns else 0

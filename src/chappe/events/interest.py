@@ -12,13 +12,12 @@ from chappe.errors import RefusedError
 from chappe.wire.patterns import ALL, Cover, Pattern, canonical, covers, matches, summarise, topic_text
 
 __all__ = [
-    "ALL", "Cover", "Pattern", "Subscriptions", "Wanted", "active", "covers", "matches", "summarise", "topic_text"
+    "ALL", "Cover", "Pattern", "Subscriptions", "Wanted", "covers", "matches", "summarise", "topic_text"
 ]  # fmt: skip
 
 TOLD = 4096  # patterns that a node tells of itself; more are widened
 MAX_GROUPS = 1024  # queue groups of one node: they cannot be summarised, so they are bounded
 STALE = 8  # the summary is made anew when one in so many patterns was taken back under a wider one
-CLOCK_SLACK_NS = 30_000_000  # clocks of nodes kept by NTP agree about that well
 
 
 class Wanted(NamedTuple):
@@ -32,14 +31,6 @@ class Wanted(NamedTuple):
 
 
 NOBODY = Wanted(False)
-
-
-def active(since_ns: int, created_ns: int | None, slack_ns: int = CLOCK_SLACK_NS) -> bool:
-    """Whether a subscription made at `since_ns` (wall clock) takes in an event created then; one without a stamp: yes.
-
-    The stamps come from two clocks: an event counts as older only if it is so by more than the slack.
-    """
-    return created_ns is None or created_ns > since_ns - slack_ns
 
 
 class Subscriptions:

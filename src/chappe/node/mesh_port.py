@@ -43,7 +43,8 @@ class OwnPort:
             number = self._numbers[topic] = len(self._numbers) + 1
             frames = encode_frame(Kind.TOPIC, Topic(number, TopicName(topic)).encode())
         self._sequence += 1
-        event = Event(number, self._sequence, body, priority=priority, content_type=content_type)
+        event = Event(number, self._sequence, body, priority=priority, content_type=content_type,
+                      created=self._engine.wall_ns or None)  # fmt: skip
         self._engine.feed(self.port, frames + encode_frame(Kind.EVENT, event.encode()))
         self._flusher.soon()
 

@@ -111,7 +111,7 @@ class Node:
             node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
-            restarted=self._restarted,
+            restarted=self._restarted, stamps=config.mesh is not None,
         )  # fmt: skip
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows

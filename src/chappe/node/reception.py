@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -49,6 +50,7 @@ class Reception:
     open_client: OpenClient
     restarted: Callable[[Hello, Identity], bool]  # whether a client was known by another session
     datagrams: bool = False
+    stamps: bool = False  # whether clients are asked to stamp their events
     draining: bool = False
     greeting: int = 0  # handshakes under way
     refused: dict[str, int] = field(default_factory=dict)  # by code
@@ -95,7 +97,8 @@ class Reception:
             if objection is not None:
                 return objection
             peer = self.peers.named(hello.name)
-        offered = CAPABILITIES if self.datagrams else tuple(word for word in CAPABILITIES if word != "datagram")
+        lacking = {"datagram": not self.datagrams, "stamp": not self.stamps or hello.role != "client"}
+        offered = tuple(word for word in CAPABILITIES if not lacking.get(word))
         credited = hello.role == "client" and "credit" in hello.capabilities and hello.minor >= 1
         return Welcome(
             name=self.node, session=self.issuer, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),
@@ -104,6 +107,7 @@ class Reception:
             resumed=peer is not None and peer.issuer == hello.session,
             links=self.peers.offered() if hello.role == "node" else (),
             restarted=hello.role == "client" and self.restarted(hello, guest.identity),
+            wall_ns=time.time_ns() if "stamp" in offered else 0,
         )  # fmt: skip
 
     def _heartbeat_ns(self, hello: Hello) -> int:

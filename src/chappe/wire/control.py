@@ -20,7 +20,7 @@ from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
 MAJOR, MINOR = 1, 2
-CAPABILITIES = ("credit", "loss", "datagram")
+CAPABILITIES = ("credit", "loss", "datagram", "stamp")
 
 
 # --- handshake -------------------------------------------------------------------------------------------------
@@ -57,6 +57,7 @@ class Welcome(Message):
     mode: int = 0
     resumed: bool = False  # the port of this session was still there: topic and issuer numbers stay valid
     links: tuple[str, ...] = ()  # to a node: urls that this one can be reached by
+    wall_ns: int = 0  # to a client that is asked to stamp its events: the node's clock, ns since 1970
     restarted: bool = False  # an earlier session of this client was known: what it had is withdrawn (GS-153)
 
 
