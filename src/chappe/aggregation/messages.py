@@ -38,13 +38,14 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     links: UUIDs or patterns over URIs and names of peers (`*` for any characters); none: all. metrics: none: all.
     start, stop: measure or do not measure them. set_interval: measure every `interval_ms`. report_only: of these links
-    report these metrics only, and with `change` only when one of them has changed by so much.
+    report these metrics only, and with `change` only when one of them has changed by so much. measure: measure them
+    now, and report what comes out whether it has changed or not.
     """
 
     id: Text
     aggregator: Text
     node: Text
-    action: Literal["start", "stop", "set_interval", "report_only"]
+    action: Literal["start", "stop", "set_interval", "report_only", "measure"]
     links: Texts = ()
     metrics: tuple[Metric, ...] = ()
     interval_ms: float | None = None

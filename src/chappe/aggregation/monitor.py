@@ -36,13 +36,19 @@ class Interval(NamedTuple):
     interval_ns: int
 
 
+class Now(NamedTuple):
+    """Measure a link at once."""
+
+    link: str
+
+
 class Advised(NamedTuple):
     """Somebody else's measurement of an own link; `advice.weight` says how much it counts in the cost (MR-079)."""
 
     advice: Advice
 
 
-Output = Publish | Switch | Interval | Advised
+Output = Publish | Switch | Interval | Now | Advised
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +217,9 @@ class Monitor:
             case "set_interval":
                 assert request.interval_ms is not None
                 return [Interval(name, int(request.interval_ms * 1e6))]
+            case "measure":
+                link.reported = None  # whoever asks wants to hear of it, changed or not
+                return [Now(name)]
         return [Switch(name, metric, request.action == "start") for metric in request.metrics or ("",)]
 
     def _advised(self, advice: Advice) -> list[Output]:
@@ -225,6 +234,8 @@ def _wrong(request: ControlRequest) -> str:
         return f"interval_ms: {request.interval_ms} is not between {low:g} and {high:g}"
     if request.action in ("start", "stop") and "cost" in request.metrics:
         return "metrics: cost is computed from the others; use report_only to leave it out of reports"
+    if request.action == "measure" and request.metrics:
+        return "metrics: a probe measures all that are on; use start and stop to choose them"
     if request.action != "report_only" and request.change is not None:
         return f"change: belongs to report_only, not to {request.action}"
     return ""

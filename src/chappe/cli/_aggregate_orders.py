@@ -25,6 +25,7 @@ class Action(StrEnum):
     stop = "stop"
     set_interval = "set_interval"
     report_only = "report_only"
+    measure = "measure"
 
 
 def add(app: typer.Typer) -> None:

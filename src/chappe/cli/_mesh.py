@@ -60,8 +60,10 @@ def history(name: str, rows: Sequence[Row], width: int) -> RenderableType:
     )
 
 
-def network(node: str, rows: Sequence[Row], routes: Sequence[Row], members: Sequence[Row]) -> RenderableType:
-    """A node's map: its unit, the tree of its ways, and every link that it knows with its cost."""
+def network(
+    node: str, rows: Sequence[Row], routes: Sequence[Row], members: Sequence[Row], published: Sequence[Row] = ()
+) -> RenderableType:
+    """A node's map: its unit, the tree of its ways, every link that it knows with its cost, and what is advertised."""
     parts: list[RenderableType] = [_heading(node, members), _tree(node, routes)]
     table = Table(
         "from", "to", "level", "kind", Column("latency ms", justify="right"), Column("jitter", justify="right"),
@@ -75,6 +77,12 @@ def network(node: str, rows: Sequence[Row], routes: Sequence[Row], members: Sequ
             Text(state, style="red"),
         )  # fmt: skip
     parts.append(table)
+    if published:
+        advertised = Table("advertised topic", "at", Column("clients", justify="right"))
+        for row in published:
+            clients = "" if row.get("clients") is None else str(row["clients"])
+            advertised.add_row(Text(cell(row["topic"])), Text(cell(row["at"])), clients)
+        parts.append(advertised)
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chappe.cli._failures import DONE, FAILED, say
 from chappe.cli._tables import print_json
 from chappe.cli._target import Target, run, targeted
 
@@ -19,8 +20,11 @@ EXAMPLES = (
     "chappe links",
     "chappe links --watch --url tcp://127.0.0.1:7402",
     "chappe links --history west            # round trips of one link",
+    "chappe links --now --link west         # a probe at once",
+    "chappe links --every 5 --link west     # as often as this from now on; 0: never; usual: as before",
     "chappe links --json | jq 'select(.loss > 0)'",
 )
+USUAL = "usual"
 
 
 @targeted
@@ -29,13 +33,58 @@ def links(
     history: Annotated[str, typer.Option(metavar="LINK", help="Round trips of the link to that node or client.")] = "",
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between tables.")] = 1.0,
+    now: Annotated[bool, typer.Option("--now", help="Measure before showing, whatever the interval.")] = False,
+    every: Annotated[str, typer.Option(metavar="SECONDS", help="Measure that often from now on; 0, or usual.")] = "",
+    link: Annotated[str, typer.Option(metavar="LINK", help="Of --now and --every: only the link to that one.")] = "",
+    far: Annotated[bool, typer.Option("--far", help="Of --every: ask the other end to do the same.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a link.")] = False,
 ) -> None:
     """Show the links of a node: mean latency, deviation, jitter, loss, bandwidth and cost of each.
 
-    The node measures if its file has [mesh] or [measure]. Needs the right to administrate the node.
+    The node measures if its file has [mesh] or [measure]. Needs the right to administrate the node; --now and --every
+    that to control it. What --every says of a link ends with it.
     """
+    if now or every:
+        if history or watch or (now and every):
+            raise typer.BadParameter("--now, --every, --history and --watch exclude each other")
+        run(_measured(target, link, _seconds(every), every == USUAL, far, as_json))
+        return
+    if link or far:
+        raise typer.BadParameter("--link and --far belong to --now and --every")
     run(_links(target, history, watch, interval, as_json), endless=watch)
+
+
+async def _measured(target: Target, link: str, every: float | None, usual: bool, far: bool, as_json: bool) -> int:
+    from rich.console import Console
+
+    from chappe.cli import _mesh
+
+    async with target.connect("links") as client:
+        rows = await client.measure(link, every=every, usual=usual, far=far)
+        node = client.node.name if client.node else ""
+    silent = [str(row["name"]) for row in rows if row.get("fresh") is False]
+    if as_json:
+        print_json(rows)
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 160
+        console.print(_mesh.links(rows, f"links of {node}"))
+    if silent:
+        say(f"no answer within 5 s from {', '.join(silent)}: the figures are older")
+    return FAILED if silent else DONE
+
+
+def _seconds(text: str) -> float | None:
+    if text in ("", USUAL):
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise typer.BadParameter(f"{text!r}: write seconds, 0 for never, or {USUAL}", param_hint="--every")
+    return seconds
 
 
 async def _links(target: Target, of: str, watch: bool, interval: float, as_json: bool) -> None:

@@ -29,6 +29,7 @@ class What(StrEnum):
     broker = "broker"
     functions = "functions"
     transports = "transports"
+    publications = "publications"
 
 
 @targeted
@@ -38,7 +39,10 @@ def ls(
     limit: Annotated[int, typer.Option(min=1, max=5000, help="Rows at most.")] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a line.")] = False,
 ) -> None:
-    """List what a node knows: variables, topics, publishers, types; with the right to administrate also the rest."""
+    """List what a node knows: variables, topics, publications (what is advertised in its mesh), publishers, types.
+
+    The rest needs the right to administrate the node.
+    """
     run(_ls(target, what.value, limit, as_json))
 
 

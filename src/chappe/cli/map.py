@@ -77,7 +77,8 @@ async def _drawer(operator: Operator, channels: int, width: int) -> Draw:
 
         async with operator.at(operator.url) as client:
             rows, routes, members = [await client.list(what, 100_000) for what in ("map", "routes", "members")]
-            return network(client.node.name if client.node else "", rows, routes, members)
+            published = await client.publications()
+            return network(client.node.name if client.node else "", rows, routes, members, published)
 
     if operator.deployment is None and operator.url and not operator.broker:
         try:

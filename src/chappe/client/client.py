@@ -24,14 +24,16 @@ from chappe.client.replies import Replies
 from chappe.client.requests import within
 from chappe.client.snapshots import Snapshot
 from chappe.client.structs import TypeName, value_type
-from chappe.client.topics import Topic
+from chappe.client.topics import Advertisement, Topic, pattern_text
 from chappe.client.violations import Violation
 from chappe.client.watchdog import Care
 from chappe.client.watched import Order
 from chappe.errors import WithdrawnError
 from chappe.wire import control
 from chappe.wire.management import Condense, Function, Issued, Uncondense
+from chappe.wire.mesh import Pace
 
+MEASURE_S = 6.0  # a node waits 5 s for the other end of a link
 Violated = Callable[[Violation[Watch]], None]
 
 
@@ -118,6 +120,22 @@ class Client(Connection):
                 f"unsubscribe {subscription.pattern!r}",
             )
 
+    async def advertise(self, pattern: Topic) -> Advertisement:
+        """Tell the mesh that this client publishes to a topic, or to topics of a pattern (MR-133).
+
+        Whoever may subscribe finds it by `publications`; `withdraw` takes it back, and so does the end of this client.
+        """
+        kind, text = pattern_text(pattern)
+        found = Advertisement(kind, text)
+        await self._ask(lambda request: control.Advertise(id=request, pattern=text, kind=kind), control.Done,
+                        f"advertise {pattern!r}")  # fmt: skip
+        self._advertised[found] = self._advertised.get(found, 0) + 1
+        return found
+
+    async def publications(self, pattern: str = "") -> list[dict[str, Any]]:
+        """What is advertised in the mesh, and the node or unit where it is published; all, or what meets a pattern."""
+        return await self.list("publications", 100_000, of=pattern)
+
     async def request(
         self, topic: Topic, body: bytes, *, timeout_s: float | None = None, timeout: float | None = None, **options: Any
     ) -> Message:
@@ -170,9 +188,18 @@ class Client(Connection):
         publication = Publication(rate=rate, slowest=slowest, type=type, priority=priority)
         return VariableGroup(await self._published.register(publisher, variables, publication))
 
-    async def withdraw(self, variable: Variable) -> None:
-        """Stop publishing a variable."""
-        await self._published.withdraw(variable)
+    async def withdraw(self, published: Variable | Advertisement) -> None:
+        """Stop publishing a variable; or take back an advertisement, one that is taken back already is no error."""
+        if not isinstance(published, Advertisement):
+            await self._published.withdraw(published)
+            return
+        left = self._advertised.pop(published, 0) - 1
+        if left > 0:
+            self._advertised[published] = left
+        elif left == 0 and self.state == "connected":
+            kind, text = published.kind, published.pattern
+            await self._ask(lambda request: control.Unadvertise(id=request, pattern=text, kind=kind), control.Done,
+                            f"withdraw {text!r}")  # fmt: skip
 
     async def watch(
         self,
@@ -297,6 +324,31 @@ class Client(Connection):
             control.Done,
             f"uncondense {publisher}/{variable}",
         )
+
+    async def measure(
+        self, link: str = "", *, every: float | None = None, usual: bool = False, far: bool = False
+    ) -> list[dict[str, Any]]:
+        """Have the node measure its link to another node or client (none named: all) now; what it found (MR-072).
+
+        every: instead, measure it every so many seconds from now on, 0: not at all. usual: as often as the node likes.
+        far: ask the other end for the same. Needs the right to control the node.
+        """
+        if usual and every is not None:
+            raise ValueError("give `every` or `usual`, not both")
+        every_ns = -1 if usual else None if every is None else round(every * 1e9)
+        answer = await self._ask(
+            lambda request: control.Measure(id=request, of=link, every_ns=every_ns, far=far), control.Listing,
+            f"measure {link or 'all links'}", patience_s=MEASURE_S,
+        )  # fmt: skip
+        return list(answer.rows)
+
+    async def probed(self, every: float | None = None) -> None:
+        """Be probed by the node every so many seconds at most, 0: not at all; None: as it likes (MR-072).
+
+        It holds as long as the connection does. A node probes clients if its file says so ([measure] clients).
+        """
+        await self._connected()
+        self.core.send_control(control.encode(Pace(interval_ns=-1 if every is None else round(every * 1e9))))
 
     async def command(self, command: control.Command) -> None:
         """Send a command of brokers (Setup, SetMode …; `id` is filled in) and wait until it is carried out."""

@@ -19,6 +19,7 @@ from chappe.client.groups import Group
 from chappe.client.published import Published
 from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
+from chappe.client.topics import Advertisement
 from chappe.client.watched import Watched
 from chappe.errors import ChappeError, LinkError, TimeoutExpired
 from chappe.wire import control
@@ -76,6 +77,7 @@ class Connection:
         self._watched = Watched(self, self.core, self._requests)
         self.groups: dict[str, Group] = {}
         self._subscriptions: list[Subscription] = []
+        self._advertised: dict[Advertisement, int] = {}  # how often each is held
         self._told_of_end: list[Callable[[Exception], None]] = []
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._room: asyncio.Future[None] | None = None
@@ -197,6 +199,7 @@ class Connection:
     async def _restore(self) -> None:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
         subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
+        subscribed += [self._advertise(each) for each in self._advertised]
         registering = asyncio.ensure_future(self._published.register_again())
         try:
             if subscribed:
@@ -287,9 +290,16 @@ class Connection:
             control.Done,
         )  # fmt: skip
 
-    async def _ask(self, make: Callable[[int], control.Request], kind: type[Answer], what: str) -> Answer:
+    def _advertise(self, each: Advertisement) -> asyncio.Future[control.Done]:
+        return self._requests.ask(
+            lambda request: control.Advertise(id=request, pattern=each.pattern, kind=each.kind), control.Done
+        )
+
+    async def _ask(
+        self, make: Callable[[int], control.Request], kind: type[Answer], what: str, patience_s: float = 0.0
+    ) -> Answer:
         await self._connected()
-        return await within(self._requests.ask(make, kind), self.timeout_s, what)
+        return await within(self._requests.ask(make, kind), max(self.timeout_s, patience_s), what)
 
     async def _connected(self) -> None:
         self._check_open()

@@ -30,7 +30,7 @@ from chappe.client.derived import DerivedHolder
 from chappe.client.groups import Group as AsyncGroup
 from chappe.client.quality import Granted
 from chappe.client.snapshots import Snapshot
-from chappe.client.topics import Topic
+from chappe.client.topics import Advertisement, Topic
 from chappe.client.violations import Violation
 from chappe.errors import TimeoutExpired, WithdrawnError
 from chappe.wire.control import Command
@@ -335,9 +335,21 @@ class Client:
         """Variables of one type and rate that are published together."""
         return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **options))
 
-    def withdraw(self, variable: AsyncVariable) -> None:
-        """Stop publishing a variable."""
-        self._loop.run(self._client.withdraw(variable))
+    def advertise(self, pattern: Topic) -> Advertisement:
+        """Tell the mesh that this client publishes to a topic, or to topics of a pattern."""
+        return self._loop.run(self._client.advertise(pattern))
+
+    def publications(self, pattern: str = "") -> list[dict[str, Any]]:
+        """What is advertised in the mesh; all, or of a pattern."""
+        return self._loop.run(self._client.publications(pattern))
+
+    def measure(self, link: str = "", **options: Any) -> list[dict[str, Any]]:
+        """As `Client.measure` of the asyncio client."""
+        return self._loop.run(self._client.measure(link, **options))
+
+    def withdraw(self, published: AsyncVariable | Advertisement) -> None:
+        """Stop publishing a variable, or take back an advertisement."""
+        self._loop.run(self._client.withdraw(published))
 
     def watch(self, publisher: str, variable: str, **options: Any) -> Watch:
         """As `Client.watch` of the asyncio client; a `callback` runs in the thread of the loop."""

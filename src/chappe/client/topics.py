@@ -26,6 +26,14 @@ class Long:
 Topic = str | int | Long
 
 
+@dataclass(frozen=True, slots=True)
+class Advertisement:
+    """What a client told that it publishes; `Client.withdraw` takes it back."""
+
+    kind: str
+    pattern: str
+
+
 def topic_name(topic: Topic) -> TopicName:
     """The topic in wire terms; TypeError or ValueError says why nobody may publish to it."""
     match topic:

@@ -28,7 +28,7 @@ from chappe.netmap import outputs as netmap
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.units import Address
 from chappe.wire.base import Message
-from chappe.wire.mesh import MESH, MeshJoin
+from chappe.wire.mesh import MESH, MeshJoin, Pace
 from chappe.wire.patterns import Pattern
 
 Sign = Callable[[bytes], bytes]  # what the node says of a text
@@ -36,6 +36,7 @@ Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name sa
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 FAR_NS = 1 << 62
+LONGEST_PACE_NS = 86_400_000_000_000
 READ_AT_ONCE = 20  # readings in one tick: each may be told to every neighbour
 
 
@@ -143,6 +144,8 @@ class Member:
             return []
         if isinstance(message, MeshJoin):
             return self._join(link, message, now_ns)
+        if isinstance(message, Pace):
+            return self.paced(port, message)
         if not link.joined:
             self.refused += 1
             return [Log("a message before MeshJoin is ignored", "warning", {"link": link.name})]
@@ -163,6 +166,19 @@ class Member:
         outputs += self._obey(self.state.up(link.name, address, number, link.kind, now_ns))
         self._ways_changed = True
         return outputs
+
+    def paced(self, port: int, message: Pace) -> list[Output]:
+        """The other end of a link says how often it wants to be probed at most (MR-072)."""
+        link = self.links.by_port.get(port)
+        if link is None:
+            return []
+        if not -1 <= message.interval_ns <= LONGEST_PACE_NS:
+            self.refused += 1
+            reason = f"an interval of {message.interval_ns} ns; give one up to a day, 0 for never or -1 for any"
+            return [Log("a wish to be probed is ignored", "warning", {"link": link.name, "reason": reason})]
+        self.measurement.initiator.asked(port, None if message.interval_ns < 0 else message.interval_ns)
+        return [Log("the other end chose how often it is probed", "info",
+                    {"link": link.name, "interval_ns": message.interval_ns})]  # fmt: skip
 
     def arrived(self, now_ns: int) -> list[Output]:
         """Take the echoes and train reports that the engine got."""

@@ -142,6 +142,15 @@ class Initiator:
         self._pace.asked_ns[row] = min(max(interval_ns or 0, 0), 60 * self.settings.longest_ns)
         self._restart(row)
 
+    def now(self, link: int, now_ns: int) -> bool:
+        """Probe the link at once, whatever its interval; False if it is not measured, here or by its other end."""
+        row = self._links.row(link)
+        if not self.awake or not self._links.probed(row):
+            return False
+        self._now_ns = max(self._now_ns, now_ns)
+        self._plan(row, now_ns)
+        return True
+
     def carries(self, link: int, traffic: bool) -> None:
         """Whether the link carries traffic: then it is never measured less often than every second base interval."""
         row = self._links.row(link)

@@ -12,14 +12,14 @@ from chappe.node.edge import Edge
 from chappe.node.paths import PathTable
 from chappe.node.sessions import Control, Session
 from chappe.node.variables import Variables
-from chappe.security.patterns import topic_address, variable_address
+from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
 from chappe.wire.control import List
 
 MAX_ROWS = 5_000  # a listing is one frame
 MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
-    "functions", "transports",
+    "functions", "transports", "publications",
 )  # fmt: skip
 MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
 Row = dict[str, Any]
@@ -70,6 +70,9 @@ class Facts:
             case "topics":
                 return list(islice(self._topic_rows(session), start, limit)), self._engine.topics.subscriptions()
         assert self.control is not None
+        if request.what == "publications" and self.control.role is None:
+            published = list(self._publication_rows(request.of, session))
+            return published[start:limit], len(published)
         meshed = request.what in MESH_LISTS and self.mesh is not None
         if request.what not in LISTS and self.control.role is None and not meshed:
             raise _unknown(request.what)
@@ -147,6 +150,20 @@ class Facts:
         for (kind, pattern, group), count in sorted(counts.items()):
             if self.control.book.allows(session.identity, "subscribe", topic_address(kind, pattern)):
                 yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}
+
+    def _publication_rows(self, wanted: str, session: Session) -> Iterator[Row]:
+        """What is advertised in the mesh (MR-133), as far as the client may subscribe to it and it meets `wanted`."""
+        assert self.control is not None
+        try:
+            pattern = Pattern.address(wanted) if wanted else None
+        except PatternError as error:
+            raise KeyError(str(error)) from None
+        for row in self.control.asked.rows():
+            address = topic_address(row["kind"], row["topic"])
+            if pattern is not None and not pattern.overlaps(Pattern.address(address)):
+                continue
+            if self.control.book.allows(session.identity, "subscribe", address):
+                yield row
 
     def _link_rows(self) -> Iterator[Row]:
         for link in self._links:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -23,6 +24,7 @@ from chappe.measure import cost
 from chappe.netmap.units import Address
 from chappe.node import mesh_rows
 from chappe.node.connections import Connection
+from chappe.node.mesh_now import MeasureNow
 from chappe.node.mesh_port import OwnPort
 from chappe.node.mesh_reports import Reports
 from chappe.node.mesh_settings import settings_of
@@ -34,6 +36,8 @@ from chappe.node.sections import Measure
 from chappe.node.sections import Mesh as MeshSection
 from chappe.node.sessions import Session
 from chappe.wire.control import List, Message
+from chappe.wire.control import Measure as MeasureRequest
+from chappe.wire.mesh import Pace
 
 if TYPE_CHECKING:
     from chappe.node.node import Node
@@ -81,8 +85,10 @@ class NodeMesh:
             random.Random(), sign=Signer(tls) if signs and tls is not None else None,
             verify=Verifier(tls, node.credentials.revoked) if signs and tls is not None else None,
         )  # fmt: skip
-        if mesh is not None and mesh.publications:
-            self.member.advertise(("s", pattern) for pattern in mesh.publications)
+        self._publications = [("s", pattern) for pattern in mesh.publications] if mesh is not None else []
+        if self._publications:
+            self.member.advertise(self._publications)
+        self._now = MeasureNow(self.member)
         self.reports = Reports(node.name, node.config.report, self.member)
         self._tick: FlushTick | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -163,6 +169,7 @@ class NodeMesh:
         """The connection of a client ended."""
         if session.role == "client":
             self.member.leave(session.port)
+            self._now.gone(session.port)
 
     # --- the control protocol
 
@@ -193,6 +200,26 @@ class NodeMesh:
         self.member.unsubscribed(kind, pattern, group)
         self._hasten()
 
+    def advertised(self, patterns: Iterable[tuple[str, str]]) -> None:
+        """What clients of this node publish, beside what its file says (MR-133)."""
+        if self.member.settings.mesh:
+            self.member.advertise(dict.fromkeys([*self._publications, *patterns]))
+            self._hasten()
+
+    def publications(self) -> list[dict[str, Any]]:
+        """What is advertised, by node or unit."""
+        return mesh_rows.publications(self.member) if self.member.settings.mesh else []
+
+    def measure(self, port: int, request: MeasureRequest, now_ns: int) -> list[Output]:
+        """Measure links now, or as often as it says; RefusedError says why not (MR-072)."""
+        outputs = self._now.receive(port, request, now_ns)
+        self._hasten()
+        return outputs
+
+    def paced(self, port: int, message: Pace) -> None:
+        """A client says how often it wants to be probed at most (MR-072)."""
+        self._perform(self.member.paced(port, message))
+
     # --- to see it
 
     def rows(self, request: List) -> list[dict[str, Any]]:
@@ -203,6 +230,8 @@ class NodeMesh:
         """The `links`, the `map`, or the `history` of the link of that name, for pages; empty where there is none."""
         if what == "map" and not self.member.settings.mesh:
             return []
+        if what == "publications":
+            return self._node.control.asked.rows()
         try:
             return self.rows(List(id=0, what="measured" if what == "links" else what, of=name))
         except RefusedError:
@@ -222,7 +251,10 @@ class NodeMesh:
             self.member.arrived(now_ns)
             outputs = self._suspected(now_ns) + self.member.tick(now_ns)
             released = self._engine.held_ns() == 0 and self._engine.release_held()
-            if outputs:
+            answers = self._now.tick(now_ns)
+            if answers:
+                self._node.shell.perform(answers)
+            if outputs or answers:
                 self._perform(outputs)
             elif released or sent != self.member.measurement.sent or self.member.rescue.busy:
                 self._tick.soon()

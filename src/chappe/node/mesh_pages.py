@@ -52,7 +52,8 @@ def pages(rows: Callable[[str, str], tuple[str, list[Row]]]) -> dict[str, Page]:
 
     def drawing(_: dict[str, str]) -> tuple[int, str, bytes]:
         node, found = rows("map", "")
-        return 200, HTML, _page(node, f"the map of {node}", picture(node, found), "/map")
+        body = picture(node, found) + published_table(rows("publications", "")[1])
+        return 200, HTML, _page(node, f"the map of {node}", body, "/map")
 
     def raw(what: str) -> Page:
         def page(asked: dict[str, str]) -> tuple[int, str, bytes]:
@@ -62,7 +63,10 @@ def pages(rows: Callable[[str, str], tuple[str, list[Row]]]) -> dict[str, Page]:
 
         return page
 
-    return {"/links": links, "/map": drawing, "/links.json": raw("links"), "/map.json": raw("map")}
+    return {
+        "/links": links, "/map": drawing, "/links.json": raw("links"), "/map.json": raw("map"),
+        "/publications.json": raw("publications"),
+    }  # fmt: skip
 
 
 def _plain(row: Row) -> Row:
@@ -170,6 +174,22 @@ def picture(node: str, rows: Sequence[Row], size: int = 640) -> str:
         f'<svg viewBox="0 0 {size} {size}" role="img" aria-label="network map">{edges}{dots}</svg>'
         f"<table><thead><tr>{head}</tr></thead><tbody>{listed}</tbody></table>"
     )
+
+
+def published_table(rows: Sequence[Row]) -> str:
+    """What is advertised to be published, and where (MR-133); nothing if nothing is."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{title}</th>" for title in ("advertised topic", "at", "clients"))
+    body = "".join(
+        f"<tr><td>{escape(_topic(row))}</td><td>{escape(str(row['at']))}</td><td>{_cell(row, 'clients')}</td></tr>"
+        for row in rows
+    )
+    return f"<h2>Publications</h2><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _topic(row: Row) -> str:
+    return str(row["topic"]) if row["kind"] == "s" else f"{'int' if row['kind'] == 'i' else 'long'}:{row['topic']}"
 
 
 def _edge(row: Row, places: dict[str, tuple[float, float]], dear: float) -> str:

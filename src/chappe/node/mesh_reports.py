@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from chappe.aggregation.foreign.advice import mixed
 from chappe.aggregation.messages import Advice
 from chappe.aggregation.messages import Publish as Told
-from chappe.aggregation.monitor import Advised, Interval, Monitor, Settings, Switch
+from chappe.aggregation.monitor import Advised, Interval, Monitor, Now, Settings, Switch
 from chappe.aggregation.record import Record, link_of
 from chappe.events.member import Measured, Member
 from chappe.events.member_links import Link
@@ -69,6 +69,10 @@ class Reports:
                     found = self._link(link)
                     if found is not None:
                         self._member.measurement.initiator.interval(interval_ns, found.port)
+                case Now(link):
+                    found = self._link(link)
+                    if found is not None:
+                        self._member.measurement.initiator.now(found.port, now_ns)
                 case Advised(advice):
                     found = self._link(advice.link)
                     if found is not None:

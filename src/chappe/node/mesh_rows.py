@@ -195,6 +195,15 @@ def members(member: Member) -> list[Row]:
     return found
 
 
+def publications(member: Member) -> list[Row]:
+    """What is advertised to be published, by the node or unit that does (MR-133)."""
+    return [
+        {"topic": pattern.text, "kind": pattern.kind, "at": str(thing), "level": thing.level, "clients": None}
+        for thing, patterns in sorted(member.state.publications().items())
+        for pattern in patterns
+    ]
+
+
 def samples(member: Member) -> list[LinkSample]:
     """What /metrics shows of links."""
     found = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.node.outputs import Output
 from chappe.node.sections import Config
-from chappe.wire.control import Message
+from chappe.wire.control import Measure, Message
+from chappe.wire.mesh import Pace
 
 if TYPE_CHECKING:
     from chappe.node.node import Node
@@ -58,6 +60,18 @@ class Interest(Protocol):
 
     def reserved(self, kind: str, topic: bytes) -> bool:
         """Whether only nodes publish there."""
+
+    def advertised(self, patterns: Iterable[tuple[str, str]]) -> None:
+        """What clients of this node publish, as (kind, topic or pattern), in place of what was told before."""
+
+    def publications(self) -> list[dict[str, Any]]:
+        """What is advertised elsewhere in the mesh."""
+
+    def measure(self, port: int, request: Measure, now_ns: int) -> list[Output]:
+        """A client asks for measurements; RefusedError says why there are none."""
+
+    def paced(self, port: int, message: Pace) -> None:
+        """A client says how often it wants to be probed at most."""
 
     def subscribed(self, kind: str, pattern: str, group: str) -> None:
         """A client wants events of that pattern."""

@@ -13,6 +13,7 @@ from chappe.engine._engine import Engine
 from chappe.errors import DeniedError, RefusedError
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
+from chappe.node.mesh_requests import MeshRequests
 from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
@@ -45,6 +46,7 @@ class Session:
     watched: set[int] = field(default_factory=set)  # ids
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
     published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
+    advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
     waiting: int = 0  # watches that wait for their variable, or for a broker
     asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
@@ -81,6 +83,7 @@ class Control:
         self._commands = commands
         self._facts = facts
         self._registrations = Registrations(variables, edge, self.sessions.get, lambda: commands.modes.mode)
+        self.asked = MeshRequests(node, lambda: self.mesh, self._refusal)
         self._working: tuple[Session, control.Command] | None = None  # who waits for a mode change
         self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
@@ -95,6 +98,7 @@ class Control:
             control.List: self._list,
             control.OpenDatagram: self._open_datagram,
             control.Goodbye: self._leave,
+            **self.asked.answers,
         }
         self._from_peers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Announce: self._announce,
@@ -156,6 +160,7 @@ class Control:
             for key in session.subscriptions:
                 self.mesh.unsubscribed(*key)
         if session is not None and session.role == "client":
+            self.asked.gone(session)
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
             if session.waiting:
                 self._registrations.closed(port)
@@ -229,8 +234,9 @@ class Control:
             entries = (directory.numbered(variable_id) for variable_id in ids)
             asked += [(action, variable_address(*entry.name)) for entry in entries if entry is not None]
         asked += [("publish", address) for address in session.published]
+        asked += [("publish", topic_address(*key)) for key in session.advertised]
         for action, address in asked:
-            decision = self.book.allows(session.identity, action, address)
+            decision = self.book.allows(session.identity, action, address, whole=True)
             if not decision:
                 return decision.reason
         return None
@@ -467,8 +473,10 @@ class Control:
             session.book, session.everywhere = self.book, free
         return session.everywhere
 
-    def _refusal(self, session: Session, request: control.Request, action: Action, address: str) -> Send | None:
-        decision = self.book.allows(session.identity, action, address)
+    def _refusal(
+        self, session: Session, request: control.Request, action: Action, address: str, *, whole: bool = False
+    ) -> Send | None:
+        decision = self.book.allows(session.identity, action, address, whole=whole)
         if decision:
             return None
         self.refused += 1

@@ -80,15 +80,18 @@ class RuleBook:
         """A book that allows everything to everybody, for `--dev`."""
         return cls.of((), (Rule(ACTIONS, "#"),))
 
-    def allows(self, identity: Identity, action: Action, address: str) -> Decision:
-        """Whether this identity may do this here; a refusal names action, address, identity and the missing rule."""
+    def allows(self, identity: Identity, action: Action, address: str, *, whole: bool = False) -> Decision:
+        """Whether this identity may do this here; a refusal names action, address, identity and the missing rule.
+
+        whole: of an action that is done at one address, ask for all of a pattern.
+        """
         if action not in ACTIONS:
             raise ValueError(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
         try:
             wanted = Pattern.address(address)
         except PatternError as error:
             return Decision(False, f"{_asked(identity, action, address)}: {error}")
-        if not wanted.exact and action not in PATTERN_ACTIONS:
+        if not whole and not wanted.exact and action not in PATTERN_ACTIONS:
             asked = _asked(identity, action, address)
             return Decision(False, f"{asked}: to {action}, name one address without '+' and '#'")
         allow, deny = self._lines_for(identity)

@@ -144,6 +144,29 @@ class Unsubscribe(Request):
     group: str = ""
 
 
+class Advertise(Request):
+    """This client will publish to a topic, or to topics of a pattern; over when it goes (MR-133)."""
+
+    pattern: str
+    kind: str = "s"
+
+
+class Unadvertise(Request):
+    pattern: str
+    kind: str = "s"
+
+
+class Measure(Request):
+    """Measure links now, or at an interval from now on. Answer: Listing, when all have answered or 5 s are over.
+
+    every_ns: 0: not at all; -1: as the node likes. far: the other end is asked to do the same by `Pace` (MR-072).
+    """
+
+    of: str = ""  # name of the other end; empty: all links
+    every_ns: int | None = None  # None: now, once
+    far: bool = False
+
+
 class List(Request):
     """What exists: variables, topics, publishers, types, links, clients, counters."""
 
@@ -151,7 +174,7 @@ class List(Request):
     limit: int = 1000
     start: int = 0  # rows to pass over: an answer holds at most 5,000
     variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
-    of: str = ""  # of a node: the link whose history, the node whose route is asked for; empty: its own
+    of: str = ""  # of a node: the link whose history, the node whose route, the topics whose publications are asked for
     to: str = ""  # node or unit at the end of a route
     profile: str = ""  # of the costs of a route; empty: that of the node
 
@@ -228,7 +251,8 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
-    Subscribe, Unsubscribe, List, Listing, OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
+    Subscribe, Unsubscribe, Advertise, Unadvertise, Measure, List, Listing,
+    OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip

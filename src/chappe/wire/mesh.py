@@ -79,4 +79,10 @@ class Wanted(Message):
     keys: tuple[Key, ...]
 
 
-MESH: tuple[type[Message], ...] = (MeshJoin, LinkAdvert, InterestAdvert, Digest, Wanted)
+class Pace(Message):
+    """Of either end of a link to the other: probe me no more often than this, as long as the link is up (MR-072)."""
+
+    interval_ns: int  # 0: not at all; -1: as you like
+
+
+MESH: tuple[type[Message], ...] = (MeshJoin, LinkAdvert, InterestAdvert, Digest, Wanted, Pace)

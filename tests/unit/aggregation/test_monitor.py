@@ -7,7 +7,7 @@ import pytest
 
 from chappe.aggregation import messages
 from chappe.aggregation.messages import Advice, Announce, Change, ControlReply, ControlRequest, Publish
-from chappe.aggregation.monitor import BATCH, Advised, Interval, Monitor, Output, Settings, Switch
+from chappe.aggregation.monitor import BATCH, Advised, Interval, Monitor, Now, Output, Settings, Switch
 from chappe.aggregation.record import Record, decode
 from tests.support.records import LINK, NOW, SECOND, links, record
 
@@ -107,6 +107,17 @@ def test_an_aggregator_stops_starts_and_paces_what_is_measured() -> None:
     assert reply.applied == (LINK, other)
 
 
+@pytest.mark.spec("MR-072", "MR-085")
+def test_an_aggregator_has_a_link_measured_now_and_hears_of_it_even_if_nothing_changed() -> None:
+    watched = monitor()
+    watched.reading(record(), 0)
+    order(watched, "report_only", change=Change(kind="percent", value=10))
+    assert watched.reading(record(), 1) == []
+    assert order(watched, "measure") == ([Now(LINK)], ControlReply(id="7", node="n1", applied=(LINK,)))
+    assert len(watched.reading(record(), 2)) == 1
+    assert watched.reading(record(), 3) == []
+
+
 @pytest.mark.spec("MR-085")
 def test_an_aggregator_asks_for_certain_metrics_only() -> None:
     watched = monitor()
@@ -127,6 +138,7 @@ def test_an_aggregator_asks_for_certain_metrics_only() -> None:
         ("set_interval", {}, "interval_ms: None is not between 1 and"),
         ("set_interval", {"interval_ms": 1e12}, "interval_ms: 1000000000000.0 is not between"),
         ("stop", {"metrics": ("cost",)}, "cost is computed from the others"),
+        ("measure", {"metrics": ("loss",)}, "a probe measures all that are on"),
         ("stop", {"change": Change(kind="percent", value=1)}, "change: belongs to report_only"),
     ],
 )

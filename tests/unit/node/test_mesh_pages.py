@@ -51,6 +51,8 @@ def test_pages_answer_with_html_json_or_what_is_missing() -> None:
         asked.append((what, name))
         if what == "history":
             return "me", [] if name == "nobody" else [{"age_s": 1.0, "rtt_ms": 2.0}, {"age_s": 0.5, "rtt_ms": math.nan}]
+        if what == "publications":
+            return "me", [{"topic": "<7>", "kind": "l", "at": "east", "level": 0, "clients": None}]
         return "me", [LINK] if what == "links" else [{"from": "me", "to": "east", "cost": 1.0}]
 
     served = pages(rows)
@@ -58,6 +60,7 @@ def test_pages_answer_with_html_json_or_what_is_missing() -> None:
     assert served["/links"]({"link": "nobody"})[0] == 404
     assert b"<svg" in served["/links"]({"link": "east"})[2]
     assert b"<svg" in served["/map"]({})[2]
+    assert b"<td>long:&lt;7&gt;</td><td>east</td>" in served["/map"]({})[2]
     assert json.loads(served["/links.json"]({"link": "east"})[2])["rows"][1]["rtt_ms"] is None
     assert json.loads(served["/map.json"]({})[2]) == {"node": "me", "rows": [{"from": "me", "to": "east", "cost": 1.0}]}
     assert ("history", "east") in asked
