@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,9 +24,8 @@ Formula = Callable[[Any, Any, Any, Any], Any]
 """latency_ms, jitter, loss, bandwidth -> cost; over arrays as well as over numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """What is known of a link; NaN means not measured."""
+class Metrics(NamedTuple):
+    """What is known of a link; NaN means not measured. A tuple, since one is made for every round of every link."""
 
     latency_ms: float = nan
     deviation_ms: float = nan

@@ -8,7 +8,7 @@ heap operations; formulas run over all links with new samples at once.
 from __future__ import annotations
 
 import random
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class Initiator:
         self._heap: list[tuple[int, int]] = []  # (when, row); stale where `_due` says otherwise
         self._due: list[int] = []  # when the next probe of a row is due, NEVER if none is
         self._sent: list[int] = []  # when its last one was
+        self._side: list[int] = []  # on which side of the usual range its last sample was, 0 if within
         self._samples: list[tuple[int, int]] = []  # (row, round trip) of echoes that were not evaluated yet
         self._lost: set[int] = set()  # rows that lost a probe since
         self._told: set[int] = set()  # rows of which something else is new
@@ -58,7 +59,8 @@ class Initiator:
         while len(self._due) <= row:
             self._due.append(NEVER)
             self._sent.append(NEVER)
-        self._sent[row] = NEVER
+            self._side.append(0)
+        self._sent[row], self._side[row] = NEVER, 0
         self._now_ns = max(self._now_ns, now_ns)
         if self.awake:
             self._plan_first(row, now_ns, 0.1)
@@ -174,26 +176,20 @@ class Initiator:
 
     def due(self, now_ns: int) -> list[tuple[int, int]]:
         """(link, token) of each probe to send now; a token is never 0."""
-        heap = self._heap
+        heap, wanted = self._heap, list[tuple[int, int]]()
         if not heap or heap[0][0] > now_ns:
-            return []
+            return wanted
         self._now_ns = now_ns
-        wanted: list[tuple[int, int]] = []
+        due, link, send, timeout_ns = self._due, self._links.link, self._probes.send, self._pace.timeout_ns
         while heap and heap[0][0] <= now_ns:
-            at, row = heappop(heap)
-            if self._due[row] != at:
+            at, row = heap[0]
+            if due[row] != at:
+                heappop(heap)
                 continue
-            wanted.append((self._links.link[row], self._probes.send(row, now_ns, self._pace.timeout_ns(row))))
-            first = self._sent[row] == NEVER
+            wanted.append((link[row], send(row, now_ns, timeout_ns(row))))
+            due[row] = at = self._after(row, at, now_ns)
+            heapreplace(heap, (at, row))
             self._sent[row] = now_ns
-            interval_ns = self._interval_ns(row)
-            if self.settings.synchronous:
-                rounds = (now_ns - self._origin_ns) // interval_ns + 1
-                self._plan(row, self._origin_ns + rounds * interval_ns)
-            elif first:  # links that came together part here
-                self._plan(row, now_ns + int((0.5 + self._rng.random()) * interval_ns))
-            else:
-                self._plan(row, at + interval_ns if at + interval_ns > now_ns else now_ns + interval_ns)
         return wanted
 
     def echoed(self, link: int, token: int, rtt_ns: int, now_ns: int) -> None:
@@ -202,14 +198,17 @@ class Initiator:
         sent_ns = self._probes.sent_ns(row, token)
         if sent_ns is None or not 0 < rtt_ns <= now_ns - sent_ns + _CLOCKS_NS:
             self.refused += 1
-            return
-        if self._probes.answered(token):
-            self._told.add(row)
-        self._samples.append((row, rtt_ns))
-        if self._links.windows.unusual(row, metrics.latency_ms(rtt_ns)):
-            self._evaluate_by(now_ns)
-        elif self._evaluate_at == NEVER:
-            self._evaluate_at = now_ns + self._batch_ns
+        else:
+            self._take(row, token, rtt_ns, now_ns)
+
+    def arrived(self, link: int, token: int, arrived_ns: int, now_ns: int) -> None:
+        """As `echoed`, of a probe that left when `due` was asked for it and came back at that time, on one clock."""
+        row = self._links.rows.get(link, -1)
+        sent_ns = self._probes.sent_ns(row, token)
+        if sent_ns is None or not sent_ns < arrived_ns <= now_ns + _CLOCKS_NS:
+            self.refused += 1
+        else:
+            self._take(row, token, arrived_ns - sent_ns, now_ns)
 
     def unsent(self, link: int, token: int) -> None:
         """The probe could not be sent, or what it measured was a train of bytes: it counts neither as answered nor as
@@ -236,8 +235,8 @@ class Initiator:
         changes = self._links.evaluate(samples, lost_rows, told, now_ns)
         for row in changes.returned:
             self._hasten(row, self._interval_ns(row))
-        for row in changes.alone:
-            self._hasten(row, int(self._pace.least_ns(np.array([row]))[0] * self.settings.confirm), from_ns=now_ns)
+        for row in changes.shifted:
+            self._side[row] = 0
         return changes.readings
 
     def next_ns(self) -> int:
@@ -291,7 +290,33 @@ class Initiator:
     # --- planning
 
     def _interval_ns(self, row: int) -> int:
-        return int(self._pace.interval_ns[row])
+        return int(self._pace.interval_ns.item(row))
+
+    def _take(self, row: int, token: int, rtt_ns: int, now_ns: int) -> None:
+        """A sample waits to be evaluated with others, unless it is the first of its row or the second that deviates to
+        the same side. After a first that does, another probe soon says what it meant."""
+        if self._probes.answered(token):
+            self._told.add(row)
+        self._samples.append((row, rtt_ns))
+        windows = self._links.windows
+        side, before = windows.side(row, metrics.latency_ms(rtt_ns)), self._side[row]
+        self._side[row] = side
+        if side and side != before:
+            least_ns = float(self._pace.least_ns(np.array([row]))[0])
+            self._hasten(row, int(least_ns * self.settings.confirm), from_ns=now_ns)
+        elif side or windows.count.item(row) == 0:
+            self._evaluate_by(now_ns)
+        if self._evaluate_at == NEVER:
+            self._evaluate_at = now_ns + self._batch_ns
+
+    def _after(self, row: int, at_ns: int, now_ns: int) -> int:
+        """When the next probe of a row is due, if one that was due then is sent now."""
+        interval_ns = self._interval_ns(row)
+        if self.settings.synchronous:
+            return self._origin_ns + ((now_ns - self._origin_ns) // interval_ns + 1) * interval_ns
+        if self._sent[row] == NEVER:  # links that came together part here
+            return now_ns + int((0.5 + self._rng.random()) * interval_ns)
+        return at_ns + interval_ns if at_ns + interval_ns > now_ns else now_ns + interval_ns
 
     def _evaluate_by(self, at_ns: int) -> None:
         """Evaluations that cannot wait are still some time apart, so that many links cannot make many of them."""

@@ -26,7 +26,7 @@ class Changes:
 
     readings: list[Reading]
     returned: list[int]  # rows that went back to their base interval
-    alone: list[int]  # rows whose last sample deviates while the one before did not
+    shifted: list[int]  # rows whose level changed
 
 
 class Links:
@@ -45,8 +45,8 @@ class Links:
         self._refused: list[bool] = []  # the other end does not want to be probed
         self._counted: list[bool] = []  # among the links that are probed
         self._free: list[int] = []
-        self._past: list[NDArray[np.void]] = []  # ring a row, made when first written
-        self._past_count: list[int] = []
+        self._past: NDArray[np.void] = np.zeros((0, 0), dtype=HISTORY)  # a ring a row, all as long as the longest
+        self._past_count: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # entries ever written to each
 
     # --- rows
 
@@ -64,7 +64,6 @@ class Links:
         self._switched[row], self._refused[row] = True, False
         self.bandwidth[row] = np.nan
         self._past_count[row] = 0
-        self._past[row] = np.zeros(0, dtype=HISTORY)
         for part in (self.windows, self.pace, self.probes):
             part.clear(row)
         self._count(row, self.probed(row))
@@ -75,7 +74,6 @@ class Links:
         row = self.row(link)
         del self.rows[link]
         self._free.append(row)
-        self._past[row] = np.zeros(0, dtype=HISTORY)
         self.windows.clear(row)
         self.probes.clear(row)
         self._count(row, False)
@@ -94,8 +92,8 @@ class Links:
         self._switched += [False] * more
         self._refused += [False] * more
         self._counted += [False] * more
-        self._past += [np.zeros(0, dtype=HISTORY)] * more
-        self._past_count += [0] * more
+        self._past = np.concatenate((self._past, np.zeros((more, self._past.shape[1]), dtype=HISTORY)))
+        self._past_count = np.concatenate((self._past_count, np.zeros(more, dtype=np.intp)))
         self._on = np.concatenate((self._on, np.zeros((more, len(FACTORS)), dtype=np.bool_)))
         self.bandwidth = np.concatenate((self.bandwidth, np.full(more, np.nan)))
         for part in (self.windows, self.pace, self.probes):
@@ -142,16 +140,15 @@ class Links:
         """Take new samples (row, round trip) into their windows and say what is new of these rows, and of those that
         lost probes or have other news."""
         disturbed, shifted = set(lost), set[int]()
-        alone: list[int] = []
-        for rows, rtt_ns in _layers(samples):
+        layers = list(_layers(samples))
+        for rows, rtt_ns in layers:
             self.pace.travelled(rows, rtt_ns)
             absorbed = self.windows.absorb(rows, metrics.latency_ms(rtt_ns))
             if absorbed.deviates.any():
                 disturbed.update(rows[absorbed.deviates].tolist())
                 shifted.update(rows[absorbed.shifted].tolist())
-                alone += rows[absorbed.alone].tolist()
-        sampled = {row for row, _ in samples}
-        fresh = np.array(sorted(sampled | lost | told), dtype=np.intp)
+        round_of = _joined(layers[0][0] if layers else _NONE, lost)  # the first layer has all rows with a sample
+        fresh = _joined(round_of, told)
         if not len(fresh):
             return Changes([], [], [])
         seen = self._seen(fresh)
@@ -159,16 +156,14 @@ class Links:
             cost(self._settings.profile, seen["latency_ms"], seen["jitter"], seen["loss"], seen["bandwidth"])
         )
         self.pace.look(self.windows.latency_ms, now_ns)
-        round_of = fresh if len(fresh) == len(sampled) else np.array(sorted(sampled | lost), dtype=np.intp)
-        at = np.searchsorted(fresh, round_of)
-        moved = np.array([row in disturbed for row in round_of.tolist()], dtype=np.bool_)
-        returned = self.pace.rounds(round_of, costs[at], self.windows.latency_ms[round_of], moved)
+        moved = np.fromiter((row in disturbed for row in round_of.tolist()), dtype=np.bool_, count=len(round_of))
+        returned = self.pace.rounds(round_of, costs[: len(round_of)], self.windows.latency_ms[round_of], moved)
         self.pace.refresh(fresh)
         known = self._known(fresh, seen)
         if not known.all():  # nothing came back of these yet
             fresh, costs, seen = fresh[known], costs[known], {name: values[known] for name, values in seen.items()}
         self._remember(fresh, seen, costs, now_ns)
-        return Changes(self._readings(fresh, seen, shifted), round_of[returned].tolist(), alone)
+        return Changes(self._readings(fresh, seen, shifted), round_of[returned].tolist(), list(shifted))
 
     def reading(self, row: int) -> Reading | None:
         """What is known of a row, None if nothing is."""
@@ -178,7 +173,7 @@ class Links:
 
     def history(self, row: int) -> NDArray[np.void]:
         """Entries of the row's ring, oldest first."""
-        count, past = self._past_count[row], self._past[row]
+        count, past = int(self._past_count[row]), self._past[row]
         return past[:count].copy() if count <= len(past) else np.roll(past, -(count % len(past)))
 
     def _known(self, rows: Rows, seen: dict[str, Floats]) -> Mask:
@@ -188,39 +183,59 @@ class Links:
 
     def _seen(self, rows: Rows) -> dict[str, Floats]:
         """Metrics by the factors that are on."""
-        on, windows, probes = self._on[rows], self.windows, self.probes
-        sent = np.array([min(probes.sequence[row], metrics.LOSS_WINDOW) for row in rows.tolist()])
+        on, windows = self._on[rows], self.windows
         jitter = np.where(on[:, _JITTER], windows.jitter[rows], 0.0)
         return {
             "latency_ms": np.where(on[:, _LATENCY], windows.latency_ms[rows], np.nan),
             "deviation_ms": np.where(on[:, _DEVIATION], windows.deviation_ms[rows], np.nan),
             "jitter_ms": np.where(on[:, _JITTER], windows.jitter_ms[rows], np.nan),
             "jitter": np.where(np.isnan(jitter), 0.0, jitter),
-            "loss": np.where(on[:, _LOSS], metrics.loss(sent, probes.lost[rows]), np.nan),
+            "loss": self._loss(rows, on[:, _LOSS]),
             "bandwidth": np.where(on[:, _BANDWIDTH], self.bandwidth[rows], np.nan),
         }
 
+    def _loss(self, rows: Rows, on: Mask) -> Floats:
+        if not on.any():
+            return np.full(len(rows), np.nan)
+        sequence = self.probes.sequence
+        sent = [min(sequence[row], metrics.LOSS_WINDOW) for row in rows.tolist()]
+        return np.where(on, metrics.loss(sent, self.probes.lost[rows]), np.nan)
+
     def _readings(self, rows: Rows, seen: dict[str, Floats], shifted: set[int]) -> list[Reading]:
-        columns = zip(*(values.tolist() for values in seen.values()), strict=True)
-        counts, outliers = self.windows.count[rows].tolist(), self.windows.outliers[rows].tolist()
-        intervals = self.pace.interval_ns[rows].astype(np.int64).tolist()
-        return [
-            Reading(self.link[row], count, out, Metrics(*values), interval_ns, row in shifted)
-            for row, count, out, values, interval_ns in zip(
-                rows.tolist(), counts, outliers, columns, intervals, strict=True
-            )
-        ]
+        numbers = rows.tolist()
+        link = self.link
+        columns = (
+            [link[row] for row in numbers],
+            self.windows.count[rows].tolist(),
+            self.windows.outliers[rows].tolist(),
+            map(Metrics._make, zip(*(values.tolist() for values in seen.values()), strict=True)),
+            self.pace.interval_ns[rows].astype(np.int64).tolist(),
+            [row in shifted for row in numbers],
+        )
+        return list(map(Reading._make, zip(*columns, strict=True)))
 
     def _remember(self, rows: Rows, seen: dict[str, Floats], costs: Floats, now_ns: int) -> None:
-        names = ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss")
-        columns = zip(*(seen[name].tolist() for name in names), costs.tolist(), strict=True)
-        size = self._settings.history
-        for row, values in zip(rows.tolist(), columns, strict=True):
-            count, past = self._past_count[row], self._past[row]
-            if count == len(past) < size:
-                self._past[row] = past = np.resize(past, min(max(8, 2 * count), size))
-            past[count % size] = (now_ns, *values)
-            self._past_count[row] = count + 1
+        if not len(rows):
+            return
+        counts, size, width = self._past_count[rows], self._settings.history, self._past.shape[1]
+        if width < size and int(counts.max()) >= width:
+            more = min(max(8, 2 * width), size) - width
+            self._past = np.concatenate((self._past, np.zeros((len(self._past), more), dtype=HISTORY)), axis=1)
+        entries = np.empty(len(rows), dtype=HISTORY)
+        entries["now_ns"], entries["cost"] = now_ns, costs
+        for name in ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss"):
+            entries[name] = seen[name]
+        self._past[rows, counts % size] = entries
+        self._past_count[rows] = counts + 1
+
+
+_NONE: Rows = np.zeros(0, dtype=np.intp)
+
+
+def _joined(rows: Rows, others: set[int]) -> Rows:
+    """These rows, and those of the others that are not among them."""
+    more = others.difference(rows.tolist()) if others else others
+    return np.concatenate((rows, np.array(sorted(more), dtype=np.intp))) if more else rows
 
 
 def _layers(samples: list[tuple[int, int]]) -> Iterable[tuple[Rows, Floats]]:
@@ -233,5 +248,5 @@ def _layers(samples: list[tuple[int, int]]) -> Iterable[tuple[Rows, Floats]]:
                 later.append((row, rtt_ns))
             else:
                 layer[row] = rtt_ns
-        yield np.fromiter(layer, dtype=np.intp), np.fromiter(layer.values(), dtype=np.float64)
+        yield np.fromiter(layer, np.intp, len(layer)), np.fromiter(layer.values(), np.float64, len(layer))
         samples = later

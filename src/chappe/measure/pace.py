@@ -71,7 +71,8 @@ class Pace:
 
     def timeout_ns(self, row: int) -> int:
         """How long an answer may take."""
-        return max(int(self._settings.timeout_factor * self.rtt_ns[row]), self._settings.timeout_ns)
+        settings = self._settings
+        return max(int(settings.timeout_factor * self.rtt_ns.item(row)), settings.timeout_ns)
 
     def central_ns(self) -> int:
         """The interval of a link that is near and fast: the base, or more if the node has very many links."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -99,13 +100,12 @@ class Factor:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What is known of a link after a round."""
 
     link: int
     window: int  # samples in the window, outliers among them
     outliers: int
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: Metrics = Metrics()
     interval_ns: int = 0  # until the next probe
     restarted: bool = False  # the level of the link changed with this round

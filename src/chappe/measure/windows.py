@@ -18,7 +18,6 @@ class Absorbed(NamedTuple):
     """What new samples were to their rows."""
 
     deviates: Mask  # outside the usual range
-    alone: Mask  # so, and the sample before was not: another one decides what it means
     shifted: Mask  # the second of one sign: the window restarted
 
 
@@ -65,15 +64,17 @@ class Windows:
             values[row] = np.nan
         self._range_ms[row] = np.inf
 
-    def unusual(self, row: int, latency_ms: float) -> bool:
-        """Whether such a sample would deviate, or is the first."""
-        return bool(self.count[row] == 0 or abs(latency_ms - self._level_ms[row]) > self._range_ms[row])
+    def side(self, row: int, latency_ms: float) -> int:
+        """As `metrics.deviates`, for one sample that was not absorbed yet."""
+        apart = latency_ms - self._level_ms.item(row)
+        if abs(apart) <= self._range_ms.item(row) or self.count.item(row) < metrics.SHIFT_MINIMUM:
+            return 0
+        return 1 if apart > 0 else -1
 
     def absorb(self, rows: Rows, latency_ms: Floats) -> Absorbed:
         """One more sample in each of these rows, none of them twice."""
         sign = metrics.deviates(latency_ms, self._level_ms[rows], self._range_ms[rows], self.count[rows])
-        before = self._sign[rows]
-        shift = metrics.level_shift(before, sign)
+        shift = metrics.level_shift(self._sign[rows], sign)
         last = self._last[rows]
         first = np.isnan(last)
         self.jitter_ms[rows] = np.where(first, 0.0, metrics.rtp_jitter_step(self.jitter_ms[rows], last, latency_ms))
@@ -87,7 +88,7 @@ class Windows:
         self._at[rows] = (self._at[rows] + 1) % self.size
         self.count[rows] = np.minimum(self.count[rows] + 1, self.size)
         self._evaluate(rows, (sign == 0) | shift)
-        return Absorbed(sign != 0, (sign != 0) & (before == 0), shift)
+        return Absorbed(sign != 0, shift)
 
     def _evaluate(self, rows: Rows, usual: Mask) -> None:
         samples = self._samples[rows]

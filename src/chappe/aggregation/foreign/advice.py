@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from chappe.aggregation.messages import Advice
 from chappe.measure.cost import Metrics
@@ -22,8 +21,7 @@ def mixed(own: Metrics | None, advice: Advice, now_ns: int) -> Metrics | None:
         if advice.latency_ms is None:
             return None
         own = Metrics(latency_ms=advice.latency_ms)
-    return replace(
-        own,
+    return own._replace(
         latency_ms=_mix(own.latency_ms, advice.latency_ms, advice.weight),
         jitter=_mix(own.jitter, advice.jitter, advice.weight),
         loss=_mix(own.loss, advice.loss, advice.weight),
