@@ -149,6 +149,8 @@ class Engine(Stack):
     # --- counters
     def port_counters(self, port: int) -> dict[str, int]:
         """Exact: bytes, frames, status, events in and out; filtered, conflated, drops by reason."""
+    def traffic(self, port: int) -> int:
+        """How many status records and events have come and gone there."""
     def counters(self) -> dict[str, int]:
         """Sums over all ports, ever."""
     def address_drops(self, limit: int = 0) -> list[tuple[str, int | str, str, int]]:

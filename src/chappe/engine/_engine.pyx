@@ -291,6 +291,10 @@ cdef class Engine(Input):
         counts["lost_events"] = p.lost_events
         return counts
 
+    def traffic(self, int port):
+        cdef Port* p = self.port_at(port)
+        return p.counters[STATUS_IN] + p.counters[EVENTS_IN] + p.counters[STATUS_OUT] + p.counters[EVENTS_OUT]
+
     def counters(self):
         cdef int i, port
         totals = [self.past[i] for i in range(COUNTERS)]

@@ -11,9 +11,7 @@ from chappe.measure.initiator import Initiator
 from chappe.measure.readings import FACTORS, Reading
 from chappe.measure.trains import Trains
 
-FORGOTTEN_NS = 60 * SECOND  # an echo that comes later says nothing
 LOOK_NS = 3 * SECOND
-BUSY = ("events_in", "events_out", "status_in", "status_out")  # what counts as traffic
 
 
 class Measurement:
@@ -25,7 +23,6 @@ class Measurement:
         self.initiator = Initiator(settings.measure, rng)
         self._awake = False
         self._trains = Trains(settings.trains, rng)
-        self._sent: dict[tuple[int, int], int] = {}  # when a probe left, by (port, token)
         self.sent = 0  # probes and trains
         self._looked_ns = 0
         self._unseen: list[Link] = []  # of this round
@@ -58,10 +55,9 @@ class Measurement:
 
     def arrived(self, now_ns: int) -> None:
         """Take what came back."""
-        for port, token, _, arrived_ns in self._engine.take_echoes():
-            sent_ns = self._sent.pop((port, token), None)  # the clock in the echo is what its sender says
-            if sent_ns is not None:
-                self.initiator.echoed(port, token, arrived_ns - sent_ns, now_ns)
+        arrived = self.initiator.arrived
+        for port, token, _, arrived_ns in self._engine.take_echoes():  # the clock in an echo is what its sender says
+            arrived(port, token, arrived_ns, now_ns)
         if not self._settings.bandwidth:
             return
         for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():
@@ -72,7 +68,6 @@ class Measurement:
         """Send what is due; links whose metrics are new."""
         for port, token in self.initiator.due(now_ns):
             if not self._trains.under_way(port) and self._engine.send_probe(port, token):
-                self._sent[port, token] = self._engine.mono_ns
                 self.sent += 1
             else:  # no loss; and behind a train it would measure the train
                 self.initiator.unsent(port, token)
@@ -92,8 +87,6 @@ class Measurement:
 
     def _look(self, links: Links, now_ns: int) -> None:
         """Which links carry traffic: those are measured more often. A few at a time, each once in LOOK_NS."""
-        while self._sent and next(iter(self._sent.values())) < now_ns - FORGOTTEN_NS:
-            del self._sent[next(iter(self._sent))]
         each_ns = LOOK_NS // len(links)
         due = min((now_ns - self._looked_ns) // each_ns, len(links))
         self._looked_ns = now_ns if due == len(links) else self._looked_ns + due * each_ns
@@ -105,9 +98,9 @@ class Measurement:
                 self._look_at(link)
 
     def _look_at(self, link: Link) -> None:
-        counters = self._engine.port_counters(link.port)
-        traffic = sum(counters[name] for name in BUSY)
+        traffic = self._engine.traffic(link.port)
         if link.traffic >= 0:
             self.initiator.carries(link.port, traffic != link.traffic)
         link.traffic = traffic
-        self._trains.travelled(link.port, self.initiator.rtt_ns(link.port))
+        if link.trains is not None:
+            self._trains.travelled(link.port, self.initiator.rtt_ns(link.port))

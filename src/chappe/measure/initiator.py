@@ -315,8 +315,17 @@ class Initiator:
         if self.settings.synchronous:
             return self._origin_ns + ((now_ns - self._origin_ns) // interval_ns + 1) * interval_ns
         if self._sent[row] == NEVER:  # links that came together part here
-            return now_ns + int((0.5 + self._rng.random()) * interval_ns)
-        return at_ns + interval_ns if at_ns + interval_ns > now_ns else now_ns + interval_ns
+            return self._together(now_ns + int((0.5 + self._rng.random()) * interval_ns), interval_ns)
+        late = at_ns + interval_ns <= now_ns
+        return self._together((now_ns if late else at_ns) + interval_ns, interval_ns)
+
+    def _together(self, at_ns: int, interval_ns: int) -> int:
+        """The multiple of a slot that is nearest to that time, so that probes of many links leave in one go: each time
+        the node wakes up, and each time answers wake it, costs more than a probe."""
+        slot_ns = self.settings.slot_ns
+        if interval_ns < 10 * slot_ns:
+            return at_ns
+        return (at_ns + slot_ns // 2) // slot_ns * slot_ns
 
     def _evaluate_by(self, at_ns: int) -> None:
         """Evaluations that cannot wait are still some time apart, so that many links cannot make many of them."""

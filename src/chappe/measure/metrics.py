@@ -40,13 +40,13 @@ def filled(counts: ArrayLike, size: int) -> Mask:
 
 def mean(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
     """The mean of each window."""
-    return _mean(*_masked(window, valid))
+    return _centred(*_masked(window, valid))[1]
 
 
 def deviation(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
     """The population standard deviation of each window (MR-064)."""
-    samples, weight = _masked(window, valid)
-    return _deviation(samples, weight, _mean(samples, weight))
+    count, _, apart = _centred(*_masked(window, valid))
+    return _deviation(apart, count)
 
 
 def relative_jitter(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
@@ -54,8 +54,7 @@ def relative_jitter(window: ArrayLike, valid: ArrayLike | None = None) -> Any:
 
     0 where the mean is 0, since then all samples are.
     """
-    samples, weight = _masked(window, valid)
-    return _relative_jitter(samples, weight, _mean(samples, weight))
+    return _relative_jitter(*_centred(*_masked(window, valid)))
 
 
 def rtp_jitter_step(jitter: ArrayLike, previous: ArrayLike, latest: ArrayLike) -> Any:
@@ -94,9 +93,8 @@ def summary(window: ArrayLike, valid: ArrayLike | None = None, z: float = Z) -> 
     """Number of outliers, and mean, deviation and relative jitter without them, of each window."""
     samples, weight = _masked(window, valid)
     out = _outliers(samples, weight, z)
-    clean = weight & ~out
-    middle = _mean(samples, clean)
-    return out.sum(axis=-1), middle, _deviation(samples, clean, middle), _relative_jitter(samples, clean, middle)
+    count, middle, apart = _centred(samples, weight & ~out)
+    return np.add.reduce(out, axis=-1), middle, _deviation(apart, count), _relative_jitter(count, middle, apart)
 
 
 def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: float = SHIFT_Z, share: float = SHARE,
@@ -130,25 +128,25 @@ def _masked(window: ArrayLike, valid: ArrayLike | None) -> tuple[Floats, Mask]:
     return samples, np.asarray(valid, dtype=np.bool_)
 
 
-def _mean(samples: Floats, weight: Mask) -> Any:
-    """The mean of what counts, NaN where nothing does."""
-    count = weight.sum(axis=-1)
-    return np.where(weight, samples, 0.0).sum(axis=-1) / np.where(count, count, np.nan)
+def _centred(samples: Floats, weight: Mask) -> tuple[Any, Any, Floats]:
+    """How many of each window count (NaN if none does), their mean, and how far each is from it (0 if it does not)."""
+    count: Any = np.add.reduce(weight, axis=-1, dtype=np.float64)
+    count = np.where(count, count, np.nan)[()]
+    middle = np.add.reduce(np.where(weight, samples, 0.0), axis=-1) / count
+    return count, middle, np.where(weight, samples - middle[..., None], 0.0)
 
 
-def _deviation(samples: Floats, weight: Mask, middle: Any) -> Any:
-    return np.sqrt(_mean((samples - np.asarray(middle)[..., None]) ** 2, weight))
+def _deviation(apart: Floats, count: Any) -> Any:
+    return np.sqrt(np.add.reduce(apart * apart, axis=-1) / count)
 
 
-def _relative_jitter(samples: Floats, weight: Mask, middle: Any) -> Any:
-    spread = _mean(np.abs(samples - np.asarray(middle)[..., None]), weight)
-    return spread / np.where(np.equal(middle, 0), 1.0, middle)
+def _relative_jitter(count: Any, middle: Any, apart: Floats) -> Any:
+    return np.add.reduce(np.abs(apart), axis=-1) / count / np.where(np.equal(middle, 0), 1.0, middle)
 
 
 def _outliers(samples: Floats, weight: Mask, z: float) -> Mask:
-    middle = _mean(samples, weight)
-    spread = np.asarray(_deviation(samples, weight, middle))
-    tested = (weight.sum(axis=-1) >= OUTLIER_MINIMUM) & (spread > 0)
-    limit = np.where(tested, z * spread, np.inf)
-    found: Mask = (np.abs(samples - np.asarray(middle)[..., None]) > limit[..., None]) & weight
+    count, _, apart = _centred(samples, weight)
+    spread = _deviation(apart, count)
+    limit = np.where((count >= OUTLIER_MINIMUM) & (spread > 0), z * spread, np.inf)
+    found: Mask = np.abs(apart) > limit[..., None]
     return found

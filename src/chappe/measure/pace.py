@@ -11,7 +11,7 @@ from chappe.measure.readings import SECOND, Settings
 from chappe.measure.windows import Rows
 
 EXTREMES_MINIMUM = 20  # links before 5 % of them are at least one
-EXTREMES_NS = 10 * SECOND  # between two looks at which links are extreme
+EXTREMES_NS = 10 * SECOND  # between two looks at which links are extreme, unless many more are known
 
 
 class Pace:
@@ -34,7 +34,8 @@ class Pace:
         self._low_ms = -np.inf
         self._high_ms = np.inf
         self._given = False
-        self._looked_ns: int | None = None
+        self._look_ns = 0  # when to look again
+        self._looked_at = 0  # how many links were known at the last look
 
     def grow(self, rows: int) -> None:
         """Room for more rows."""
@@ -101,10 +102,12 @@ class Pace:
 
     def look(self, latency_ms: Floats, now_ns: int) -> None:
         """Find out which of the own links are extreme, now and then; NaN is not measured."""
-        if self._given or (self._looked_ns is not None and now_ns - self._looked_ns < EXTREMES_NS):
+        if self._given:
             return
-        self._looked_ns = now_ns
         known = latency_ms[np.isfinite(latency_ms)]
+        if now_ns < self._look_ns and len(known) < 1.1 * self._looked_at:
+            return
+        self._look_ns, self._looked_at = now_ns + EXTREMES_NS, len(known)
         self._low_ms, self._high_ms = -np.inf, np.inf
         share = self._settings.extreme_share
         if share > 0 and len(known) >= EXTREMES_MINIMUM:

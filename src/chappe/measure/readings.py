@@ -49,6 +49,7 @@ class Settings:
     carrying: float = 1.5  # a link that carries traffic never goes beyond this multiple (at most 2)
     extreme_share: float = 0.05  # the nearest and the farthest of all links, which go to the last step at once
     adaptive: bool = True
+    slot_ns: int = 100_000_000  # probes of links with an interval of ten slots or more leave at multiples of a slot
     synchronous: bool = False  # all links at the same time, instead of spread over the interval
     share: float = 0.01  # of a link's capacity that probes and their echoes may use
     probe_bytes: int = 160  # of a probe on the network, with the headers around it
@@ -79,6 +80,7 @@ class Settings:
                 (not self.steps or self.steps[0] != 1 or list(self.steps) != sorted(self.steps),
                  "steps must begin with 1 and rise"),
                 (not 1 <= self.carrying <= 2, "carrying must be from 1 to 2"),
+                (self.slot_ns < 1, "slot_ns must be 1 or more"),
                 (self.steady_rounds < 1, "steady_rounds must be 1 or more"),
                 (not 0 < self.share <= 1, "share must be above 0 and at most 1"),
                 (not 0 < self.threshold < 1, "threshold must be between 0 and 1"),

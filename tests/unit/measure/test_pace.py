@@ -85,7 +85,7 @@ def test_a_steady_link_that_changes_is_back_at_once_and_known_soon() -> None:
     told = next(at for at, reading in readings if reading.metrics.latency_ms > 50)
     assert told < first + 0.4  # two round trips and the time between the probes
     assert next(reading for at, reading in readings if at == told).restarted
-    assert world.gaps(1, since=first)[1:6] == pytest.approx([1.0] * 5)
+    assert world.gaps(1, since=first)[1:6] == pytest.approx([1.0] * 5, abs=0.05)  # half a slot
 
 
 def test_one_spike_brings_one_more_probe_and_the_base_interval() -> None:
