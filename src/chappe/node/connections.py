@@ -70,6 +70,8 @@ class Connections:
         self._freeing: deque[int] = deque()
         self._stuffed: dict[int, Connection] = {}  # with something in their outbox
         self._clients: dict[bytes, Connection] = {}  # by session
+        self.shortest_ns = 1 << 62  # interval of heartbeats that any connection had so far
+        self.hurry: Callable[[], None] = lambda: None  # asks for a tick soon
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self.by_port.values()))
@@ -85,6 +87,7 @@ class Connections:
         connection.heartbeat.connected(now_ns)
         connection.agreed_ns = connection.heartbeat.interval_ns
         connection.busy_ns = now_ns
+        self.shortest_ns = min(self.shortest_ns, connection.agreed_ns)
         self._list(connection)
         self._schedule(connection, now_ns + connection.heartbeat.interval_ns)
 
@@ -99,6 +102,7 @@ class Connections:
         connection = self.by_port.get(notice.entry.port)
         if notice.what == "switched" and connection is not None and connection.entry is notice.entry:
             self._schedule(connection, self._engine.mono_ns)
+            self.hurry()
 
     def client(self, issuer: bytes) -> Connection | None:
         """The connection of the client with that session."""
@@ -115,6 +119,7 @@ class Connections:
         if connection.outbox or not self._engine.send(port, frame, 0):
             connection.outbox.append(frame)
             self._stuffed[port] = connection
+            self.hurry()
             if len(connection.outbox) > OUTBOX_LIMIT:
                 self.close(connection, "it does not read its answers", "limit")
 
@@ -140,6 +145,7 @@ class Connections:
         """Take a port out of the tables, bit by bit."""
         self._engine.close_port(port)
         self._freeing.append(port)
+        self.hurry()
 
     def tick(self, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Lapsed) -> None:
         """Heartbeats, dead links, idle clients, identities that are no longer believed, ports to free."""
@@ -147,8 +153,9 @@ class Connections:
             at_ns, _, connection = heapq.heappop(self._due)
             if self.by_port.get(connection.port) is connection and at_ns == connection.due_ns:
                 self._check(connection, now_ns, wall_ns, idle_ns, lapsed)
-        for port, connection in list(self._stuffed.items()):
-            self._unpack(port, connection)
+        if self._stuffed:
+            for port, connection in list(self._stuffed.items()):
+                self._unpack(port, connection)
         if self._freeing and self._engine.free_port(self._freeing[0], FREED_AT_ONCE):
             self._freeing.popleft()
             while self._freeing and self._engine.free_port(self._freeing[0], 100):
@@ -158,6 +165,11 @@ class Connections:
     def freeing(self) -> bool:
         """Whether there are ports to free."""
         return bool(self._freeing)
+
+    @property
+    def restless(self) -> bool:
+        """Whether messages wait for room, or ports for being freed."""
+        return bool(self._stuffed or self._freeing)
 
     def _check(self, connection: Connection, now_ns: int, wall_ns: int, idle_ns: int, lapsed: Lapsed) -> None:
         port, expires_ns = connection.port, connection.session.identity.expires_ns
@@ -171,6 +183,7 @@ class Connections:
         switches = self.transports.switched(connection.link.kind)
         if switches is not None:
             connection.heartbeat.interval_ns = switches.detection_ns or connection.agreed_ns
+            self.shortest_ns = min(self.shortest_ns, connection.heartbeat.interval_ns)
             if not switches.detection:
                 connection.heartbeat.excuse(now_ns)
         verdict = connection.heartbeat.check(now_ns, self._engine.last_heard(port))

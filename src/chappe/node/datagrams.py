@@ -158,6 +158,11 @@ class Datagrams:
             link.beat(now_ns)
             self._end_if_over(port, link)
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are data links or groups to look after."""
+        return bool(self._links) or (self.groups is not None and self.groups.busy)
+
     def _end_if_over(self, port: int, link: DataLink) -> None:
         if link.over and self._links.get(port) is link:
             self.gone(port, "both sides have ended it")

@@ -212,6 +212,11 @@ class Groups:
 
     # --- both
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is a group to send to or to hear."""
+        return bool(self._groups or self._heard)
+
     def tick(self, now_ns: int) -> None:
         """Reports, and keys that are due."""
         for group in self._groups.values():

@@ -41,6 +41,7 @@ from chappe.node.sections import Config, Listen, Peer
 from chappe.node.sessions import Control, Session
 from chappe.node.shell import BROKER_BUDGET_NS, BUDGET_NS, Shell
 from chappe.node.snapshot import take
+from chappe.node.ticker import TICK_S, Ticker, rest_s
 from chappe.node.variables import Variables, static_routes
 from chappe.security.audit import AuditLog
 from chappe.security.credentials import Credentials
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from chappe.node.mesh import NodeMesh
 
 log = structlog.get_logger(__name__)
-
-TICK_S = 0.05
 
 
 class Node:
@@ -76,7 +75,6 @@ class Node:
         self._book = RuleBook.open() if dev else RuleBook.of(config.rule)
         self._assemble()
         self._listeners: list[Listener] = []
-        self._ticker: asyncio.Task[None] | None = None
 
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
@@ -84,6 +82,8 @@ class Node:
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)
+        self._ticker = Ticker(name, self._on_tick)
+        self.connections.hurry = self._ticker.hurry
         self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self.credentials.client)
         self.peers.certificates = config.tls is not None
         self.peers.offered = lambda: tuple(str(address) for address in self.addresses)
@@ -151,7 +151,7 @@ class Node:
             await self.datagrams.close()
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
-        self._ticker = loop.create_task(self._run_ticker(), name=f"ticker of {self.name}")
+        self._ticker.start()
         if self.mesh is not None:
             self.mesh.start(self.tick)
         self.peers.start()
@@ -192,9 +192,7 @@ class Node:
             farewell = Goodbye(reason=f"{self.name} is going away")
             self.connections.close(connection, "node stopped", message=farewell)
         await asyncio.gather(*(link.wait_closed() for link in links))
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
+        self._ticker.stop()
         await self.datagrams.close()
         if self._audit is not None:
             await self._administered("stop")
@@ -477,15 +475,8 @@ class Node:
 
     # --- time
 
-    async def _run_ticker(self) -> None:
-        while True:
-            await asyncio.sleep(0 if self.connections.freeing else TICK_S)
-            try:
-                self._on_tick()
-            except Exception:
-                log.exception("ticker", node=self.name)
-
-    def _on_tick(self) -> None:
+    def _on_tick(self) -> float:
+        """Whatever is due; how long the next tick has time."""
         clocks(self.engine)
         now_ns = self.engine.mono_ns
         self.connections.tick(now_ns, time.time_ns(), round(self.config.limits.idle_s * 1e9), self._lapsed)
@@ -498,3 +489,7 @@ class Node:
             if not peer.listed and peer.connection is None and now_ns - peer.parked_ns > away_ns:
                 self._remove_peer(peer, "away")
         self.tick.soon()
+        if self.connections.freeing:
+            return 0
+        waits = self.role is not None or self.connections.restless or self.datagrams.busy or self.control.behind
+        return TICK_S if waits else rest_s(self.connections.shortest_ns)

@@ -129,6 +129,11 @@ class Control:
         """Whether `work` or `flush` has something to do."""
         return bool(self._denied or self._commands.notices) or self._commands.busy or self._variables.busy
 
+    @property
+    def behind(self) -> bool:
+        """Whether the next `tick` should come soon."""
+        return self.busy or self._variables.behind
+
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""
         self.sessions[session.port] = session

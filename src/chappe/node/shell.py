@@ -112,8 +112,10 @@ class Shell:
                         self._connections.close(connection, reason, code, farewell)
                 case OpenData(port, request, reports, multicast):
                     self._datagrams.answer(port, request, reports, multicast)
+                    self._connections.hurry()
                 case DataSaid(port, message):
                     self._datagrams.said(port, message, self._engine.mono_ns)
+                    self._connections.hurry()
                 case DataOpened(port, answer):
                     assert self.tick is not None
                     self._datagrams.opened(port, answer, self.tick)

@@ -62,6 +62,7 @@ class Variables:
         self._announcements = Announcements()
         self._routed: dict[int, dict[int, Variable]] = {}  # port -> what is forwarded to it, by id
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
+        self.behind = False  # more is to be forgotten than one tick does
         self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
         self._leaving: deque[tuple[int, Iterator[int], Iterator[int], int]] = deque()
@@ -173,10 +174,12 @@ class Variables:
         for port in [port for port, (deadline, _) in self._unconfirmed.items() if now_ns >= deadline]:
             _, missing = self._unconfirmed.pop(port)
             self.retracted(port, missing, now_ns)
+        self.behind = len(self._away) > SLICE
         for _ in range(min(SLICE, len(self._away))):
             entry = self.directory.numbered(self._away[0])
             if entry is not None and entry.away_since_ns:
                 if now_ns - entry.away_since_ns < self._away_ns:
+                    self.behind = False
                     break
                 entry.owner_name = ""
                 self._forget_if_unused(entry)
