@@ -47,6 +47,7 @@ class Shell:
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._backlog: dict[int, int] = {}  # messages in the inbox by port
         self._publishers: set[int] = set()
+        self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
         self._records: list[Record] = []  # not yet given to the disk
         self._recording: asyncio.Task[None] | None = None
 
@@ -196,7 +197,7 @@ class Shell:
 
     def _record(self, record: Record) -> None:
         who, outcome = str(record.identity), record.outcome
-        say = log.debug if outcome == "done" else log.warning
+        say = self._log.debug if outcome == "done" else self._log.warning
         say("command", who=who, target=record.address, outcome=outcome, reason=record.reason)
         if self._audit is None:
             self.perform([record.answer])

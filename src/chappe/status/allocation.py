@@ -291,6 +291,10 @@ class Allocator:
         """One row a resource: its capacity, its load by mode, and the largest share of it that is taken."""
         return list(self._ledger.rows())
 
+    def router_loads(self) -> dict[str, tuple[float, ...]]:
+        """Events a second of each router, by mode."""
+        return self._ledger.router_loads()
+
     def _planned(self, variable: Variable, routes: Sequence[Route], grants: Grants) -> bool:
         """True if this is the latest plan and nothing has changed since: it was checked then."""
         if self._latest is None:

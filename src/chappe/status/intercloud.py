@@ -91,14 +91,18 @@ class Seeking:
 
     def proceed(self, now_ns: int) -> None:
         """Begin with those whose turn it is."""
-        self._running &= self._sought.keys()
+        self._look()
         while self._queue and len(self._running) < WINDOW:
             sought = self._queue.popleft()
             if self._sought.get(sought.key) is sought:
                 self._running.add(sought.key)
                 sought.until_ns = now_ns + ANSWER_NS
                 self._begin(sought, self.decisions.all.get(sought.key), now_ns)
-                self._running &= self._sought.keys()
+                self._look()
+
+    def _look(self) -> None:
+        """Forget those that have ended: of a window of them, whatever the number that waits."""
+        self._running = {key for key in self._running if key in self._sought}
 
     def _begin(self, sought: Sought, decision: Decision | None, now_ns: int) -> None:
         if decision is None:

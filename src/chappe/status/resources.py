@@ -328,6 +328,11 @@ class Ledger:
             if channel.present:
                 yield _row(channel.name, "channel", channel.capacity, channel.bytes) | {"burst": max(channel.burst())}
 
+    def router_loads(self) -> dict[str, tuple[float, ...]]:
+        """Events a second by router, by mode."""
+        routers = [router for router in self.routers.values() if router.present]
+        return {router.name: tuple(load / NANO for load in router.events) for router in routers}
+
 
 def _overload(router: Router, load: int, more: int, when: str) -> Blocked:
     free = max(0, router.capacity - load) / NANO

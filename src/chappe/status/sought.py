@@ -225,11 +225,11 @@ class Seeking:
         return over
 
     def tick(self, now_ns: int) -> None:
-        for key in [key for key, sought in self._sought.items() if sought.deadline_ns <= now_ns]:
-            self._give_up(key)
         if now_ns - self._woken_ns < WAKE_NS:
             return
         self._woken_ns = now_ns
+        for key in [key for key, sought in self._sought.items() if sought.deadline_ns <= now_ns]:
+            self._give_up(key)
         for name in list(self._waiting):
             for waiting in list(self._waiting.get(name, ())):
                 self._wake(name, waiting, now_ns)

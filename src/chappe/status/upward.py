@@ -90,8 +90,7 @@ class Upward:
                 self._tell()
 
     def _now(self) -> dict[str, tuple[float, ...]]:
-        return {row["resource"].removeprefix("router/"): tuple(row["load"])
-                for row in self._cloud.allocator.loads() if row["kind"] == "router"}  # fmt: skip
+        return self._cloud.allocator.router_loads()
 
     def _tell(self) -> None:
         self._changed = False
