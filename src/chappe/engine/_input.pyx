@@ -328,8 +328,8 @@ cdef class Input(Trains):
         return 0
 
     cdef int status_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
-        """Decide record by record, copy run by run."""
-        cdef uint32_t position = 0, length, count = 0, start = 0
+        """Decide and copy run by run."""
+        cdef uint32_t position = 0, length = 0, count = 0, start = 0, alike = 0
         cdef uint64_t seen = 0
         cdef PortList* targets = NULL
         cdef PortList* found
@@ -349,8 +349,8 @@ cdef class Input(Trains):
             self.limit_frames(p, seen)
         position = 0
         while position < size:
-            length = record_size(payload + position)
-            found = self.status.decide(arrival, payload + position, length, self.wall_ns, &verdict)
+            found = self.status.decide_run(arrival, payload + position, min(size - position, <uint32_t> RUN_BYTES),
+                                           self.wall_ns, &verdict, &length, &alike)
             if found != targets or found == NULL or position + length - start > RUN_BYTES:
                 if count:
                     self.send_records(arrival, targets, payload + start, position - start, count)
@@ -358,7 +358,7 @@ cdef class Input(Trains):
                 start = position
                 count = 0
             if found != NULL:
-                count += 1
+                count += alike
             else:
                 # verdicts and counters have the same order
                 self.count_drop(port, p, DROP_UNKNOWN + verdict - 1, OF_VARIABLE, get32(payload + position + 8), 1)

@@ -120,6 +120,19 @@ cdef int _put_records(Pool* pool, Queue* queue, const uint8_t* records, uint32_t
     return 0
 
 
+cdef inline uint32_t _plain_room(const Queue* queue, uint32_t packing, uint32_t frame_limit) noexcept nogil:
+    """How many records without option blocks the open frame still takes or, if none, a new one; at least one."""
+    cdef const Segment* tail = queue.tail
+    cdef uint32_t left = 0
+    if tail != NULL and tail.open_frame >= 0 and tail.open_records < packing:
+        if tail.size - tail.open_frame < frame_limit:
+            left = min(frame_limit - (tail.size - tail.open_frame), tail.capacity - tail.size) // 24
+            left = min(left, packing - tail.open_records)
+    if left == 0:
+        left = min(packing, (min(frame_limit, <uint32_t> SEGMENT_BYTES) - 4) // 24)
+    return left if left else 1
+
+
 cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint32_t size, uint32_t count,
                           uint32_t packing, uint32_t frame_limit) noexcept nogil:
     """Append records: at most `packing` a frame (0 = any), and `frame_limit` bytes unless one record is larger.
@@ -127,7 +140,7 @@ cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint
     The result is the same as appending them one by one; a run that fits whole is copied whole.
     """
     cdef Segment* tail = queue.tail
-    cdef uint32_t position = 0, length, opened = 0, frame = 4
+    cdef uint32_t position = 0, length, several, opened = 0, frame = 4
     if packing == 0:
         packing = 0x7FFFFFFF
     if tail != NULL and tail.open_frame >= 0:
@@ -136,8 +149,13 @@ cdef int queue_put_status(Pool* pool, Queue* queue, const uint8_t* records, uint
     if opened + count <= packing and frame + size <= frame_limit:
         return _put_records(pool, queue, records, size, count, packing, frame_limit)
     while position < size:
-        length = 24 * (1 + <uint32_t> records[position + 12])
-        if _put_records(pool, queue, records + position, length, 1, packing, frame_limit) < 0:
+        if size == 24 * count:      # none has option blocks: as many at once as one frame takes
+            several = min(_plain_room(queue, packing, frame_limit), (size - position) // 24)
+            length = 24 * several
+        else:
+            several = 1
+            length = 24 * (1 + <uint32_t> records[position + 12])
+        if _put_records(pool, queue, records + position, length, several, packing, frame_limit) < 0:
             return -1
         position += length
     return 0

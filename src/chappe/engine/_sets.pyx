@@ -138,6 +138,10 @@ cdef class ForwardingSets:
         self.scoped = n_ports
         return self._reserve()
 
+    cdef bint timeless(self, uint32_t index) noexcept:
+        """Whether this set lets everything pass, so that the list is the same at every stamp."""
+        return (<Form*> self.sets.contents[index].form).always
+
     cdef PortList* choose(self, uint32_t index, uint32_t rate_id, const Rate* rate, int64_t created) noexcept:
         """The ports of this set that pass at this stamp, and those that do not."""
         cdef Form* form = <Form*> self.sets.contents[index].form

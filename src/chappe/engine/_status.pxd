@@ -1,4 +1,4 @@
-"""The status table as the engine sees it: one call of `decide` per record."""
+"""The status table as the engine sees it: one call of `decide_run` for neighbours that go the same way."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
@@ -25,6 +25,8 @@ cdef class StatusTable(EntryTable):
     cdef PortList nobody       # the list of a variable that nobody wants in any mode
     cdef PortList* decide(self, int port, const unsigned char* record, Py_ssize_t size, int64_t wall_ns,
                           int* verdict) noexcept
+    cdef PortList* decide_run(self, int port, const unsigned char* records, uint32_t size, int64_t wall_ns,
+                              int* verdict, uint32_t* used, uint32_t* count) noexcept
     cdef Entry* _known(self, object variable) except NULL
     cdef int _levels_of(self, Entry* entry, uint8_t* levels) except -1
     cdef dict _describe_set(self, uint32_t index)

@@ -135,6 +135,51 @@ cdef class StatusTable(EntryTable):
             verdict[0] = FLOODED
         return found
 
+    cdef PortList* decide_run(self, int port, const unsigned char* records, uint32_t size, int64_t wall_ns,
+                              int* verdict, uint32_t* used, uint32_t* count) noexcept:
+        """The decision on the first record, and the bytes and number of records from there on that share it.
+
+        Neighbours mostly differ in variable and value alone: the same inputs, mode vector and, where the list depends
+        on them, rate and stamp. For those nothing is looked up but the entry.
+        """
+        cdef const unsigned char* record = records
+        cdef const unsigned char* end = records + size
+        cdef PortList* found
+        cdef Entry* first
+        cdef Entry* entry
+        cdef EdgeEntry* last
+        cdef int64_t created, stamp = stamp_of(records)
+        cdef uint64_t tolerated = <uint64_t> self.future_tolerance_ns + UNFLOODED_NS
+        cdef bint timed
+        record += 24 * (1 + <uint32_t> record[12])
+        found = self.decide(port, records, <Py_ssize_t> (record - records), wall_ns, verdict)
+        count[0] = 1
+        used[0] = <uint32_t> (record - records)
+        if found == NULL or verdict[0] != FORWARD:
+            return found
+        first = find_entry(self, variable_of(records))
+        if first.window:
+            return found
+        timed = found != &self.nobody and not self.forwarding.timeless(vector_of(self, first).sets[self.slot])
+        while end - record >= 24 and record[12] == 0:
+            entry = find_entry(self, variable_of(record))
+            if entry == NULL or entry.vector != first.vector or entry.inputs != first.inputs or entry.window:
+                break
+            created = stamp_of(record)
+            if timed and (created != stamp or entry.rate != first.rate):
+                break
+            if created > wall_ns > 0 and <uint64_t> created - <uint64_t> wall_ns > tolerated:
+                break
+            if self.edge:
+                last = <EdgeEntry*> entry
+                if entry.last_size == 0 or created >= stamp_of(last.head):
+                    memcpy(last.head, record, 24)
+                    entry.last_size = 24
+            record += 24
+            count[0] += 1
+        used[0] = <uint32_t> (record - records)
+        return found
+
     def set_variable(self, variable, num, den, inputs=None):
         """Enter a variable or change its rate of num/den events a nanosecond in place; inputs None keeps them."""
         cdef Entry* entry
