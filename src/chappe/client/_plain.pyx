@@ -23,12 +23,17 @@ cdef Py_ssize_t plain_run(
     Plain: without option blocks, of one watch that nobody attends and nothing filters, whose stream has room. The rest
     takes the long way. Nothing here makes an object or counts a reference.
     """
-    cdef Py_ssize_t at = 0, place, mask = room - 1
+    cdef Py_ssize_t at = 0, place, mask = room - 1, free = 0, taken = 0, next_place = 0, ring = 0
     cdef uint64_t created, bits
     cdef uint32_t number
     cdef PyObject* found
     cdef PyObject* latest = NULL
     cdef StatusStream stream = None
+    # columns of the stream, side by side with where the next value goes: the loop below touches no stream
+    cdef int64_t* created_column = NULL
+    cdef int64_t* received_column = NULL
+    cdef uint64_t* bits_column = NULL
+    cdef uint32_t* place_column = NULL
     while size - at >= 24 and payload[at + 12] == 0:
         memcpy(&number, payload + at + 8, 4)
         number = swap32(number)
@@ -43,14 +48,24 @@ cdef Py_ssize_t plain_run(
         if (<Watch> found).newest_options is not None:
             break
         if <PyObject*> (<Watch> found).stream != latest:
+            if latest != NULL:
+                stream.count += taken
+            taken = free = 0
             stream = (<Watch> found).stream
+            latest = <PyObject*> stream
             if not stream.iterated or stream.closed or stream.options != NULL:
                 break
-            latest = <PyObject*> stream
             if not stream.touched:
                 stream.touched = True
                 touched.append(stream)
-        if stream.count >= stream.room or stream.count >= stream.max_queue:
+            free = min(stream.room, stream.max_queue) - stream.count
+            ring = stream.room - 1
+            next_place = (stream.first + stream.count) & ring
+            created_column = stream.created
+            received_column = stream.received
+            bits_column = stream.bits
+            place_column = stream.place
+        if taken >= free:
             break
         memcpy(&created, payload + at, 8)
         memcpy(&bits, payload + at + 16, 8)
@@ -62,11 +77,13 @@ cdef Py_ssize_t plain_run(
             (<Watch> found).newest_created = <int64_t> created
             (<Watch> found).newest_received = received
             (<Watch> found).newest_bits = bits
-        place = (stream.first + stream.count) & (stream.room - 1)
-        stream.created[place] = <int64_t> created
-        stream.received[place] = received
-        stream.bits[place] = bits
-        stream.place[place] = (<Watch> found).position
-        stream.count += 1
+        created_column[next_place] = <int64_t> created
+        received_column[next_place] = received
+        bits_column[next_place] = bits
+        place_column[next_place] = (<Watch> found).position
+        next_place = (next_place + 1) & ring
+        taken += 1
         at += 24
+    if latest != NULL:
+        stream.count += taken
     return at

@@ -87,16 +87,20 @@ def status_batch(
 ) -> Any:
     """The batch of these columns; `value` holds 8 bytes a row, or one bit a row for bool."""
     pa = _arrow()
-    schema = status_schema(kind)
-    stamp = pa.timestamp("ns", "UTC")
+    schema, types = status_schema(kind), _status_types(kind)
     columns = [
-        _fixed(pa.uint32(), rows, variable),
+        _fixed(types[0], rows, variable),
         _dictionary(rows, name, names),
-        _fixed(stamp, rows, created),
-        _fixed(stamp, rows, received),
-        _fixed(schema.field("value").type, rows, value),
+        _fixed(types[2], rows, created),
+        _fixed(types[3], rows, received),
+        _fixed(types[4], rows, value),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@cache
+def _status_types(kind: str) -> list[Any]:
+    return list(status_schema(kind).types)
 
 
 def value_column(kind: str, bits: bytes, places: bytes, codes: bytes | None) -> bytes:
