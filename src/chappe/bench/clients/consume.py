@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import structlog
 import uvloop
 
 from chappe.bench.protocols.common import name
@@ -164,6 +165,7 @@ async def ticks(every_s: float) -> AsyncIterator[None]:
 def main() -> int:
     job = msgspec.json.decode(sys.stdin.readline(), type=Job)
     shared = Shared(fd=job.shared)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output carries results
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(job, shared))
