@@ -288,7 +288,7 @@ class MeshModel(EngineModel):
         for cls, queue in enumerate(p.queues):
             if p.retain and not queue.token and queue.keep > queue.released:
                 self.tokens += 1
-                queue.token = 1 << 63 | cls << 61 | self.tokens
+                queue.token = 1 << 63 | cls << 61 | 1 << 60 | self.tokens
                 self._put(p, cls, frame(PROBE, struct.pack(">Qq", queue.token, self.mono_ns)), bounded=False)
                 queue.probed = queue.enqueued
         if p.train_out and not any(queue.frames for queue in p.queues):

@@ -162,8 +162,9 @@ class EventMesh:
         """
         journey = Journey()
         journey.visited[node] += 1
-        first = self._arrive(journey, node, topic, self.ways[node].publish("s", topic.encode()))
-        self._travel(journey, topic, first, between, rescue)
+        outputs = self.ways[node].publish("s", topic.encode())
+        first = self._arrive(journey, node, topic, outputs)
+        self._travel(journey, topic, first, between, rescue, [(node, outputs.rest)] if outputs.rest else [])
         return journey
 
     def inject(self, sender: str, receiver: str, way: bytes, topic: str) -> Journey:
@@ -171,7 +172,7 @@ class EventMesh:
         journey = Journey()
         journey.visited[receiver] += 1
         first = self._arrive(journey, receiver, topic, self.ways[receiver].forward(sender, way, "s", topic.encode()))
-        self._travel(journey, topic, first, lambda: None, False)
+        self._travel(journey, topic, first, lambda: None, False, [])
         return journey
 
     def _arrive(self, journey: Journey, at: str, topic: str, outputs: Outputs) -> list[tuple[str, str, bytes]]:
@@ -193,14 +194,14 @@ class EventMesh:
         first: list[tuple[str, str, bytes]],
         between: Callable[[], None],
         rescue: bool,
+        stranded: list[tuple[str, bytes]],
     ) -> None:
         waiting = deque(first)
-        stranded: list[tuple[str, str, bytes]] = []
-        while waiting or stranded:
+        while waiting or (rescue and stranded):
             if not waiting:  # what had no way is tried once more when the maps agree again
                 self.settle(10)
-                for at, lost, way in stranded:
-                    outputs = self.ways[at].rescue(way, "s", topic.encode(), lost)
+                for at, way in stranded:
+                    outputs = self.ways[at].rescue(way, "s", topic.encode())
                     journey.undeliverable += outputs.undeliverable
                     waiting.extend((at, peer, other) for peer, other in outputs.branches)
                 stranded = []
@@ -211,12 +212,14 @@ class EventMesh:
                 journey.lost.append((sender, receiver))
                 if rescue:
                     journey.rescued += 1
-                    outputs = self.ways[sender].rescue(way, "s", topic.encode(), receiver)
+                    outputs = self.ways[sender].rescue(way, "s", topic.encode())
                     if outputs.rest:
-                        stranded.append((sender, receiver, outputs.rest))
+                        stranded.append((sender, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)
                 continue
             journey.hops.append((sender, receiver))
             journey.visited[receiver] += 1
             outputs = self.ways[receiver].forward(sender, way, "s", topic.encode())
             waiting.extend(self._arrive(journey, receiver, topic, outputs))
+            if outputs.rest:
+                stranded.append((receiver, outputs.rest))

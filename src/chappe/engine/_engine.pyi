@@ -134,6 +134,14 @@ class Engine(Stack):
 
         The port is given up: parked if it was open. Call it before close_port.
         """
+    def take_stranded(self) -> list[Rescued]:
+        """Events that had no way to some of their destinations, with the way to these as the answer gave it; 8 MiB are
+        kept until they are taken."""
+    def settled(self, port: int = -1) -> None:
+        """None of the events that a lost peer had not confirmed, or by default of those without a way, is kept any
+        more: neighbours from which they came need not keep them either."""
+    def give_up(self, rescued: Rescued, waited: bool) -> None:
+        """Count an event that will not be sent on: `drop_waited`, or `drop_no_way` if there was no room for it."""
     def redirect(self, rescued: Rescued, outputs: RawOutputs) -> int:
         """Queue such an event for other branches under its own identity; for how many. `local` and hold are not used:
         this node saw the event when it first came."""

@@ -67,6 +67,8 @@ cdef class Engine(Input):
         self.unhold(p)
         self.forget_publisher(port)
         self.forget_marks(port)
+        self.forget_echoes(port, p)
+        self.drop_marks(port)
         if p.partner >= 0 and self.table[p.partner].data_port == port:
             self.table[p.partner].data_port = -1
         if p.data_port >= 0:
@@ -108,6 +110,7 @@ cdef class Engine(Input):
             p.state = PARKED
             p.carry_size = 0
             p.train_in.size = p.train_out.size = 0
+            self.forget_echoes(port, p)
 
     def resume_port(self, int port):
         cdef Port* p = self.port_at(port)
@@ -118,6 +121,7 @@ cdef class Engine(Input):
         p.carry_size = 0
         p.last_heard = self.mono_ns
         self.rebuild(port, p)
+        self.renew_marks(port)
         if self.sweep_marks is not None:
             self.sweep_marks = self.queue_marks()
 

@@ -224,7 +224,7 @@ cdef class Input(Trains):
             if course != NULL:
                 if course.plain and not again:
                     course = NULL
-                elif again and course.nbranches == 0:
+                elif again and course.nbranches == 0 and not course.rest:
                     continue
             if course == NULL or (course.local and not again):
                 topic = &self.topics.topics[number]
@@ -305,6 +305,8 @@ cdef class Input(Trains):
             if length < 16 or length > 1400:
                 self.fault(port, p, f"PROBE of {length} bytes, 16 to 1400 are allowed")
             p.counters[PROBES_IN] += 1
+            if p.nonward:
+                self.defer_echo(port, p, frame)
             frame[0] = ECHO
             if self.put_frame(port, p, 0, frame, length + 4, True) < 0:
                 p.counters[DROP_QUEUE_FULL] += 1
@@ -313,7 +315,7 @@ cdef class Input(Trains):
                 self.fault(port, p, f"ECHO of {length} bytes, at least 16 are needed")
             token = get64(payload)
             if token >> 63:
-                self.released_echo(p, token)
+                self.released_echo(port, p, token)
             elif token:
                 self.echo_inbox.append((port, token, <int64_t> get64(payload + 8), self.mono_ns))
         elif kind == CONTROL:

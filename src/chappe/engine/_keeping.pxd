@@ -8,5 +8,8 @@ cdef class Keeping(Ways):
     cdef Course** holding      # courses with events that wait
     cdef uint32_t holding_room
     cdef uint64_t held_bytes
+    cdef list stranded_inbox   # events without a way that nobody has taken yet
+    cdef uint64_t stranded_bytes
     cdef int send_held(self, Course* course) except -1
+    cdef void count_lost(self, int reason, uint32_t topic, uint64_t amount) noexcept
     cdef list _taken(self, int port, Port* p, int limit)

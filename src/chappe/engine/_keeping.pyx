@@ -9,10 +9,12 @@ from chappe.engine._events cimport Course, Held, Run
 from chappe.engine._ports cimport (
     CLOSED,
     DROP_NO_WAY,
+    DROP_WAITED,
     EVENT,
     EVENTS_OUT,
     HELD,
     HELD_EARLY,
+    NOWHERE,
     OPEN,
     OF_TOPIC,
     RESCUED,
@@ -30,12 +32,17 @@ from chappe.errors import ChappeError
 
 cdef enum:
     HELD_LIMIT = 4194304           # bytes that wait, all courses together
+    STRANDED_LIMIT = 8388608       # bytes without a way until somebody takes them
+    STRANDED_EACH = 256            # what the object of an event takes besides its bytes
     TAKEN = 0                      # kind of a frame that was rescued: no other part of the engine looks at it
 
 cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
 
 
 cdef class Keeping(Ways):
+    def __cinit__(self):
+        self.stranded_inbox = []
+
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.nholding):
@@ -95,13 +102,15 @@ cdef class Keeping(Ways):
         cdef Held* held = course.first
         if held == NULL:
             return 0
-        if course.nbranches == 0:
+        if course.nbranches == 0 and not course.rest:
             self.past[DROP_NO_WAY if course.missing else UNROUTED] += course.nheld
             if course.missing:
                 count_add(&self.address_counts, (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_NO_WAY << 32)
                           | course.topic, course.nheld)
         while held != NULL:
             self.send_branches(course, <uint8_t*> (held + 1), held.size, held.count, held.issuer, held.cls)
+            if course.rest:
+                self.strand(course, <uint8_t*> (held + 1), held.size, held.count)
             held = held.next
         self.free_held(course)
         for i in range(self.nholding):
@@ -141,6 +150,53 @@ cdef class Keeping(Ways):
             if i == 0 or self.holding[i].hold_until < first:
                 first = self.holding[i].hold_until
         return max(first - self.mono_ns, 0)
+
+    # --- what has no way now
+
+    cdef void strand(self, Course* course, uint8_t* start, uint32_t size, uint32_t count) noexcept:
+        cdef uint32_t position = 0, length
+        cdef uint8_t* frame
+        if self.stranded_bytes + size + count * STRANDED_EACH > STRANDED_LIMIT:
+            self.count_lost(DROP_NO_WAY, course.topic, count)
+            return
+        self.stranded_bytes += size + count * STRANDED_EACH
+        kind, name, _ = self.topics.name(course.topic)
+        way = self.rests[course.place]
+        while position < size:
+            frame = start + position
+            length = frame_size(frame)
+            session, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
+            self.stranded_inbox.append(
+                Rescued(session, epoch, get32(frame + 12), kind, name, way, (<char*> frame)[:length]))
+            position += length
+        if course.port >= 0:
+            self.mark_onward(course.port, NOWHERE, CLASS_OF[start[8] & 7])
+
+    def take_stranded(self):
+        """Events for which there was no way, with the way of what could not be reached."""
+        found = self.stranded_inbox
+        if found:
+            self.stranded_inbox = []
+            self.stranded_bytes = 0
+        return found
+
+    def settled(self, int port=NOWHERE):
+        """None of the events that were to go to that port, or by default of those without a way, is kept any more."""
+        if port != NOWHERE or not self.stranded_inbox:
+            self.drop_marks(port)
+
+    def give_up(self, rescued, bint waited):
+        """Count an event that nobody will send on any more: it waited for too long, or there was no room for it."""
+        cdef bytes name = rescued.topic
+        cdef int kind = ord(rescued.kind)
+        cdef uint32_t number = 0
+        if not topic_fault(name, len(name), kind, False):
+            number = self.topics.intern(name, len(name), kind, 0)
+        self.count_lost(DROP_WAITED if waited else DROP_NO_WAY, number, 1)
+
+    cdef void count_lost(self, int reason, uint32_t topic, uint64_t amount) noexcept:
+        self.past[reason] += amount
+        count_add(&self.address_counts, (<uint64_t> OF_TOPIC << 40) | (<uint64_t> reason << 32) | topic, amount)
 
     # --- another way for what a neighbour lost
 
@@ -217,5 +273,6 @@ cdef class Keeping(Ways):
             self.put_events(target, q, CLASS_OF[frame[8] & 7], frame, size, 1, issuer, pair, False)
             q.counters[ROUTED_OUT] += q.counters[EVENTS_OUT] - before
             queued += q.counters[EVENTS_OUT] - before
+            self.move_marks(target, CLASS_OF[frame[8] & 7])
         self.release_issuer(issuer)
         return queued

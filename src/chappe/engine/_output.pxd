@@ -4,8 +4,11 @@ from chappe.engine._ports cimport Port, Ports
 from chappe.engine._queue cimport Queue
 from chappe.engine._stack cimport iovec
 
+cdef uint64_t PASSED_ON        # bit of a probe's token: its echo comes when what was before it has been passed on
+
 cdef class Output(Ports):
-    cdef void released_echo(self, Port* p, uint64_t token) noexcept
+    cdef void released_echo(self, int port, Port* p, uint64_t token) noexcept
+    cdef void receipt(self, int cls) noexcept
     cdef void grant_credit(self, int port, Port* p) noexcept
     cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
     cdef void unhold(self, Port* p) noexcept

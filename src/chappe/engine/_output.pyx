@@ -13,6 +13,7 @@ from chappe.engine._ports cimport (
     OPEN,
     PARCEL,
     PROBE,
+    RELEASED_EARLY,
     RESENT,
     STATUS,
     TRAIN,
@@ -37,6 +38,8 @@ cdef enum:
     LOSS_PAUSE_NS = 100_000_000
     PIECE_BYTES = 16384            # of a train, between two of which everything else may be written
 
+PASSED_ON = <uint64_t> 1 << 60
+
 
 cdef class Output(Ports):
     cdef void _before_gather(self, int port, Port* p) noexcept:
@@ -57,14 +60,18 @@ cdef class Output(Ports):
         if p.retain:
             for cls in range(4):
                 queue = &p.queues[cls]
-                if queue.probe_token == 0 and queue.keep > queue.released:
+                if queue.probe_token == 0 and queue.keep > (queue.received if queue.passing_token else queue.released):
                     self.tokens_made += 1
                     queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
+                    if queue.passing_token == 0:
+                        queue.passing_token = queue.probe_token = queue.probe_token | PASSED_ON
                     put_header(frame, PROBE, 16)
                     put64(frame + 4, queue.probe_token)
                     put64(frame + 12, <uint64_t> self.mono_ns)
                     queue_put(&self.pool, queue, frame, 20)
                     queue.probe_position = queue.enqueued
+                    if queue.passing_token == queue.probe_token:
+                        queue.passing_position = queue.enqueued
         if p.train_out.size:
             for cls in range(4):
                 if p.queues[cls].sent != p.queues[cls].enqueued:
@@ -217,12 +224,33 @@ cdef class Output(Ports):
 
     # --- acknowledgement, resending
 
-    cdef void released_echo(self, Port* p, uint64_t token) noexcept:
-        """The other engine has everything before that probe."""
-        cdef Queue* queue = &p.queues[(token >> 61) & 3]
-        if queue.probe_token == token and token:
+    cdef void released_echo(self, int port, Port* p, uint64_t token) noexcept:
+        """The other engine has everything before that probe, and if the token says so, nobody needs it here any more.
+
+        An event that a node has and has not passed on is kept by the node before it, too. Half the queue at most: what
+        is older than that is given back as soon as the other engine has it, so that a slow link never stops others.
+        """
+        cdef int cls = <int> ((token >> 61) & 3)
+        cdef Queue* queue = &p.queues[cls]
+        cdef uint64_t early
+        if queue.probe_token and (queue.probe_token | PASSED_ON) == (token | PASSED_ON):
             queue.probe_token = 0
-            queue_release(&self.pool, queue, queue.sent if queue.keep <= queue.probe_position else queue.probe_position)
+            queue.received = queue.probe_position
+            self.receipt(cls)
+        if queue.passing_token and queue.passing_token == token:
+            queue.passing_token = 0
+            queue_release(&self.pool, queue,
+                          queue.sent if queue.keep <= queue.passing_position else queue.passing_position)
+        elif queue.enqueued - queue.released > p.limit // 2:
+            early = min(queue.received, queue.enqueued - p.limit // 2)
+            if early > queue.released:
+                p.counters[RELEASED_EARLY] += early - queue.released
+                queue_release(&self.pool, queue, early)
+        if queue.keep > (queue.received if queue.passing_token else queue.released):
+            self.mark_dirty(port, p)
+
+    cdef void receipt(self, int cls) noexcept:
+        """Another engine has more of that class than it had."""
 
     cdef int rebuild(self, int port, Port* p) except -1:
         """Queues for a new connection: definitions, then retained events, then what was never written."""

@@ -64,6 +64,8 @@ cdef enum:
     DROP_QUEUE_FULL
     DROP_CLOSED
     DROP_NO_WAY
+    DROP_WAITED
+    RELEASED_EARLY
     COUNTERS
 
 cdef struct Pending:            # a conflating port's newest record of one variable
@@ -79,6 +81,18 @@ cdef struct Train:              # bytes sent, or expected, to measure a link
     int64_t first               # arrivals: of its first byte,
     int64_t half                # of the last one of its first half,
     uint32_t after              # and how much had come by then
+
+cdef struct Mark:               # a place in a queue that events of a way have been passed on to
+    int port                    # -1: they have no way now
+    int cls
+    uint64_t position
+
+cdef struct Passing:            # a probe that is answered when what came before it has been passed on
+    uint64_t token              # 0 = none
+    uint64_t clock
+    Mark* marks
+    uint32_t nmarks
+    uint32_t room
 
 cdef struct Port:
     int state
@@ -108,6 +122,11 @@ cdef struct Port:
     uint32_t nissuers_in
     uint32_t issuer             # of a client port
     bint failed                 # a bad frame arrived: nothing more is read
+    Mark* onward                # where events went on that came here by ways and that others may not have yet
+    uint32_t nonward
+    uint32_t onward_room
+    bint tracked                # in the list of ports that have some
+    Passing passing[4]          # by class
     # output side definitions
     uint64_t* topics_out
     uint32_t topics_words
@@ -146,6 +165,9 @@ cdef struct Port:
 cdef enum:
     OF_VARIABLE = 1             # kinds of addresses in drop counts
     OF_TOPIC = 2
+
+cdef enum:
+    NOWHERE = -1                # port of a mark: events are kept until they have a way
 
 cdef class Ports(Stack):
     cdef Port** table

@@ -29,6 +29,7 @@ NAMES = (
     "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
     "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed", "drop_no_way",
+    "drop_waited", "released_early",
 )  # fmt: skip
 
 cdef enum:
@@ -100,6 +101,9 @@ cdef class Ports(Stack):
         free(p.topics_out)
         free(p.issuers_out)
         free(p.waiting)
+        free(p.onward)
+        for cls in range(4):
+            free(p.passing[cls].marks)
 
     cdef void mark_dirty(self, int port, Port* p) noexcept:
         if p.dirty:

@@ -31,8 +31,11 @@ cdef struct Queue:
     uint64_t sent              # written out,
     uint64_t released          # and given back
     uint64_t keep              # retain: end of the last frame that must be confirmed
-    uint64_t probe_position    # retain: ECHO of probe_token releases everything below this position
+    uint64_t received          # retain: the other engine has everything below this position
+    uint64_t probe_position    # retain: ECHO of probe_token says so up to here
     uint64_t probe_token
+    uint64_t passing_position  # retain: what is below is given back when it has been passed on, too
+    uint64_t passing_token
     uint64_t plan_end          # position up to which the last gather listed bytes
 
 cdef struct CountSlot:

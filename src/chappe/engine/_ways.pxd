@@ -1,9 +1,10 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from chappe.engine._events cimport Course, Events, Run
+from chappe.engine._events cimport Course, Run
+from chappe.engine._marks cimport Marks
 from chappe.engine._ports cimport Port
 
-cdef class Ways(Events):
+cdef class Ways(Marks):
     cdef object authorize
     cdef object publish_way
     cdef object forward_way
@@ -17,6 +18,7 @@ cdef class Ways(Events):
     cdef uint32_t npublished
     cdef uint32_t way_mark     # pairs at which numbers that nobody holds are looked for
     cdef dict chosen_groups    # place -> names of the queue groups served here
+    cdef dict rests            # place -> way to the destinations that cannot be reached now
     cdef uint64_t way_memory
     cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
     cdef int route_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
@@ -35,4 +37,5 @@ cdef class Ways(Events):
                             int cls) noexcept
     cdef void choose_groups(self, Course* course, Run* run)
     cdef bint keep_back(self, Port* p, Course* course, Run* run) noexcept
+    cdef void strand(self, Course* course, uint8_t* start, uint32_t size, uint32_t count) noexcept
     cdef void free_held(self, Course* course) noexcept

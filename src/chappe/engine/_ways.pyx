@@ -10,6 +10,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._bytes cimport frame_size, get32, put32
 from chappe.engine._events cimport COURSE, DENIED, NO_ROOM, Branch, Course, Events, Run
+from chappe.engine._marks cimport Marks
 from chappe.engine._ports cimport (
     DROP_NO_WAY,
     EVENTS_OUT,
@@ -27,14 +28,17 @@ from chappe.engine._topics_names cimport fault_text, topic_fault
 cdef enum:
     WAY_LIMIT = 0xFFFF             # bytes of one way
     WAYS_LIMIT = 16777216          # bytes of all ways that one link defines
-    HOLD_LIMIT_NS = 10_000_000_000
     FIRST_MARK = 1024
 
+# not in the enum: C makes an int of its members, and this is more than one holds
+cdef const int64_t HOLD_LIMIT_NS = 10_000_000_000
 
-cdef class Ways(Events):
+
+cdef class Ways(Marks):
     def __cinit__(self):
         self.spare_courses = []
         self.chosen_groups = {}
+        self.rests = {}
         self.ncourses = 1
         self.way_mark = FIRST_MARK
 
@@ -183,6 +187,7 @@ cdef class Ways(Events):
             self.topics.topics[course.branches[i].pair].refs -= 1
         self.free_held(course)
         self.chosen_groups.pop(course.place, None)
+        self.rests.pop(course.place, None)
         self.courses[course.place] = NULL
         self.spare_courses.append(course.place)
         self.way_memory -= sizeof(Course)
@@ -216,7 +221,8 @@ cdef class Ways(Events):
         cdef uint64_t* errors = &self.past[WAY_ERRORS] if p == NULL else &p.counters[WAY_ERRORS]
         cdef int64_t hold_ns
         cdef list branches = []
-        cdef bint local, failed = False
+        cdef bint local, failed = False, back = False
+        cdef bytes rest = b""
         kind, name, _ = self.topics.name(course.topic)
         try:
             if course.port < 0:
@@ -225,7 +231,9 @@ cdef class Ways(Events):
                 answer = (False, [], 0, None)
             else:
                 answer = self.forward_way(course.port, (<char*> course.way)[:course.way_size], kind, name)
-            said, listed, wait, groups = answer
+            said, listed, wait, groups, *more = answer
+            if more:
+                rest, back = more
             local = bool(said)
             hold_ns = min(max(int(wait), 0), HOLD_LIMIT_NS)
             for target, way in listed:
@@ -239,9 +247,15 @@ cdef class Ways(Events):
             # who subscribed at this node is known without the mesh
             local = course.port < 0
             chosen, hold_ns, failed = None, 0, True
-            branches = []
+            branches, rest = [], b""
         course.local = local
-        course.missing = failed or (not local and not branches)
+        course.back = back
+        course.rest = len(rest) > 0
+        if course.rest:
+            self.rests[course.place] = rest
+        else:
+            self.rests.pop(course.place, None)
+        course.missing = failed or (not local and not branches and not course.rest)
         self.set_branches(p, course, branches)
         course.chosen = local and chosen is not None
         course.allow_stamp = 0
@@ -252,7 +266,7 @@ cdef class Ways(Events):
         if hold_ns and course.port < 0:
             course.hold_until = max(course.hold_until, self.mono_ns + hold_ns)
         course.plain = (local and not course.chosen and course.nbranches == 0 and course.missing == 0
-                        and course.first == NULL)
+                        and course.first == NULL and not course.rest)
         course.asked = asked
         return 0
 
@@ -267,7 +281,7 @@ cdef class Ways(Events):
             fresh = <Branch*> self.take_memory(NULL, len(branches) * sizeof(Branch))
         for target, way in branches:
             pair = 0
-            if (target != course.port and 0 <= target < self.ntable and self.usable(target)
+            if ((target != course.port or course.back) and 0 <= target < self.ntable and self.usable(target)
                     and 0 < len(way) <= WAY_LIMIT):
                 topic = &self.topics.topics[course.topic]
                 pair = self.pair_number(topic.name, topic.length, topic.kind, way)
@@ -341,10 +355,12 @@ cdef class Ways(Events):
             run.allow = NULL
         if course.missing and not run.again:
             self.count_drop(arrival, p, DROP_NO_WAY, OF_TOPIC, run.topic, <uint64_t> course.missing * run.count)
-        elif route.n == 0 and route.ngroups == 0 and course.nbranches == 0 and not run.again:
+        elif route.n == 0 and route.ngroups == 0 and course.nbranches == 0 and not run.again and not course.rest:
             p.counters[UNROUTED] += run.count
-        if course.nbranches and not self.keep_back(p, course, run):
+        if (course.nbranches or course.rest) and not self.keep_back(p, course, run):
             self.send_branches(course, run.start, size, run.count, run.issuer, run.cls)
+            if course.rest:
+                self.strand(course, run.start, size, run.count)
         run.count = 0
 
     cdef void send_branches(self, Course* course, uint8_t* start, uint32_t size, uint32_t count, uint32_t issuer,
@@ -363,6 +379,8 @@ cdef class Ways(Events):
             before = q.counters[EVENTS_OUT]
             self.put_events(course.branches[i].port, q, cls, start, size, count, issuer, pair, False)
             q.counters[ROUTED_OUT] += q.counters[EVENTS_OUT] - before
+            if course.port >= 0:
+                self.mark_onward(course.port, course.branches[i].port, cls)
 
     cdef void choose_groups(self, Course* course, Run* run):
         """Which groups of the route are served here, looked up once per change of subscriptions."""
@@ -379,6 +397,9 @@ cdef class Ways(Events):
     cdef bint keep_back(self, Port* p, Course* course, Run* run) noexcept:
         """Whether a run waits before it enters the mesh."""
         return False
+
+    cdef void strand(self, Course* course, uint8_t* start, uint32_t size, uint32_t count) noexcept:
+        """Keep a run for the destinations of its course that cannot be reached now."""
 
     cdef void free_held(self, Course* course) noexcept:
         """Forget what waits."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-RawOutputs = tuple[bool, list[tuple[int, bytes]], int, tuple[str, ...] | None]
+Branches = list[tuple[int, bytes]]
+RawOutputs = (
+    tuple[bool, Branches, int, tuple[str, ...] | None]
+    | tuple[bool, Branches, int, tuple[str, ...] | None, bytes, bool]
+)
 """Answer of `publish_way` and `forward_way`: deliver here?, (port, way) of each branch, how long the first events wait
-before they enter the mesh (ns, for events of clients), the queue groups served here (None = all)."""
+before they enter the mesh (ns, for events of clients), the queue groups served here (None = all); then, if there is
+more to say, the way to those that cannot be reached now (empty = none), and whether a branch may lead back to the port
+that the event came from."""
 
 
 class Rescued(NamedTuple):
-    """An event that a lost neighbour never confirmed, with what is needed to send it another way."""
+    """An event that a lost neighbour never confirmed, or that has no way now, with what is needed to send it on."""
 
     session: bytes
     epoch: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs
@@ -101,7 +102,7 @@ class Member:
             return []
         outputs = self._obey(self.state.down(link.name, link.id, now_ns))
         self._new_ways()
-        self.rescue.begin(port, link.name)
+        self.rescue.begin(port)
         self.rescue.work(now_ns)
         return outputs
 
@@ -181,8 +182,9 @@ class Member:
                     {"link": link.name, "interval_ns": message.interval_ns})]  # fmt: skip
 
     def arrived(self, now_ns: int) -> list[Output]:
-        """Take the echoes and train reports that the engine got."""
+        """Take the echoes and train reports that the engine got, and the events for which there was no way."""
         self.measurement.arrived(now_ns)
+        self.rescue.arrived(now_ns)
         return []
 
     def tick(self, now_ns: int) -> list[Output]:
@@ -201,11 +203,10 @@ class Member:
             outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
         if now_ns >= self._state_ns:
             outputs += self._obey(self.state.tick(now_ns))
-        if self.rescue.busy:
-            self.rescue.work(now_ns)
         if self._ways_changed:
             self._new_ways()
-            self.rescue.retry()
+        if self.rescue.busy:
+            self.rescue.work(now_ns)
         if self.rescue.waiting:
             self.rescue.expire(now_ns)
         return outputs
@@ -249,9 +250,10 @@ class Member:
 
     def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         """Where events of clients of this node go."""
-        local, branches, hold_ns, groups = self._raw(self.ways.publish(kind, topic))
+        outputs = self.ways.publish(kind, topic)
         # The engine asks at the first event after a change: older ones left before it, and are that much ahead.
-        return local, branches, max(0, hold_ns - (self.engine.mono_ns - self._ways_ns)), groups
+        ahead_ns = self.engine.mono_ns - self._ways_ns
+        return self._raw(replace(outputs, hold_ns=max(0, outputs.hold_ns - ahead_ns)) if outputs.hold_ns else outputs)
 
     def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
         """Where events that came with that way go."""
@@ -331,8 +333,9 @@ class Member:
         self._ways_ns = self.engine.mono_ns
         self.ways.changed()
         self.engine.topics.new_ways()
+        self.rescue.retry()
 
     def _raw(self, outputs: Outputs) -> RawOutputs:
         ports = self.links.ports
         branches = [(ports[peer], way) for peer, way in outputs.branches if peer in ports]
-        return outputs.local, branches, outputs.hold_ns, outputs.groups
+        return outputs.local, branches, outputs.hold_ns, outputs.groups, outputs.rest, outputs.back

@@ -1,8 +1,8 @@
-"""Events that a lost neighbour had not confirmed: each gets another way, or waits until there is one."""
+"""Events that a lost neighbour had not confirmed, or that had no way: each gets another, or waits until there is one."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,17 +12,28 @@ from chappe.events.ways import Outputs, Ways
 
 Raw = Callable[[Outputs], RawOutputs]
 
+EACH_BYTES = 400  # what an event that waits takes besides its own bytes
+NOWHERE = -1  # port of events that no neighbour was lost with
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Stranded:
     event: Rescued
-    lost: str
     port: int
     until_ns: int
+    waits: bool = True
+
+    @property
+    def size(self) -> int:
+        return len(self.event.frame) + EACH_BYTES
 
 
 class Rescue:
-    """Works through the queues of lost neighbours in slices, oldest events first."""
+    """Works through the queues of lost neighbours in slices, oldest events first.
+
+    What has no way waits, together with all that has the same one, so that a change of the map costs one question for
+    each of these ways and not for each event.
+    """
 
     def __init__(self, engine: Engine, ways: Ways, raw: Raw, stranded_ns: int, stranded_bytes: int, slice: int) -> None:
         self._engine = engine
@@ -31,93 +42,154 @@ class Rescue:
         self._stranded_ns = stranded_ns
         self._limit = stranded_bytes
         self._slice = slice
-        self._lost: dict[int, str] = {}  # ports whose queues are not empty yet
-        self._stranded: deque[_Stranded] = deque()
+        self._lost: set[int] = set()  # ports whose queues are not empty yet
+        self._order: deque[_Stranded] = deque()  # by age, with some that wait no more
+        self._by_way: dict[bytes, deque[_Stranded]] = {}
+        self._due: dict[bytes, None] = {}  # ways to try again
         self._bytes = 0
-        self.rescued = self.dropped = 0
+        self._kept: Counter[int] = Counter()  # how many wait, by port
+        self.waiting = 0  # events that have no way at the moment
+        self.rescued = 0
+        self.expired = 0  # waited for too long
+        self.crowded = 0  # the oldest, when there was no room for more
 
     @property
     def busy(self) -> bool:
         """Whether `work` has something to do at once."""
-        return bool(self._lost)
+        return bool(self._lost) or bool(self._due)
 
     @property
-    def waiting(self) -> int:
-        """Events that have no way at the moment."""
-        return len(self._stranded)
+    def dropped(self) -> int:
+        """Events that were given up."""
+        return self.expired + self.crowded
 
-    def begin(self, port: int, name: str) -> None:
-        """That neighbour is lost."""
-        self._lost[port] = name
+    def begin(self, port: int) -> None:
+        """The neighbour there is lost."""
+        self._lost.add(port)
+
+    def arrived(self, now_ns: int) -> None:
+        """Keep what came or was published while there was no way to some of its destinations."""
+        for event in self._engine.take_stranded():
+            self._strand(_Stranded(event, NOWHERE, now_ns + self._stranded_ns))
 
     def returned(self, port: int) -> None:
         """The neighbour is there again: what found no other way in between takes its old one."""
-        self._lost.pop(port, None)
-        kept: deque[_Stranded] = deque()
-        for each in self._stranded:
-            if each.port != port:
-                kept.append(each)
-                continue
-            self._bytes -= len(each.event.frame)
-            self._engine.redirect(each.event, (False, [(port, each.event.way)], 0, None))
-            self.rescued += 1
-        self._stranded = kept
+        self._lost.discard(port)
+        for way, group in list(self._by_way.items()):
+            del self._by_way[way]
+            for each in group:
+                if each.port != port:
+                    self._by_way.setdefault(way, deque()).append(each)
+                    continue
+                self._engine.redirect(each.event, (False, [(port, way)], 0, None))
+                self.rescued += 1
+                self._settle(each)
 
     def work(self, now_ns: int) -> None:
         """The next slice."""
-        for port in list(self._lost):
-            if self._work(port, now_ns):
+        left = self._slice
+        for port in sorted(self._lost):
+            left -= self._work(port, now_ns)
+            if left <= 0:
                 return
+        while self._due and left > 0:
+            way = next(iter(self._due))
+            left -= self._retry(way, left)
 
     def finish(self, port: int, now_ns: int) -> None:
         """All of that port, which will not be there any more."""
         while port in self._lost and self._work(port, now_ns):
             pass
-        for each in self._stranded:
+        for each in self._order:
             if each.port == port:
-                each.port = -1  # another neighbour may get the number
+                each.port = NOWHERE  # another neighbour may get the number
+        self._kept[NOWHERE] += self._kept.pop(port, 0)
 
-    def _work(self, port: int, now_ns: int) -> bool:
-        name = self._lost[port]
+    def _work(self, port: int, now_ns: int) -> int:
         events = self._engine.rescue(port, self._slice)
         if not events:
-            del self._lost[port]
+            self._lost.discard(port)
+            if not self._kept[port]:
+                self._engine.settled(port)
         for event in events:
-            rest = self._send(event, name)
-            if rest is not None:
-                self._strand(_Stranded(rest, name, port, now_ns + self._stranded_ns))
-        return bool(events)
+            outputs = self._ways.rescue(event.way, event.kind, event.topic)
+            self._send(event, outputs)
+            if outputs.rest:
+                self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns))
+        return len(events)
 
     def retry(self) -> None:
         """Ways have changed: try those that wait again."""
-        for _ in range(len(self._stranded)):
-            each = self._stranded.popleft()
-            rest = self._send(each.event, each.lost)
-            if rest is None:
-                self._bytes -= len(each.event.frame)
+        self._due = dict.fromkeys(self._by_way)
+
+    def _retry(self, way: bytes, limit: int) -> int:
+        """Send up to so many of those that wait with that way wherever there is one now; how many were looked at."""
+        group = self._by_way.get(way)
+        if group is None:
+            del self._due[way]
+            return 0
+        outputs = self._ways.rescue(way, group[0].event.kind, group[0].event.topic)
+        if not outputs.branches and outputs.rest:
+            del self._due[way]
+            return 1
+        # One part of a unit may be reached and the others not: then all of them wait on as they did.
+        looked = min(limit, len(group)) if outputs.rest != way else len(group)
+        for _ in range(looked):
+            each = group.popleft()
+            self._send(each.event, outputs)
+            if outputs.rest:
+                each.event = each.event._replace(way=outputs.rest)
+                self._by_way.setdefault(outputs.rest, deque()).append(each)
             else:
-                each.event = rest
-                self._stranded.append(each)
+                self._settle(each)
+        if not group:
+            del self._by_way[way]
+        if not group or outputs.rest == way:
+            del self._due[way]
+        return looked
 
     def expire(self, now_ns: int) -> None:
         """Give up what has waited for too long."""
-        while self._stranded and self._stranded[0].until_ns <= now_ns:
-            self._drop()
+        while self._order and (not self._order[0].waits or self._order[0].until_ns <= now_ns):
+            each = self._order.popleft()
+            if each.waits:
+                self.expired += 1
+                self._give_up(each, waited=True)
 
-    def _send(self, event: Rescued, lost: str) -> Rescued | None:
-        """Send it wherever there is a way now; what is left of it otherwise."""
-        outputs = self._ways.rescue(event.way, event.kind, event.topic, lost)
+    def _send(self, event: Rescued, outputs: Outputs) -> None:
         if outputs.branches:
             self._engine.redirect(event, self._raw(outputs))
             self.rescued += 1
-        return event._replace(way=outputs.rest) if outputs.rest else None
 
     def _strand(self, stranded: _Stranded) -> None:
-        self._stranded.append(stranded)
-        self._bytes += len(stranded.event.frame)
+        self._order.append(stranded)
+        self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
+        self._bytes += stranded.size
+        self._kept[stranded.port] += 1
+        self.waiting += 1
         while self._bytes > self._limit:
-            self._drop()
+            each = self._order.popleft()
+            if each.waits:
+                self.crowded += 1
+                self._give_up(each, waited=False)
 
-    def _drop(self) -> None:
-        self._bytes -= len(self._stranded.popleft().event.frame)
-        self.dropped += 1
+    def _give_up(self, each: _Stranded, *, waited: bool) -> None:
+        way = each.event.way
+        self._by_way[way].remove(each)
+        if not self._by_way[way]:
+            del self._by_way[way]
+        self._engine.give_up(each.event, waited)
+        self._settle(each)
+
+    def _settle(self, each: _Stranded) -> None:
+        """It waits no more."""
+        each.waits = False
+        self._bytes -= each.size
+        self._kept[each.port] -= 1
+        if not self._kept[each.port]:
+            del self._kept[each.port]
+            if each.port not in self._lost:
+                self._engine.settled(each.port)
+        self.waiting -= 1
+        if not self.waiting:
+            self._order.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from chappe.events.interest import Wanted
 from chappe.events.trace import visited
 from chappe.events.way import Step, Unit, Way
 from chappe.netmap.units import Thing
@@ -96,9 +97,9 @@ def mark(place: Place, plain: bool, groups: tuple[str, ...]) -> None:
     place.groups = tuple(sorted({*place.groups, *groups}))
 
 
-def wanting(place: Place) -> list[Thing]:
+def wanting(place: Place) -> dict[Thing, Wanted]:
     """The destinations at a place and below it."""
-    return [below.thing for below in preorder(place) if below.plain or below.groups]
+    return {below.thing: Wanted(below.plain, below.groups) for below in preorder(place) if below.plain or below.groups}
 
 
 def preorder(place: Place) -> list[Place]:

@@ -28,6 +28,7 @@ class Planned:
 
     branches: tuple[tuple[str, bytes], ...] = ()
     undeliverable: tuple[Thing, ...] = ()
+    waiting: tuple[tuple[Thing, Wanted], ...] = ()  # those of them that another map may lead to
     routes: dict[Thing, tuple[tuple[Thing, ...], Route]] = field(default_factory=dict)
 
     def same(self, other: Planned) -> bool:
@@ -35,6 +36,7 @@ class Planned:
         return (
             self.branches == other.branches
             and self.undeliverable == other.undeliverable
+            and self.waiting == other.waiting
             and self.routes.keys() == other.routes.keys()
             and all(route.links == self.routes[thing][1].links for thing, (_, route) in other.routes.items())
         )
@@ -50,7 +52,8 @@ class _Draft:
     trace: tuple[str, ...]
     rescued: int
     strays: bool  # something is not reached as it was told: places that have the event may be touched again
-    lost: list[Thing] = field(default_factory=list)
+    lost: Marks = field(default_factory=dict)  # what cannot be reached now,
+    never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
 
 
 class Planner:
@@ -105,11 +108,11 @@ class Planner:
                 mark(draft.plan.graft(route.things), *marks[thing])
                 routes[thing] = route
             elif not repair or not self._around(draft, thing, marks[thing]):
-                draft.lost.append(thing)
+                draft.lost[thing] = marks[thing]
         self._onward(draft, onward)
         ready = self._ready(draft, rescued + draft.strays)
         paths = {thing: (draft.plan.path(thing), route) for thing, route in routes.items()}
-        return Planned(tuple(ready), tuple(draft.lost), paths)
+        return Planned(tuple(ready), (*draft.lost, *draft.never), tuple(draft.lost.items()), paths)
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """A new plan for all that a way was to reach through what is lost."""
@@ -121,7 +124,7 @@ class Planner:
             if (step.deliver or step.groups) and step.node != self.me.node
         }
         if way.rescues >= MAX_RESCUES:
-            return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))))
+            return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))), ())
         return self.plan(way.profile, marks, onward, 1, without_own(self.me, way.trace), way.rescues, repair=True)
 
     def parts(self, unit: Unit, groups: tuple[str, ...], rescued: int) -> list[tuple[Unit]]:
@@ -143,7 +146,7 @@ class Planner:
             if raw:
                 ready.append((peer, raw))
             else:
-                draft.lost += wanting(place)
+                draft.lost.update(wanting(place))
         return ready
 
     def _onward(self, draft: _Draft, onward: Iterable[Sequence[Unit]]) -> None:
@@ -161,11 +164,11 @@ class Planner:
             if route is not None:
                 draft.plan.hang(units, draft.plan.graft(route.things))
             elif left or draft.rescued >= MAX_RESCUES:
-                draft.lost += destinations(units)
+                draft.never += destinations(units)
             else:
                 draft.strays = True
                 if not self._around(draft, thing, Wanted(units[0].deliver, units[0].groups)):
-                    draft.lost += destinations(units[:1])
+                    draft.lost.update(destinations(units[:1]))
                 waiting += branches(units[1:])
 
     def _around(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
@@ -228,9 +231,9 @@ class Planner:
         return self._own
 
 
-def destinations(units: Iterable[Unit]) -> list[Thing]:
+def destinations(units: Iterable[Unit]) -> Marks:
     """Those of the units of a way that want the event, and are not only passed."""
-    return [Thing(unit.level, unit.name) for unit in units if unit.deliver or unit.groups]
+    return {Thing(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units if unit.deliver or unit.groups}
 
 
 def _rises(route: Route) -> bool:

@@ -19,7 +19,7 @@ from chappe.events.trace import returns
 from chappe.events.way import Step, Unit, Way, branches, decode, encode
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
-from chappe.netmap.units import Address, Thing, visible
+from chappe.netmap.units import Address, Thing
 
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
@@ -32,8 +32,9 @@ class Outputs:
     branches: tuple[tuple[str, bytes], ...] = ()  # (peer, way) of each copy that leaves
     hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
     groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
-    undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now: counted, once for each event
-    rest: bytes = b""  # of `rescue`: the way with what is undeliverable now and nothing else, to be tried again later
+    undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now
+    rest: bytes = b""  # the way to them and to nothing else: events are kept with it, and `rescue` is asked again later
+    back: bool = False  # a branch leads to where the way came from, as only one planned anew after a loss may
 
 
 class Ways:
@@ -99,13 +100,14 @@ class Ways:
             planned = self._planned(profile, {thing: Wanted(True) for thing in wanted})
             self._known[profile, id(wanted)] = wanted, planned
         hold_ns = self._hold((kind, topic), planned)
-        return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable)
+        return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable, self._rest_of(planned, profile))
 
     def _publish_to_groups(self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]]) -> Outputs:
         marks, here = self._chosen(kind, topic, wanted, None)
         planned = self._planned(profile, marks)
         hold_ns = self._hold((kind, topic), planned)
-        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable)
+        rest = self._rest_of(planned, profile)
+        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest)
 
     def _planned(self, profile: str, marks: Marks) -> Planned:
         key = (profile, frozenset(marks.items()))
@@ -129,8 +131,8 @@ class Ways:
             outputs = self._followed[peer, way] = self._follow(peer, found)
         return outputs
 
-    def rescue(self, way: bytes, kind: str, topic: bytes, lost: str) -> Outputs:
-        """Where events go that were sent to the lost peer with this way and not confirmed.
+    def rescue(self, way: bytes, kind: str, topic: bytes) -> Outputs:
+        """Where events go that were sent to a lost peer with this way and not confirmed, or were kept with it.
 
         Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it.
         """
@@ -143,13 +145,6 @@ class Ways:
         rest = _rest(self._read(way), planned.undeliverable) if planned.undeliverable else b""
         return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
-    def reaches(self, kind: str, topic: bytes, address: Address) -> bool:
-        """Whether an event published here now would be sent towards that node: its interest has spread to here."""
-        if address == self.me:
-            return bool(self.mine.wants(kind, topic))
-        seen = visible(self.me, address)
-        return any(thing.level == seen.level and thing.path == seen.name for thing in self._state.wanting(kind, topic))
-
     # --- on the way
 
     def _follow(self, peer: str, way: Way) -> Outputs:
@@ -161,10 +156,11 @@ class Ways:
             )
         ready: list[tuple[str, bytes]] = []
         lost: list[Thing] = []
+        rest = b""
         broken: list[Step] = []
         astray: list[Sequence[Unit]] = []
         for tree in branches(way.tree[1:]):
-            if tree[0].node == peer:
+            if tree[0].node == peer and not way.rescues:  # an event never returns
                 lost += [Thing(0, below.node) for below in tree if below.deliver or below.groups]
             elif self._connected(tree[0].node):
                 ready.append((tree[0].node, encode(Way(tuple(tree), (), way.trace, way.profile, way.rescues))))
@@ -172,7 +168,7 @@ class Ways:
                 broken += tree
         for units in branches(step.leaves):
             way_out = self._planner.exit(way.profile, Thing(units[0].level, units[0].name), way.trace)
-            if way_out is None or way_out[0] == peer:
+            if way_out is None or (way_out[0] == peer and not way.rescues):
                 astray.append(units)
             else:
                 ready.append((way_out[0], encode(Way((), tuple(units), way_out[1], way.profile, way.rescues))))
@@ -180,8 +176,10 @@ class Ways:
             planned = self._planner.repair(way, broken, astray)
             ready += planned.branches
             lost += planned.undeliverable
+            rest = self._rest_of(planned, way.profile, way.trace, way.rescues)
         local = step.deliver or bool(step.groups)
-        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost))
+        back = any(to == peer for to, _ in ready)
+        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), rest, back)
 
     def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
@@ -206,7 +204,10 @@ class Ways:
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned
-        return Outputs(root.deliver or bool(here.groups), planned.branches, 0, here.groups, planned.undeliverable)
+        rest = self._rest_of(planned, way.profile, way.trace, way.rescues)
+        local = root.deliver or bool(here.groups)
+        back = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
+        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, back)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None
@@ -232,6 +233,18 @@ class Ways:
             old = marks.get(thing, Wanted(False))
             marks[thing] = Wanted(old.plain, (*old.groups, group))
         return marks, here
+
+    def _rest_of(self, planned: Planned, profile: str, trace: tuple[str, ...] = (), rescues: int = 0) -> bytes:
+        """The way from here to what a plan could not reach; empty if there is nothing to wait for."""
+        if not planned.waiting:
+            return b""
+        nodes = [Step(thing.name, 0, *wanted) for thing, wanted in planned.waiting if thing.level == 0]
+        units = tuple(Unit(*thing, 0, *wanted) for thing, wanted in planned.waiting if thing.level)
+        here = Step(self.me.node, len(nodes), False, (), units)
+        try:
+            return encode(Way((here, *nodes), (), trace, profile, rescues))
+        except ProtocolError:
+            return b""
 
     # --- what was before
 

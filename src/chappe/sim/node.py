@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chappe.engine._engine import Engine
+from chappe.engine.rescue import RawOutputs
 from chappe.errors import ProtocolError
 from chappe.events.member import Log, Measured, Member, MemberSettings, Output, Publish, Refuse, Send
 from chappe.sim._pump import dirty, take
@@ -300,14 +301,10 @@ class Node:
             timer.cancel()
         self._timer = self.clock.at(max(when_ns, self.clock.now_ns + 1), self._touched, self)
 
-    def _publish_way(
-        self, kind: str, topic: bytes
-    ) -> tuple[bool, list[tuple[int, bytes]], int, tuple[str, ...] | None]:
+    def _publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         return self.member.publish_way(kind, topic) if self.member is not None else (True, [], 0, None)
 
-    def _forward_way(
-        self, port: int, way: bytes, kind: str, topic: bytes
-    ) -> tuple[bool, list[tuple[int, bytes]], int, tuple[str, ...] | None]:
+    def _forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
         return self.member.forward_way(port, way, kind, topic) if self.member is not None else (False, [], 0, None)
 
     def forwarded(self) -> int:

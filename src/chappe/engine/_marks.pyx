@@ -1,0 +1,217 @@
+"""What came by ways and has not been passed on yet: the node before keeps it, too.
+
+A probe that asks for it (decision 0015) is answered twice: at once, that all before it is here, and once the next nodes
+have it, that nobody needs to keep it for this one. The second answer waits for first answers of others and never for a
+second one, so that it cannot wait in a circle.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+
+from chappe.engine._bytes cimport get64, put64, put_header
+from chappe.engine._events cimport Events
+from chappe.engine._output cimport PASSED_ON
+from chappe.engine._ports cimport ECHO, NOWHERE, OPEN, PARKED, Mark, Passing, Port
+
+cdef enum:
+    FIRST_ROOM = 8
+
+
+cdef class Marks(Events):
+    def __dealloc__(self):
+        free(self.tracked)
+
+    cdef void mark_onward(self, int arrival, int port, int cls) noexcept:
+        """Events that came on one port by a way were queued for another one, or are kept because they have no way."""
+        cdef Port* p = self.table[arrival]
+        if port == NOWHERE:
+            self._raise(p, port, cls, 0)
+        elif self.table[port].retain:
+            self._raise(p, port, cls, self.table[port].queues[cls].keep)
+        else:
+            return
+        if p.tracked:
+            return
+        p.tracked = True
+        if self.ntracked == self.tracked_room:
+            self.tracked_room = self.tracked_room * 2 + FIRST_ROOM
+            self.tracked = <int*> self.take_memory(self.tracked, self.tracked_room * sizeof(int))
+        self.tracked[self.ntracked] = arrival
+        self.ntracked += 1
+
+    cdef void _raise(self, Port* p, int port, int cls, uint64_t position) noexcept:
+        cdef uint32_t i
+        for i in range(p.nonward):
+            if p.onward[i].port == port and p.onward[i].cls == cls:
+                p.onward[i].position = position
+                return
+        if p.nonward == p.onward_room:
+            p.onward_room = p.onward_room * 2 + FIRST_ROOM
+            p.onward = <Mark*> self.take_memory(p.onward, p.onward_room * sizeof(Mark))
+        p.onward[p.nonward].port = port
+        p.onward[p.nonward].cls = cls
+        p.onward[p.nonward].position = position
+        p.nonward += 1
+
+    cdef bint _open(self, Mark* mark) noexcept:
+        """Whether events up to that place may be here alone."""
+        cdef Port* q
+        if mark.port == NOWHERE:
+            return True
+        q = self.table[mark.port]
+        return (q.state == OPEN or q.state == PARKED) and (
+            q.queues[mark.cls].received < mark.position and q.queues[mark.cls].released < mark.position)
+
+    cdef void defer_echo(self, int port, Port* p, uint8_t* frame) noexcept:
+        """A probe that came: if it asks for it and there is something to wait for, this echo says only that it came."""
+        cdef uint64_t token = get64(frame + 4)
+        cdef int cls = <int> ((token >> 61) & 3)
+        cdef Passing* passing = &p.passing[cls]
+        cdef uint32_t i = 0
+        if not token >> 63 or not token & PASSED_ON:
+            return
+        passing.nmarks = 0
+        passing.token = 0
+        while i < p.nonward:
+            if p.onward[i].cls != cls:
+                i += 1
+            elif self._open(&p.onward[i]):
+                if passing.nmarks == passing.room:
+                    passing.room = passing.room * 2 + FIRST_ROOM
+                    passing.marks = <Mark*> self.take_memory(passing.marks, passing.room * sizeof(Mark))
+                passing.marks[passing.nmarks] = p.onward[i]
+                passing.nmarks += 1
+                i += 1
+            else:
+                p.nonward -= 1
+                p.onward[i] = p.onward[p.nonward]
+        if passing.nmarks:
+            passing.token = token
+            passing.clock = get64(frame + 12)
+            put64(frame + 4, token & ~PASSED_ON)
+
+    cdef void receipt(self, int cls) noexcept:
+        """Another engine has more of that class: send the second answers that waited for it."""
+        cdef int at
+        cdef uint32_t i
+        cdef Port* p
+        cdef Passing* passing
+        cdef uint8_t frame[20]
+        for at in range(self.ntracked):
+            p = self.table[self.tracked[at]]
+            passing = &p.passing[cls]
+            if passing.token == 0:
+                continue
+            i = 0
+            while i < passing.nmarks:
+                if self._open(&passing.marks[i]):
+                    i += 1
+                else:
+                    passing.nmarks -= 1
+                    passing.marks[i] = passing.marks[passing.nmarks]
+            if passing.nmarks == 0:
+                put_header(frame, ECHO, 16)
+                put64(frame + 4, passing.token)
+                put64(frame + 12, passing.clock)
+                passing.token = 0
+                self.put_frame(self.tracked[at], p, 0, frame, 20, False)
+
+    # --- what else happens to them
+
+    cdef bint _waits(self, Mark* marks, uint64_t count, int port, int cls) noexcept:
+        """Whether some of these events were to go to a neighbour that is lost, or have no way, or go there already."""
+        cdef uint64_t i
+        for i in range(count):
+            if marks[i].cls == cls and (marks[i].port == NOWHERE or marks[i].port == port
+                                        or self.table[marks[i].port].state == PARKED):
+                return True
+        return False
+
+    cdef void move_marks(self, int port, int cls) noexcept:
+        """Such an event takes another way: whoever waits for any of them waits for this one, too."""
+        cdef int at
+        cdef uint32_t i
+        cdef Port* p
+        cdef Passing* passing
+        cdef uint64_t position
+        if not self.table[port].retain:
+            return
+        position = self.table[port].queues[cls].keep
+        for at in range(self.ntracked):
+            p = self.table[self.tracked[at]]
+            if self._waits(p.onward, p.nonward, port, cls):
+                self._raise(p, port, cls, position)
+            passing = &p.passing[cls]
+            if passing.token == 0 or not self._waits(passing.marks, passing.nmarks, port, cls):
+                continue
+            for i in range(passing.nmarks):
+                if passing.marks[i].port == port:
+                    passing.marks[i].position = position
+                    break
+            else:
+                if passing.nmarks == passing.room:
+                    passing.room = passing.room * 2 + FIRST_ROOM
+                    passing.marks = <Mark*> self.take_memory(passing.marks, passing.room * sizeof(Mark))
+                passing.marks[passing.nmarks].port = port
+                passing.marks[passing.nmarks].cls = cls
+                passing.marks[passing.nmarks].position = position
+                passing.nmarks += 1
+
+    cdef void drop_marks(self, int port) noexcept:
+        """Nothing waits for that port any more: it is closed, or all that was in its queues has gone elsewhere."""
+        cdef int at, cls
+        cdef uint32_t i
+        cdef Port* p
+        for at in range(self.ntracked):
+            p = self.table[self.tracked[at]]
+            i = 0
+            while i < p.nonward:
+                if p.onward[i].port == port:
+                    p.nonward -= 1
+                    p.onward[i] = p.onward[p.nonward]
+                else:
+                    i += 1
+            for cls in range(4):
+                i = 0
+                while i < p.passing[cls].nmarks:
+                    if p.passing[cls].marks[i].port == port:
+                        p.passing[cls].nmarks -= 1
+                        p.passing[cls].marks[i] = p.passing[cls].marks[p.passing[cls].nmarks]
+                    else:
+                        i += 1
+        for cls in range(4):
+            self.receipt(cls)
+
+    cdef void renew_marks(self, int port) noexcept:
+        """Its queues were built anew for another connection: places in them are others."""
+        cdef int at, cls
+        cdef uint32_t i
+        cdef Port* p
+        cdef Port* q = self.table[port]
+        for at in range(self.ntracked):
+            p = self.table[self.tracked[at]]
+            for i in range(p.nonward):
+                if p.onward[i].port == port:
+                    p.onward[i].position = q.queues[p.onward[i].cls].keep
+            for cls in range(4):
+                for i in range(p.passing[cls].nmarks):
+                    if p.passing[cls].marks[i].port == port:
+                        p.passing[cls].marks[i].position = q.queues[cls].keep
+        for cls in range(4):
+            self.receipt(cls)
+
+    cdef void forget_echoes(self, int port, Port* p) noexcept:
+        """Its connection is lost: what was asked there is asked again on the next one. A closed port is forgotten."""
+        cdef int at, cls
+        for cls in range(4):
+            p.passing[cls].token = 0
+            p.passing[cls].nmarks = 0
+        if p.state == OPEN or p.state == PARKED or not p.tracked:
+            return
+        p.nonward = 0
+        p.tracked = False
+        for at in range(self.ntracked):
+            if self.tracked[at] == port:
+                self.ntracked -= 1
+                self.tracked[at] = self.tracked[self.ntracked]
+                break
