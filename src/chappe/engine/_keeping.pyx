@@ -234,7 +234,8 @@ cdef class Keeping(Ways):
                     if number not in names:
                         names[number] = (*self.topics.name(number)[:2], self.topics.way(number))
                     session, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
-                    found.append(Rescued(session, epoch, get32(frame + 12), *names[number], (<char*> frame)[:length]))
+                    found.append(Rescued(session, epoch, get32(frame + 12), *names[number], (<char*> frame)[:length],
+                                         end <= p.queues[cls].received))
                     frame[0] = TAKEN
                     p.counters[RESCUED] += 1
                 segment = segment.next

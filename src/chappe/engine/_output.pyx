@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from chappe.engine._bytes cimport frame_size, put32, put64, put_header, record_size
+from chappe.engine._bytes cimport frame_size, get32, put32, put64, put_header, record_size
 from chappe.engine._ports cimport (
     BYTES_OUT,
     CREDIT,
@@ -32,6 +32,7 @@ from chappe.engine._queue cimport (
     queue_reserve,
 )
 from chappe.engine._stack cimport iovec
+from chappe.engine._topics cimport WAY
 
 cdef enum:
     GATHER_BYTES = 262144          # most bytes of one write: what an alert may have to wait for
@@ -288,6 +289,9 @@ cdef class Output(Ports):
                     offset += length
                     if position + length <= old.released:
                         continue
+                    if position + length <= old.received and (
+                            kind != EVENT or not self.topics.topics[get32(frame + 4)].group & WAY):
+                        continue  # the other side has it; only what it was to pass on is kept for longer
                     if kind == EVENT or kind == PARCEL:
                         if position < old.sent:
                             p.counters[RESENT] += 1

@@ -25,3 +25,4 @@ class Rescued(NamedTuple):
     topic: bytes
     way: bytes
     frame: bytes
+    received: bool = False  # that neighbour had it, and may not have passed it on

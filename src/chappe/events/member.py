@@ -102,7 +102,7 @@ class Member:
             return []
         outputs = self._obey(self.state.down(link.name, link.id, now_ns))
         self._new_ways()
-        self.rescue.begin(port)
+        self.rescue.begin(port, link.name)
         self.rescue.work(now_ns)
         return outputs
 

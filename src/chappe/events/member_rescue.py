@@ -42,7 +42,7 @@ class Rescue:
         self._stranded_ns = stranded_ns
         self._limit = stranded_bytes
         self._slice = slice
-        self._lost: set[int] = set()  # ports whose queues are not empty yet
+        self._lost: dict[int, str] = {}  # ports whose queues are not empty yet, and who was there
         self._order: deque[_Stranded] = deque()  # by age, with some that wait no more
         self._by_way: dict[bytes, deque[_Stranded]] = {}
         self._due: dict[bytes, None] = {}  # ways to try again
@@ -63,9 +63,9 @@ class Rescue:
         """Events that were given up."""
         return self.expired + self.crowded
 
-    def begin(self, port: int) -> None:
-        """The neighbour there is lost."""
-        self._lost.add(port)
+    def begin(self, port: int, name: str) -> None:
+        """That neighbour is lost."""
+        self._lost[port] = name
 
     def arrived(self, now_ns: int) -> None:
         """Keep what came or was published while there was no way to some of its destinations."""
@@ -74,7 +74,7 @@ class Rescue:
 
     def returned(self, port: int) -> None:
         """The neighbour is there again: what found no other way in between takes its old one."""
-        self._lost.discard(port)
+        self._lost.pop(port, None)
         for way, group in list(self._by_way.items()):
             del self._by_way[way]
             for each in group:
@@ -107,12 +107,13 @@ class Rescue:
 
     def _work(self, port: int, now_ns: int) -> int:
         events = self._engine.rescue(port, self._slice)
+        name = self._lost[port]
         if not events:
-            self._lost.discard(port)
+            del self._lost[port]
             if not self._kept[port]:
                 self._engine.settled(port)
         for event in events:
-            outputs = self._ways.rescue(event.way, event.kind, event.topic)
+            outputs = self._ways.rescue(event.way, event.kind, event.topic, name if event.received else "")
             self._send(event, outputs)
             if outputs.rest:
                 self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns))

@@ -51,6 +51,7 @@ class _Draft:
     inside: int
     trace: tuple[str, ...]
     rescued: int
+    served: tuple[str, ...]
     strays: bool  # something is not reached as it was told: places that have the event may be touched again
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
     never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
@@ -94,13 +95,14 @@ class Planner:
         inside: int = 1,
         trace: tuple[str, ...] = (),
         rescued: int = 0,
+        served: tuple[str, ...] = (),
         repair: bool = False,
     ) -> Planned:
         """A tree to all that is marked in the own map, and on to the units that a way named.
 
         These are to be entered from `inside` the own unit of that level, so that nothing else is passed.
         """
-        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, repair)
+        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, served, repair)
         routes: dict[Thing, Route] = {}
         for thing in sorted(marks):
             route = self._route(profile, thing)
@@ -115,17 +117,18 @@ class Planner:
         return Planned(tuple(ready), (*draft.lost, *draft.never), tuple(draft.lost.items()), paths)
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
-        """A new plan for all that a way was to reach through what is lost."""
+        """A new plan for all that a way was to reach through what is lost, but for nodes that had the event."""
         steps = list(steps)
         onward = [*onward, *(tree for step in steps for tree in branches(step.leaves))]
         marks = {
             Thing(0, step.node): Wanted(step.deliver, step.groups)
             for step in steps
-            if (step.deliver or step.groups) and step.node != self.me.node
+            if (step.deliver or step.groups) and step.node != self.me.node and step.node not in way.served
         }
         if way.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))), ())
-        return self.plan(way.profile, marks, onward, 1, without_own(self.me, way.trace), way.rescues, repair=True)
+        trace = without_own(self.me, way.trace)
+        return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True)
 
     def parts(self, unit: Unit, groups: tuple[str, ...], rescued: int) -> list[tuple[Unit]]:
         """Other parts of a unit that this node is in, if who named it took it for whole; the first gets the groups."""
@@ -138,7 +141,8 @@ class Planner:
     def _ready(self, draft: _Draft, rescues: int) -> list[tuple[str, bytes]]:
         """The ways of a finished tree, as bytes, for peers that can be sent to."""
         ready = []
-        for place, peer, way in draft.plan.ways(partial(self.exit, draft.profile), draft.trace, draft.profile, rescues):
+        entry = partial(self.exit, draft.profile)
+        for place, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served):
             try:
                 raw = encode(way) if peer and self._connected(peer) else b""
             except ProtocolError:
@@ -233,7 +237,8 @@ class Planner:
 
 def destinations(units: Iterable[Unit]) -> Marks:
     """Those of the units of a way that want the event, and are not only passed."""
-    return {Thing(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units if unit.deliver or unit.groups}
+    found = {Thing(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units}
+    return {thing: wanted for thing, wanted in found.items() if wanted}
 
 
 def _rises(route: Route) -> bool:

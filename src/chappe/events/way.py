@@ -53,6 +53,7 @@ class Way(msgspec.Struct, array_like=True, frozen=True):
     trace: tuple[str, ...] = ()  # units that were left for good, by path: an event never comes back there
     profile: str = "default"
     rescues: int = 0  # how often it was planned anew after a loss: if at all, nodes that had the event pass it on, too
+    served: tuple[str, ...] = ()  # nodes that were lost after they had delivered the event: there it is done
 
 
 _decoder = msgspec.msgpack.Decoder(Way)
@@ -111,6 +112,10 @@ def _check(way: Way) -> None:
         raise ProtocolError(f"way through {len(way.trace)} units: at most {MAX_TRACE} are allowed")
     if not 0 <= way.rescues <= MAX_RESCUES:
         raise ProtocolError(f"way: rescued {way.rescues} times; at most {MAX_RESCUES} are allowed")
+    if len(way.served) > MAX_RESCUES:
+        raise ProtocolError(f"way: {len(way.served)} nodes were lost on it; at most {MAX_RESCUES} are allowed")
+    for name in way.served:
+        _check_name(name, "lost node")
     for name in way.trace:
         _check_name(name, "unit in the trace")
     _check_name(way.profile, "profile")

@@ -11,16 +11,19 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
 from chappe.events.lastways import LastWays
 from chappe.events.planner import Marks, Planned, Planner
 from chappe.events.trace import returns
-from chappe.events.way import Step, Unit, Way, branches, decode, encode
+from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing
 
+PLAIN = Way()
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
 
@@ -131,18 +134,21 @@ class Ways:
             outputs = self._followed[peer, way] = self._follow(peer, found)
         return outputs
 
-    def rescue(self, way: bytes, kind: str, topic: bytes) -> Outputs:
+    def rescue(self, way: bytes, kind: str, topic: bytes, served: str = "") -> Outputs:
         """Where events go that were sent to a lost peer with this way and not confirmed, or were kept with it.
 
-        Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it.
+        Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it;
+        `served` is the lost peer if it had the event: it may be another process when it is back, and know it no more.
         """
         self._refresh()
-        key = ("rescue", way)
+        key = ("rescue", way, served)
         planned = self._plans.get(key)
+        found = self._read(way)
+        if served and served not in found.served:
+            found = msgspec.structs.replace(found, served=(*found.served, served)[-MAX_RESCUES:])
         if planned is None:
-            found = self._read(way)
             planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
-        rest = _rest(self._read(way), planned.undeliverable) if planned.undeliverable else b""
+        rest = _rest(found, planned.undeliverable) if planned.undeliverable else b""
         return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
     # --- on the way
@@ -163,7 +169,7 @@ class Ways:
             if tree[0].node == peer and not way.rescues:  # an event never returns
                 lost += [Thing(0, below.node) for below in tree if below.deliver or below.groups]
             elif self._connected(tree[0].node):
-                ready.append((tree[0].node, encode(Way(tuple(tree), (), way.trace, way.profile, way.rescues))))
+                ready.append((tree[0].node, encode(msgspec.structs.replace(way, tree=tuple(tree)))))
             else:
                 broken += tree
         for units in branches(step.leaves):
@@ -171,12 +177,13 @@ class Ways:
             if way_out is None or (way_out[0] == peer and not way.rescues):
                 astray.append(units)
             else:
-                ready.append((way_out[0], encode(Way((), tuple(units), way_out[1], way.profile, way.rescues))))
+                onward = msgspec.structs.replace(way, tree=(), units=tuple(units), trace=way_out[1])
+                ready.append((way_out[0], encode(onward)))
         if broken or astray:
             planned = self._planner.repair(way, broken, astray)
             ready += planned.branches
             lost += planned.undeliverable
-            rest = self._rest_of(planned, way.profile, way.trace, way.rescues)
+            rest = self._rest_of(planned, way.profile, way)
         local = step.deliver or bool(step.groups)
         back = any(to == peer for to, _ in ready)
         return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), rest, back)
@@ -195,17 +202,20 @@ class Ways:
             inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
             marks, here = self._chosen(kind, topic, inside, root)
         missing = sorted(set(root.groups).difference(here.groups, *(there.groups for there in marks.values())))
+        for node in way.served:  # with its groups: the first node of a unit serves those that it has members of
+            marks.pop(Thing(0, node), None)
         key = (raw, frozenset(marks.items()), here.groups)
         planned = self._plans.get(key)
         if planned is None:
             parts = self._planner.parts(root, tuple(missing), way.rescues)
             onward = [*branches(way.units[1:]), *parts]
-            planned = self._planner.plan(way.profile, marks, onward, root.level, way.trace, way.rescues)
+            trace, rescues = way.trace, way.rescues
+            planned = self._planner.plan(way.profile, marks, onward, root.level, trace, rescues, way.served)
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned
-        rest = self._rest_of(planned, way.profile, way.trace, way.rescues)
-        local = root.deliver or bool(here.groups)
+        rest = self._rest_of(planned, way.profile, way)
+        local = (root.deliver or bool(here.groups)) and self.me.node not in way.served
         back = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
         return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, back)
 
@@ -234,7 +244,7 @@ class Ways:
             marks[thing] = Wanted(old.plain, (*old.groups, group))
         return marks, here
 
-    def _rest_of(self, planned: Planned, profile: str, trace: tuple[str, ...] = (), rescues: int = 0) -> bytes:
+    def _rest_of(self, planned: Planned, profile: str, way: Way = PLAIN) -> bytes:
         """The way from here to what a plan could not reach; empty if there is nothing to wait for."""
         if not planned.waiting:
             return b""
@@ -242,7 +252,7 @@ class Ways:
         units = tuple(Unit(*thing, 0, *wanted) for thing, wanted in planned.waiting if thing.level)
         here = Step(self.me.node, len(nodes), False, (), units)
         try:
-            return encode(Way((here, *nodes), (), trace, profile, rescues))
+            return encode(Way((here, *nodes), (), way.trace, profile, way.rescues, way.served))
         except ProtocolError:
             return b""
 
@@ -307,4 +317,4 @@ def _rest(way: Way, left: Iterable[Thing]) -> bytes:
         else Step(s.node, s.below, False, (), units(s.leaves))
         for s in way.tree
     )
-    return encode(Way(steps, units(way.units), way.trace, way.profile, way.rescues))
+    return encode(msgspec.structs.replace(way, tree=steps, units=units(way.units)))
