@@ -6,7 +6,7 @@ import pytest
 
 from chappe.engine._engine import Engine, Rescued
 from chappe.errors import ChappeError
-from tests.model.engine import EVENT
+from tests.model.engine import ECHO, EVENT, frame
 from tests.unit.engine.test_engine import PUBLISHER, SUBSCRIBER, define, event, kinds, split, written
 from tests.unit.engine.test_ways import Guide, events, issuer, relay, route, routes
 
@@ -186,3 +186,44 @@ def test_redirect_counts_what_it_cannot_send_and_refuses_what_is_no_event() -> N
         engine.redirect(Rescued(PUBLISHER, 1, 1, "s", b"a", b"w", b"\x05\0\0\0"), (False, [(spare, b"x")], 0, None))
     with pytest.raises(ChappeError, match="rescue"):
         engine.redirect(item._replace(topic=b"a/+"), (False, [(spare, b"x")], 0, None))
+
+
+def test_events_wait_for_ten_seconds_at_most() -> None:
+    guide, engine, publisher, _, neighbour = source()
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 60_000 * MS, None)
+    engine.feed(publisher, event(1, b"1"))
+    assert engine.held_ns() == 10_000 * MS
+    engine.clock(9_999 * MS, 0)
+    assert engine.release_held() == 0
+    engine.clock(10_000 * MS, 0)
+    assert engine.release_held() == 1
+    assert bodies(engine, neighbour) == [b"1"]
+
+
+def test_events_that_waited_and_then_have_no_way_are_kept() -> None:
+    guide, engine, publisher, _, neighbour = source()
+    guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
+    engine.feed(publisher, event(1, b"1"))
+    guide.publish[b"a"] = (True, [], 0, None, b"rest", False)
+    engine.topics.new_ways()
+    engine.clock(5 * MS, 0)
+    assert engine.release_held() == 1
+    assert [(item.way, item.frame[16:]) for item in engine.take_stranded()] == [(b"rest", b"1")]
+    assert engine.counters()["drop_no_way"] == 0
+
+
+def test_a_lost_neighbour_had_some_of_the_events() -> None:
+    guide, engine, inward, _, _ = relay()
+    gone = engine.open_port(peer=True, retain=True)
+    engine.topics.subscribe(gone, "plain")
+    guide.forward[b"in"] = (False, [(gone, b"there")], 0, None)
+    engine.feed(inward, route(1, b"in", "a") + define(2, "plain") + event(1, b"1") + event(2, b"p", number=2))
+    (asked,) = [payload[:8] for kind, payload in split(written(engine, gone)) if kind == 0x04]
+    token = int.from_bytes(asked, "big")
+    engine.feed(gone, frame(ECHO, (token & ~(1 << 60)).to_bytes(8, "big") + bytes(8)))
+    engine.feed(inward, event(3, b"3"))
+    engine.park_port(gone)
+    engine.resume_port(gone)
+    assert bodies(engine, gone) == [b"1", b"3"], "it has the plain one, and may not have passed the first one on"
+    engine.park_port(gone)
+    assert [(item.sequence, item.received) for item in engine.rescue(gone)] == [(1, False), (3, False)]

@@ -341,3 +341,71 @@ def test_a_link_that_defines_too_many_bytes_of_ways_loses_the_events_not_the_nod
     engine.feed(inward, event(1, number=1) + event(2, number=299))
     assert engine.port_counters(inward)["drop_no_room"] == 1
     assert kinds(engine, inward, EVENT) == []
+
+
+def test_a_branch_leads_back_only_where_the_answer_says_so() -> None:
+    guide, engine, inward, _, _ = relay()
+    guide.forward[b"ordinary"] = (False, [(inward, b"x")], 0, None, b"", False)
+    guide.forward[b"rescued"] = (False, [(inward, b"x")], 0, None, b"", True)
+    engine.feed(inward, route(1, b"ordinary", "a") + event(1, b"1"))
+    assert events(written(engine, inward)) == []
+    assert engine.port_counters(inward)["drop_no_way"] == 1
+    engine.feed(inward, route(2, b"rescued", "a") + event(2, b"2", number=2))
+    assert [body for _, body in events(written(engine, inward))] == [b"2"]
+
+
+def test_what_cannot_be_reached_is_kept_and_the_branches_go_on() -> None:
+    guide, engine, inward, outward, client = relay()
+    guide.forward[b"in"] = (True, [(outward[0], b"on")], 0, None, b"rest", False)
+    engine.feed(inward, route(1, b"in", "a") + event(1, b"1") + event(2, b"2"))
+    assert [body for _, body in events(written(engine, outward[0]))] == [b"1", b"2"]
+    assert [body for _, body in events(written(engine, client))] == [b"1", b"2"]
+    kept = engine.take_stranded()
+    assert [(item.session, item.sequence, item.topic, item.way, item.frame[16:]) for item in kept] == [
+        (PUBLISHER, 1, b"a", b"rest", b"1"),
+        (PUBLISHER, 2, b"a", b"rest", b"2"),
+    ]
+    assert engine.take_stranded() == []
+    assert engine.counters()["drop_no_way"] == 0
+    engine.redirect(kept[0], (False, [(outward[1], b"later")], 0, None))
+    data = written(engine, outward[1])
+    assert list(routes(data).values()) == [(b"later", b"a")]
+    assert [body for _, body in events(data)] == [b"1"]
+    guide.forward[b"in"] = (True, [(outward[0], b"on")], 0, None, b"", False)
+    engine.topics.new_ways()
+    engine.feed(inward, event(3, b"3"))
+    assert engine.take_stranded() == []
+
+
+def test_events_of_clients_are_kept_and_repeats_follow_them() -> None:
+    guide, engine, inward, _, _ = relay()
+    publisher = engine.open_port(session=b"q" * 16)
+    guide.publish[b"a"] = (True, [], 0, None, b"far", False)
+    engine.feed(publisher, define(1, "a") + event(1, b"1"))
+    assert [item.frame[16:] for item in engine.take_stranded()] == [b"1"]
+    guide.forward[b"in"] = (True, [], 0, None, b"rest", False)
+    engine.feed(inward, route(1, b"in", "a") + event(1, b"1") + event(1, b"1"))
+    assert len(engine.take_stranded()) == 2, "the first copy may have had another way"
+
+
+def test_what_is_kept_is_bounded_and_counted_by_topic() -> None:
+    guide, engine, inward, _, _ = relay()
+    guide.forward[b"in"] = (False, [], 0, None, b"rest", False)
+    engine.feed(inward, route(1, b"in", "a"))
+    for number in range(1, 201):
+        engine.feed(inward, event(number, bytes(60_000)))
+    kept = engine.take_stranded()
+    assert 8_000_000 < sum(len(item.frame) for item in kept) <= 8 << 20
+    assert engine.counters()["drop_no_way"] == 200 - len(kept)
+    assert ("topic", "a", "drop_no_way", 200 - len(kept)) in engine.address_drops()
+    engine.give_up(kept[0], waited=True)
+    assert ("topic", "a", "drop_waited", 1) in engine.address_drops()
+
+
+def test_an_answer_with_a_rest_that_is_no_way_is_an_error_that_ends_there() -> None:
+    guide, engine, inward, _, client = relay()
+    guide.forward[b"in"] = (True, [], 0, None, "text", False)
+    engine.feed(inward, route(1, b"in", "a") + event(1))
+    assert engine.port_counters(inward)["way_errors"] == 1
+    assert engine.take_stranded() == []
+    assert events(written(engine, client)) == []

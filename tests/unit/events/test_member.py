@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 import time
+from typing import Any
 
 import pytest
 
 from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
 from chappe.events.member import Member, MemberSettings
+from chappe.events.way import Step, Way, encode
 from chappe.netmap.settings import Settings as MapSettings
 from chappe.netmap.units import Address, Thing
+from chappe.wire.frames import Kind, encode_frame
 from chappe.wire.mesh import LinkAdvert, MeshJoin
-from tests.support.members import Members
+from tests.support.members import SECOND, Members, Reader
 
 MS = 1_000_000
 
@@ -177,6 +181,108 @@ def test_with_no_other_way_events_wait_for_the_neighbour() -> None:
     assert wanting.bodies == [b"1"]
 
 
+def chain(**settings: Any) -> tuple[Members, Reader, Reader]:
+    """a - b - c - d, and e beside c: the way over e is longer. A publisher at a, a subscriber at d."""
+    mesh = Members(**settings)
+    for name in "abcde":
+        mesh.node(name)
+    for one, other, delay_ms in (("a", "b", 1), ("b", "c", 1), ("c", "d", 1), ("b", "e", 5), ("e", "d", 5)):
+        mesh.link(one, other, delay_ms)
+    publisher, wanting = mesh.reader("a"), mesh.reader("d")
+    wanting.subscribe("n")
+    mesh.run(4)
+    publisher.publish("n", b"-1")
+    mesh.run(0.1)
+    assert wanting.bodies == [b"-1"]
+    wanting.bodies.clear()
+    return mesh, publisher, wanting
+
+
+def test_a_node_that_dies_with_events_inside_takes_none_with_it() -> None:
+    mesh, publisher, wanting = chain()
+    mesh.wires[frozenset("cd")].delay_ns = 60 * SECOND
+    for number in range(100):
+        publisher.publish("n", b"%d" % number)
+    mesh.run(0.1)
+    b, c = mesh.places["b"], mesh.places["c"]
+    assert c.engine.port_counters(c.ports["b"])["routed_in"] == 101
+    assert b.engine.unacknowledged(b.ports["c"]) > 0, "c has them all and has said so"
+    a = mesh.places["a"]
+    assert a.engine.unacknowledged(a.ports["b"]) == 0, "b need not wait for c"
+    mesh.kill("c")
+    mesh.run(2)
+    assert sorted(int(body) for body in wanting.bodies) == list(range(100))
+
+
+def test_a_node_that_had_delivered_does_not_deliver_again_when_it_is_back() -> None:
+    mesh, publisher, wanting = chain()
+    passing = mesh.reader("c")
+    passing.subscribe("n")
+    mesh.run(1)
+    mesh.wires[frozenset("cd")].delay_ns = 60 * SECOND
+    publisher.publish("n", b"1")
+    mesh.run(0.1)
+    assert passing.bodies == [b"1"]
+    mesh.kill("c")
+    mesh.run(0.5)
+    assert wanting.bodies == [b"1"]
+    fresh = mesh.node("c")
+    again = mesh.reader("c")
+    again.subscribe("n")
+    for other in "bd":
+        del mesh.places[other].ports["c"]  # as if the lost one would never come back
+        mesh.link("c", other, 1)
+    mesh.run(5)
+    publisher.publish("n", b"2")
+    mesh.run(1)
+    assert fresh.engine.counters()["bad_frames"] == 0
+    assert again.bodies == [b"2"]
+    assert wanting.bodies == [b"1", b"2"]
+
+
+def test_events_on_their_way_are_kept_while_there_is_none_and_come_once() -> None:
+    mesh, publisher, wanting = chain()
+    mesh.cut("e", "d")
+    mesh.run(1)
+    publisher.publish("n", b"1")
+    mesh.run(0.002)
+    mesh.cut("c", "d")  # c hears of the event when its only link to d is gone
+    mesh.run(1)
+    assert wanting.bodies == []
+    assert sum(place.member.rescue.waiting for place in mesh.places.values()) == 1
+    mesh.link("e", "d", 5)
+    mesh.run(2)
+    assert wanting.bodies == [b"1"], "back over b, where it had been"
+    assert all(place.member.rescue.waiting == 0 for place in mesh.places.values())
+    assert sum(place.engine.counters()["drop_no_way"] for place in mesh.places.values()) == 0
+
+
+def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -> None:
+    """The way leads on over a link that is gone, and no other is known at that moment."""
+    mesh, _, wanting = chain(stranded_bytes=4096)
+    mesh.cut("e", "d")
+    mesh.cut("c", "d")
+    mesh.run(1)
+    c = mesh.places["c"]
+    way = encode(Way((Step("c", 1, False), Step("d"))))
+    frames = encode_frame(Kind.ISSUER, (9).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"p" * 16)
+    frames += encode_frame(Kind.ROUTE, struct.pack(">IBBH", 999, ord("s"), 0, len(way)) + way + b"n")
+    for number in range(1, 21):
+        payload = struct.pack(">IBBHI", 999, 4, 0, 9, number) + b"%d" % number
+        frames += encode_frame(Kind.EVENT, payload)
+    c.engine.feed(c.ports["b"], frames)
+    mesh.run(0.01)
+    rescue = c.member.rescue
+    assert rescue.waiting + rescue.crowded == 20
+    assert rescue.crowded > 0, "the oldest are given up when there is no room"
+    assert c.engine.counters()["drop_no_way"] == rescue.crowded
+    kept = rescue.waiting
+    mesh.link("c", "d", 1)
+    mesh.run(2)
+    assert [int(body) for body in wanting.bodies] == list(range(21 - kept, 21))
+    assert rescue.waiting == 0
+
+
 def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
     mesh = Members(stranded_ns=500 * MS)
     mesh.node("a")
@@ -188,7 +294,9 @@ def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
     publisher.publish("n", b"1")
     mesh.cut("a", "b")
     mesh.run(2)
-    assert (mesh.places["a"].member.rescue.waiting, mesh.places["a"].member.rescue.dropped) == (0, 1)
+    rescue = mesh.places["a"].member.rescue
+    assert (rescue.waiting, rescue.expired, rescue.crowded) == (0, 1, 0)
+    assert mesh.places["a"].engine.counters()["drop_waited"] == 1
 
 
 def test_a_neighbour_of_another_depth_is_refused_and_the_reason_names_both() -> None:
