@@ -15,6 +15,7 @@ from chappe.netmap.claims import Claims
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
+from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
 from chappe.netmap.ownlinks import OwnLink, OwnLinks
@@ -22,6 +23,7 @@ from chappe.netmap.partitions import Partitions
 from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import SECOND, Settings
+from chappe.netmap.spreading import Spreading
 from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between
 from chappe.netmap.voice import Interest, Voice
@@ -69,6 +71,8 @@ class LinkState:
         self._voice = Voice(me, settings, self.database, rng, sign)
         self._duties = Duties(me, settings, self.database, self._voice)
         self._partitions = Partitions(me, settings)
+        self._spreading = Spreading(settings, rng)
+        self._lacking = Lacking(settings)
         self._peers: dict[str, _Peer] = {}
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
         self._complaints: dict[tuple[str, str], int] = {}
@@ -115,6 +119,8 @@ class LinkState:
         if not known.links:
             del self._peers[gone.peer]
             self._meet()
+            self._spreading.lost(gone.peer)
+            _ask(self._lacking.lost(gone.peer, now_ns), out)
         if gone.sequence:
             out.append(CostTold(link, math.inf, Metrics(), gone.scope, gone.sequence + 1, now_ns))
         return self._reshaped(out)
@@ -205,6 +211,7 @@ class LinkState:
 
     def _heard(self, peer: str, known: _Peer, advert: Advert, out: list[Output]) -> None:
         key = key_of(advert)
+        self._spreading.has(peer, key, advert.sequence)
         entry = self.database.entries.get(key)
         if entry is not None and advert.sequence <= entry.advert.sequence:
             return
@@ -222,7 +229,10 @@ class LinkState:
             self._flush(out)
             return
         old = self.database.store(key, advert, self._now_ns)
-        out.extend(Tell(other, advert) for other in self._audience[advert.level] if other != peer)
+        self._lacking.has(key, advert.sequence)
+        others = [other for other in self._audience[advert.level] if other != peer]
+        self._spreading.add(key, advert.sequence, others, self._now_ns)
+        self._spread(out)
         self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
             self._links_told(key[1:], advert.links, advert.sequence, advert.members)
@@ -243,13 +253,15 @@ class LinkState:
                 self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
-        lacking = tuple(
-            key
-            for key, sequence in digest.adverts[: self.settings.max_adverts]
-            if sequence > self.database.sequence(key) and key[1] >= known.level and key[0] in ("l", "i")
-        )
-        if lacking:
-            out.append(Tell(peer, Wanted(keys=lacking)))
+        lacking = []
+        for key, sequence in digest.adverts[: self.settings.max_adverts]:
+            if key[1] >= known.level and key[0] in ("l", "i"):
+                self._spreading.has(peer, key, sequence)
+                if sequence > self.database.sequence(key):
+                    lacking.append((key, sequence))
+        keys = self._lacking.offer(peer, lacking, self._now_ns)
+        if keys:
+            out.append(Tell(peer, Wanted(keys=tuple(keys))))
 
     def tick(self, now_ns: int) -> list[Output]:
         """Do what is due: compute the map anew, tell, refresh, forget."""
@@ -266,6 +278,8 @@ class LinkState:
         self._partitions.tick(now_ns, self._later)
         self._refresh(out)
         self._flush(out)
+        self._spread(out)
+        _ask(self._lacking.late(now_ns), out)
         out += self._later
         self._later = []
         return out
@@ -276,6 +290,8 @@ class LinkState:
             return self._now_ns
         due = min(
             self._forget_ns,
+            self._spreading.next_ns,
+            self._lacking.next_ns,
             self._duties.next_ns,
             self._voice.next_ns(),
             self._partitions.next_ns,
@@ -440,6 +456,13 @@ class LinkState:
         for advert in self._voice.flush(self._now_ns):
             out.extend(Tell(peer, advert) for peer in self._audience[advert.level])
 
+    def _spread(self, out: list[Output]) -> None:
+        """Pass on what is due, as it was heard: the moment it waited here adds nothing to its age."""
+        for peer, key in self._spreading.take(self._now_ns):
+            entry = self.database.entries.get(key)
+            if entry is not None:
+                out.append(Tell(peer, entry.advert))
+
     def _forget(self) -> None:
         gone = self.database.forget(self._now_ns, self._voice.keys())
         for key in gone:
@@ -477,6 +500,10 @@ class LinkState:
 
 def _interest(advert: Advert) -> Interest:
     return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
+
+
+def _ask(asked: Asked, out: list[Output]) -> None:
+    out.extend(Tell(peer, Wanted(keys=tuple(keys))) for peer, keys in asked.items())
 
 
 def _routes_changed(profiles: dict[str, frozenset[Thing]]) -> list[Output]:

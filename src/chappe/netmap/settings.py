@@ -25,6 +25,8 @@ class Settings:
     tell_ns: int = (
         50 * MS
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
+    spread_ns: int = 10 * MS  # what is heard is gathered so long at most before it is passed on, unless it is the first
+    answer_ns: int = SECOND  # a neighbour that was asked for what it has answers within this time, or another is asked
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
     # long for what is told of other clusters, and so on
     recompute_ns: int = 50 * MS  # least time between two computations of the map, unless somebody asks
