@@ -13,6 +13,8 @@ from chappe.netmap.topology import Edge, Facts, Place, Vertex, View
 from chappe.netmap.units import Address, Thing
 from chappe.wire.mesh import LinkFact
 
+NOWHERE = 1 << 16  # a level that no mesh has
+
 _Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who tells it there, and what
 
 
@@ -29,9 +31,15 @@ class Claims:
         self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two tell of, by level
         self._contested: list[dict[bytes, frozenset[str]]] = [{} for _ in self._paths]  # more than two; who had it
         self._passing: set[bytes] = set()  # links whose edges in the last map were made for it alone
+        self._near: dict[str, int] = {}  # who was reached in the last map, and at which level first
+        self._parted = False  # the last map had other parts of own units
 
-    def tell(self, place: Place, facts: Facts, sequence: int = 0, members: int = 1) -> tuple[bool, set[bytes]]:
-        """A thing tells this of its links: whether the map is another one, and else the links with other metrics."""
+    def tell(self, place: Place, facts: Facts, sequence: int = 0, members: int = 1) -> tuple[int, set[bytes]]:
+        """A thing tells this of its links: at which level the map is another one now, and links with other metrics.
+
+        The lowest level of a link that is an edge now or was one; NOWHERE if there is none: what one end alone tells of
+        changes no map.
+        """
         vertex = self._vertices.get(place)
         if vertex is None:
             vertex = self._vertices[place] = Vertex(place)
@@ -39,25 +47,26 @@ class Claims:
         old, vertex.facts = vertex.facts, facts
         if place[0] and place[1] == self._paths[place[0]]:
             self._spoken[place[0]][place] = vertex
-            return old != facts, set()
+            apart = self._near.get(vertex.speaker, NOWHERE) >= place[0]
+            return (place[0] if apart and old != facts else NOWHERE), set()
         before = {fact.id: fact for fact in old}
-        reshaped, measured = False, set()
+        reshaped, measured = NOWHERE, set()
         for fact in facts:
             known = before.pop(fact.id, None)
             if known == fact:
                 continue
             if known is None or known.far != fact.far or known.level != fact.level or known.suspect != fact.suspect:
-                if known is not None:
-                    self._remove(vertex, known)
-                self._add(vertex, fact)
-                reshaped = True
+                if known is not None and self._remove(vertex, known):
+                    reshaped = min(reshaped, known.level)
+                if self._add(vertex, fact):
+                    reshaped = min(reshaped, fact.level)
             elif self._replace(vertex, fact):
                 measured.add(fact.id)
             else:
-                reshaped = True
+                reshaped = min(reshaped, fact.level)
         for fact in before.values():
-            self._remove(vertex, fact)
-            reshaped = True
+            if self._remove(vertex, fact):
+                reshaped = min(reshaped, fact.level)
         return reshaped, measured
 
     def forget(self, place: Place) -> None:
@@ -69,19 +78,23 @@ class Claims:
 
     # --- one link
 
-    def _add(self, vertex: Vertex, fact: LinkFact) -> None:
+    def _add(self, vertex: Vertex, fact: LinkFact) -> bool:
+        """Another end tells of a link; whether that changes the map."""
         path = vertex.origin if vertex.level == fact.level else self._paths[fact.level]
         self._sides.setdefault(fact.id, []).append((path, vertex, fact))
-        self._match(fact.id)
+        return self._match(fact.id)
 
-    def _remove(self, vertex: Vertex, fact: LinkFact) -> None:
+    def _remove(self, vertex: Vertex, fact: LinkFact) -> bool:
+        """An end tells of it no more; whether that changes the map."""
         sides = self._sides[fact.id] = [side for side in self._sides[fact.id] if side[1] is not vertex]
-        self._edges[fact.level].pop(fact.id, None)
-        self._contested[fact.level].pop(fact.id, None)
+        edge = self._edges[fact.level].pop(fact.id, None)
+        held = self._contested[fact.level].pop(fact.id, None)
         if sides:
-            self._match(fact.id)
+            matched = self._match(fact.id)
         else:
             del self._sides[fact.id]
+            matched = self._parted
+        return matched or edge is not None or held is not None
 
     def _replace(self, vertex: Vertex, fact: LinkFact) -> bool:
         """Other metrics of a link; False if its edge in the map is one that is made anew each time."""
@@ -94,19 +107,24 @@ class Claims:
             edge.tell(vertex, fact)
         return fact.id not in self._passing
 
-    def _match(self, link: bytes) -> None:
+    def _match(self, link: bytes) -> bool:
+        """Whether the link is another edge, or none, now; where own units are in parts nobody can tell so quickly."""
         sides = self._sides[link]
         level = sides[0][2].level
         edge = self._edges[level].pop(link, None)
+        changed = edge is not None or self._parted
         if len(sides) == 2:
-            self._contested[level].pop(link, None)
+            changed |= self._contested[level].pop(link, None) is not None
             (path_a, a, fact_a), (path_b, b, fact_b) = sides
             if fact_a.level == fact_b.level and path_a != path_b and fact_a.far == path_b and fact_b.far == path_a:
                 self._edges[level][link] = Edge(level, a, fact_a, b, fact_b)
+                changed = True
         elif len(sides) > 2:
+            changed = True
             for other in {side[2].level for side in sides}:
                 held = frozenset((edge.a.origin, edge.b.origin)) if edge is not None else frozenset()
                 self._contested[other].setdefault(link, held)
+        return changed
 
     # --- the map
 
@@ -114,6 +132,8 @@ class Claims:
         """The map: level by level, from the nodes of the own cluster outwards."""
         view = View(self.me, controllers=[self.me.node])
         self._passing.clear()
+        self._near.clear()
+        self._parted = False
         reached: set[Vertex] = set()
         names: set[str] = set()  # of nodes of the cluster, and of those who speak for other units around
         lost: set[Thing] = set()
@@ -130,6 +150,8 @@ class Claims:
             reached |= found
             view.vertices.extend(found)
             names.update(vertex.speaker for vertex in found)
+            for vertex in found:
+                self._near.setdefault(vertex.speaker, level)
         view.controllers.append(min(names))  # of the mesh: a notice may be about all of it
         view.name(self._paths)
         view.lost = tuple(sorted(lost - set(view.index)))
@@ -143,6 +165,7 @@ class Claims:
         contested: dict[bytes, list[_Side]] = {}
         for link in self._contested[level]:
             contested[link] = self._told(link, level, reached)
+        self._parted |= bool(apart)
         if apart:  # other parts of own units, which are told of as units are
             for vertex in apart:
                 for fact in vertex.facts:

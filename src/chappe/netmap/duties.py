@@ -45,10 +45,10 @@ class Duties:
         for level in range(1, self.me.depth + 1):
             if self._speaks(view, level, own, now_ns):
                 self.voice.links(level, view.leaving(level), view.members(level))
-                self.voice.interest(level, self._interest(view, level, own), speaks=True)
+                self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=True)
             else:
                 self.voice.links(level, (), 1)
-                self.voice.interest(level, ((), ()))
+                self.voice.interest(level, ((), ()), now_ns)
 
     def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
         speaking = self.voice.speaks("l", level)

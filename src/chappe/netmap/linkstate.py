@@ -11,7 +11,7 @@ from typing import Any
 from chappe.measure.cost import Metrics
 from chappe.netmap.checks import ID_BYTES, Checks
 from chappe.netmap.choices import NEVER
-from chappe.netmap.claims import Claims
+from chappe.netmap.claims import NOWHERE, Claims
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
@@ -19,6 +19,7 @@ from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
 from chappe.netmap.ownlinks import OwnLink, OwnLinks
+from chappe.netmap.pacing import Pacing
 from chappe.netmap.partitions import Partitions
 from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
@@ -83,7 +84,7 @@ class LinkState:
         self._shape = False  # other links: the map is to be built anew
         self._dearer: set[int] = set()  # edges with other metrics
         self._dutiful = False  # what is told for the units is to be looked at
-        self._computed_ns = -NEVER
+        self._pacing = Pacing(settings)
         self._changed_ns = NEVER
         self._far = me.depth  # the lowest level at which something has changed
         self._forget_ns = NEVER
@@ -161,7 +162,7 @@ class LinkState:
         interest = tuple(sorted(set(patterns))), tuple(sorted(set(publications)))
         if interest != self._interest:
             self._interest = interest
-            self._voice.interest(0, interest)
+            self._voice.interest(0, interest, now_ns)
             self._dutiful = True
             self._flush(out)
         return out
@@ -243,12 +244,11 @@ class LinkState:
 
     def _links_told(self, place: Place, links: Facts, sequence: int, members: int) -> None:
         reshaped, measured = self._claims.tell(place, links, sequence, members)
-        if reshaped or measured:
-            self._far = min(self._far, place[0])
-        if reshaped:
-            self._shape = self._dutiful = True
+        self._dutiful = True
+        self._far = min(self._far, reshaped if reshaped != NOWHERE else place[0] if measured else self._far)
+        if reshaped != NOWHERE:
+            self._shape = True
         elif measured:
-            self._dutiful = True
             if not self._shape:
                 self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
@@ -272,7 +272,7 @@ class LinkState:
             self._compute()
         elif now_ns >= self.routes.next_ns:
             self._later += _routes_changed(self.routes.update(set(), now_ns))
-        if (self._dutiful and not self._changed) or now_ns >= self._duties.next_ns:
+        if (self._dutiful and not (self._changed and not self._far)) or now_ns >= self._duties.next_ns:
             self._dutiful = False
             self._duties.tell(self._view, self._interest, now_ns)
         self._partitions.tick(now_ns, self._later)
@@ -299,7 +299,7 @@ class LinkState:
         )
         if self._changed:
             due = min(due, self._due_ns())
-        elif self._dutiful:
+        if self._dutiful and not (self._changed and not self._far):
             due = self._now_ns
         return max(due, self._now_ns)
 
@@ -360,9 +360,7 @@ class LinkState:
 
     def _due_ns(self) -> int:
         """When the map is computed that has changed."""
-        changed_ns, settings = min(self._changed_ns, self._now_ns), self.settings
-        gather_ns = settings.gather_ns << (2 * self._far)
-        return max(changed_ns + gather_ns, self._computed_ns + settings.recompute_ns)
+        return self._pacing.due_ns(min(self._changed_ns, self._now_ns), self._far)
 
     def _begin(self, now_ns: int) -> list[Output]:
         if self._changed:
@@ -476,13 +474,14 @@ class LinkState:
         self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
 
     def _bring_up_to_date(self) -> int:
-        if self._changed:
+        if self._changed and self._now_ns >= self._pacing.ready_ns(self._far):
             self._compute()
         return self._now_ns
 
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""
-        now_ns = self._computed_ns = self._now_ns
+        now_ns = self._now_ns
+        self._pacing.done(now_ns, self._far)
         self._changed_ns, self._far = NEVER, self.me.depth
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()

@@ -21,7 +21,10 @@ Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
 class _Told:
     """One key of this node."""
 
-    __slots__ = ("due", "interest", "links", "members", "refresh_ns", "sequence", "silent", "told_ns")
+    __slots__ = (
+        "due", "interest", "links", "members", "pace_ns", "refresh_ns", "sequence", "silent", "since_ns", "told_ns",
+        "urgent",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.links: tuple[LinkFact, ...] = ()
@@ -31,6 +34,9 @@ class _Told:
         self.told_ns = -NEVER
         self.refresh_ns = NEVER
         self.due = False
+        self.urgent = False  # others would miss something, or send into the void
+        self.since_ns = -NEVER  # when interest was lost that is still told
+        self.pace_ns = 0  # from one telling to the next of what is not urgent
         self.silent = True  # nothing is told, or all of it was withdrawn
 
 
@@ -56,15 +62,23 @@ class Voice:
             if difference(told.links, links):
                 if told.silent:
                     told.told_ns = -NEVER
+                told.urgent |= told.silent or _neighbours(told.links) != _neighbours(links)
                 told.links, told.due, told.silent = links, True, not links
 
-    def interest(self, level: int, interest: Interest, speaks: bool = False) -> None:
-        """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all."""
+    def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
+        """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.
+
+        What a unit wants no more is told later than what it wants: often a node comes back that wants the same.
+        """
         silent = not (speaks or any(interest))
         told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
         if told is not None and (told.interest != interest or told.silent is not silent):
             if told.silent:
                 told.told_ns = -NEVER
+            gained = any(set(new).difference(old) for new, old in zip(interest, told.interest, strict=True))
+            told.urgent |= told.silent is not silent or gained
+            if not told.due:
+                told.since_ns = now_ns
             told.interest, told.due, told.silent = interest, True, silent
 
     def repeat(self, key: Key, sequence: int, now_ns: int) -> None:
@@ -75,7 +89,7 @@ class Voice:
         """
         told = self._told.setdefault(key, _Told())
         told.sequence = max(told.sequence, sequence)
-        told.due = True
+        told.due = told.urgent = True
         told.told_ns = now_ns + 2 * key[1] * self.settings.settle_ns if key[1] and told.silent else -NEVER
 
     def speaks(self, kind: str, level: int) -> bool:
@@ -111,8 +125,22 @@ class Voice:
         )
 
     def _again_ns(self, key: Key, told: _Told) -> int:
-        """When a key may be told again: what many hear is told less often."""
-        return told.told_ns + (self.settings.tell_ns << key[1])
+        """When a key may be told again: what many hear is told less often, and what nobody misses at long intervals."""
+        kind, level = key[:2]
+        if not level or told.urgent:
+            return told.told_ns + (self.settings.tell_ns << level)
+        if kind == "i":
+            return max(told.told_ns, told.since_ns) + self._slowest_ns(level)
+        return told.told_ns + max(told.pace_ns, self.settings.tell_ns << level)
+
+    def _slowest_ns(self, level: int) -> int:
+        return self.settings.tell_most_ns << (level - 1)
+
+    def _pace(self, level: int, told: _Told, now_ns: int) -> None:
+        """Twice as long as the last time if changes keep coming."""
+        least_ns = self.settings.tell_ns << level
+        again = now_ns - told.told_ns < 2 * max(told.pace_ns, least_ns)
+        told.pace_ns = min(2 * max(told.pace_ns, least_ns), self._slowest_ns(level)) if again else least_ns
 
     def _at(self, key: Key, filled: bool) -> _Told | None:
         """The record of a key; None if nothing was ever told and there is nothing to tell."""
@@ -127,7 +155,9 @@ class Voice:
         # A unit's speakers outnumber one another, so that the one who took over is believed.
         others = (entry.advert.sequence for entry in self.database.speakers(kind, level, origin).values())
         told.sequence = max(told.sequence, *others, 0) + 1
-        told.due = False
+        if level and told.due:
+            self._pace(level, told, now_ns)
+        told.due = told.urgent = False
         told.told_ns = now_ns
         early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
         told.refresh_ns = NEVER if told.silent else now_ns + int(self.settings.refresh_ns * early)
@@ -148,3 +178,8 @@ class Voice:
             advert.signature = self._sign(signed_text(advert))
         self.database.store(key, advert, now_ns)
         return advert
+
+
+def _neighbours(links: tuple[LinkFact, ...]) -> set[str]:
+    """The units that these links lead to."""
+    return {fact.far for fact in links if not fact.suspect}

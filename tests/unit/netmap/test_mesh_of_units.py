@@ -118,6 +118,7 @@ def test_a_unit_that_falls_apart_is_told_of_and_told_whole_again() -> None:
     mesh.settle()
     mesh.check_maps()
     assert mesh.nodes["d"].things() == [Thing(0, "e"), Thing(1, "x@a"), Thing(1, "x@c")]
+    mesh.run(mesh.settings.tell_most_ns)  # what a unit wants no more is told late
     assert mesh.nodes["d"].interested("s", b"only-c") == [Thing(1, "x@c")]
     assert mesh.nodes["a"].interested("s", b"only-c") == [Thing(1, "x@c")], "over the other cluster"
     assert mesh.nodes["d"].resolve(Thing(1, "x")) == (Thing(1, "x@a"), Thing(1, "x@c"))
