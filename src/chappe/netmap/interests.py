@@ -13,6 +13,7 @@ from chappe.wire.mesh import InterestAdvert
 from chappe.wire.patterns import ALL, Pattern, topic_text
 
 NOTHING: Interest = ((), ())
+EMPTY = 1 << 12  # places of the trie that may be empty before it is built anew
 MATCHES = 1 << 14  # sets of patterns whose things are remembered
 _Wants = dict[Thing, set[str]]
 _END = "/"  # no level contains it: under this key are those whose pattern ends at a place of the trie
@@ -43,13 +44,40 @@ def _content(advert: Any) -> Interest:
 class Index:
     """Patterns of many things in one trie of levels."""
 
-    def __init__(self, wanted: Iterable[tuple[Thing, Iterable[Pattern]]]) -> None:
+    def __init__(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]] = ()) -> None:
         self._levels: dict[str, Any] = {}
         self._numbers: dict[tuple[str, str], _Wants] = {}
         self._found: dict[tuple[int, ...], dict[Thing, frozenset[str]]] = {}
-        for thing, patterns in wanted:
-            for pattern in patterns:
-                self._place(pattern).setdefault(thing, set()).add(pattern.group)
+        self._of: dict[Thing, tuple[Pattern, ...]] = {}
+        self._empty = 0
+        self.replace(wanted)
+
+    def replace(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]]) -> None:
+        """These things want these patterns now, and no others do; what stayed as it was costs a comparison."""
+        now = dict(wanted)
+        if now == self._of:
+            return
+        self._found.clear()
+        if self._empty > EMPTY:
+            self._levels, self._numbers, self._of, self._empty = {}, {}, {}, 0
+        for thing in self._of.keys() - now.keys():
+            self._change(thing, self._of[thing], ())
+        for thing, patterns in now.items():
+            self._change(thing, self._of.get(thing, ()), patterns)
+        self._of = now
+
+    def _change(self, thing: Thing, old: tuple[Pattern, ...], new: tuple[Pattern, ...]) -> None:
+        if old == new:
+            return
+        before, after = set(old), set(new)
+        for pattern in before - after:
+            wants = self._place(pattern)
+            wants[thing].discard(pattern.group)
+            if not wants[thing]:
+                del wants[thing]
+                self._empty += not wants
+        for pattern in after - before:
+            self._place(pattern).setdefault(thing, set()).add(pattern.group)
 
     def find(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
         """Things that want a topic, with the groups that do; the empty name stands for plain subscribers.

@@ -80,7 +80,8 @@ class LinkState:
         self._now_ns = 0
         self._claims = Claims(me)
         self._view: View = self._claims.view()
-        self._index: Index | None = None
+        self._index = Index()
+        self._indexed = False  # it knows all that is wanted now
         self._shape = False  # other links: the map is to be built anew
         self._dearer: set[int] = set()  # edges with other metrics
         self._dutiful = False  # what is told for the units is to be looked at
@@ -174,8 +175,9 @@ class LinkState:
     def wanting(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
         """The same with the queue groups that want it there; the empty name stands for plain subscribers."""
         self._bring_up_to_date()
-        if self._index is None:
-            self._index = Index(
+        if not self._indexed:
+            self._indexed = True
+            self._index.replace(
                 (vertex.thing, interest_of(self.database, vertex)[0])
                 for vertex in self._view.vertices
                 if vertex.thing != Thing(0, self.me.node)
@@ -238,7 +240,7 @@ class LinkState:
         if isinstance(advert, LinkAdvert):
             self._links_told(key[1:], advert.links, advert.sequence, advert.members)
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
-            self._index = None
+            self._indexed = False
             self._dutiful = True
             out.append(InterestChanged())
 
@@ -467,7 +469,7 @@ class LinkState:
             if key[0] == "l":
                 self._claims.forget(key[1:])
         if gone:
-            self._index = None
+            self._indexed = False
             self._shape = self._dutiful = True
             self._later.append(InterestChanged())
         oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
@@ -486,7 +488,7 @@ class LinkState:
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()
             view = self._view = self._claims.view()
-            self._index = None
+            self._indexed = False
             for level in {thing.level for thing in view.index.keys() - old.index.keys()}:
                 self._duties.joined(level, now_ns)
             self._later += membership(old, view)

@@ -53,6 +53,7 @@ class Voice:
         self._rng = rng
         self._sign = sign
         self._told: dict[Key, _Told] = {}
+        self._next_ns: int | None = NEVER  # None: it is to be found anew
 
     def links(self, level: int, links: tuple[LinkFact, ...], members: int) -> None:
         """Tell these links of the node itself, or of its unit of a level; none withdraws what was told."""
@@ -64,6 +65,7 @@ class Voice:
                     told.told_ns = -NEVER
                 told.urgent |= told.silent or _neighbours(told.links) != _neighbours(links)
                 told.links, told.due, told.silent = links, True, not links
+                self._next_ns = None
 
     def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
         """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.
@@ -80,6 +82,7 @@ class Voice:
             if not told.due:
                 told.since_ns = now_ns
             told.interest, told.due, told.silent = interest, True, silent
+            self._next_ns = None
 
     def repeat(self, key: Key, sequence: int, now_ns: int) -> None:
         """Somebody has a higher number of this node: go on from there, with what is true now.
@@ -87,6 +90,7 @@ class Voice:
         A controller that started again does not know yet that it is one. Until it does, what it told before stands: to
         withdraw it would cut the unit off.
         """
+        self._next_ns = None
         told = self._told.setdefault(key, _Told())
         told.sequence = max(told.sequence, sequence)
         told.due = told.urgent = True
@@ -108,7 +112,10 @@ class Voice:
 
     def flush(self, now_ns: int) -> list[Advert]:
         """Advertisements that are to be sent now, each kept in the database."""
-        found = []
+        found: list[Advert] = []
+        if now_ns < self.next_ns():
+            return found
+        self._next_ns = None
         for key, told in self._told.items():
             if (told.due and now_ns >= self._again_ns(key, told)) or now_ns >= told.refresh_ns:
                 found.append(self._advert(key, told, now_ns))
@@ -116,13 +123,15 @@ class Voice:
 
     def next_ns(self) -> int:
         """When there is something to send."""
-        return min(
-            (
-                min(told.refresh_ns, self._again_ns(key, told) if told.due else NEVER)
-                for key, told in self._told.items()
-            ),
-            default=NEVER,
-        )
+        if self._next_ns is None:
+            self._next_ns = min(
+                (
+                    min(told.refresh_ns, self._again_ns(key, told) if told.due else NEVER)
+                    for key, told in self._told.items()
+                ),
+                default=NEVER,
+            )
+        return self._next_ns
 
     def _again_ns(self, key: Key, told: _Told) -> int:
         """When a key may be told again: what many hear is told less often, and what nobody misses at long intervals."""
