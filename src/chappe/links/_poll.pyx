@@ -36,7 +36,7 @@ cdef enum:
     SMALL = 512                # brings less than this on average: let more arrive
     REST_NS = 250000           # for so long at first,
     REST_MAX_NS = 2000000      # twice as long each time up to this
-    ATTEND_NS = 10000000       # Python code looks around at least this often while sockets are read
+    ATTEND_NS = 50000000       # Python code looks around at least this often while sockets are read
 
 
 cdef inline void sleep(long long ns) noexcept:

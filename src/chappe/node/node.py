@@ -488,7 +488,10 @@ class Node:
         for peer in self.peers:
             if not peer.listed and peer.connection is None and now_ns - peer.parked_ns > away_ns:
                 self._remove_peer(peer, "away")
-        self.tick.soon()
+        if self.control.busy:
+            self.tick.soon()
+        else:
+            self.tick.now()
         if self.connections.freeing:
             return 0
         waits = self.role is not None or self.connections.restless or self.datagrams.busy or self.control.behind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import add, sub
 
 from chappe.status.latency import LatencyModel
@@ -292,9 +293,9 @@ class Ledger:
         if after == before:
             return
         stream.loads = after
-        delta = tuple(map(sub, after, before))
-        size, router = stream.size, channel.b
-        channel.bytes = [load + more * size for load, more in zip(channel.bytes, delta, strict=True)]
+        delta, sized = _difference(after, before, stream.size)
+        router = channel.b
+        channel.bytes = list(map(add, channel.bytes, sized))
         channel.events = list(map(add, channel.events, delta))
         router.events = list(map(add, router.events, delta))
         channel.top = max(channel.bytes)
@@ -332,6 +333,13 @@ class Ledger:
         """Events a second by router, by mode."""
         routers = [router for router in self.routers.values() if router.present]
         return {router.name: tuple(load / NANO for load in router.events) for router in routers}
+
+
+@lru_cache(maxsize=1 << 12)
+def _difference(after: Loads, before: Loads, size: int) -> tuple[Loads, Loads]:
+    """What a stream brings more, in events and in bytes: many streams change from the same loads to the same."""
+    delta = tuple(map(sub, after, before))
+    return delta, tuple(more * size for more in delta)
 
 
 def _overload(router: Router, load: int, more: int, when: str) -> Blocked:
