@@ -295,11 +295,9 @@ class Ledger:
         stream.loads = after
         delta, sized = _difference(after, before, stream.size)
         router = channel.b
-        channel.bytes = list(map(add, channel.bytes, sized))
-        channel.events = list(map(add, channel.events, delta))
-        router.events = list(map(add, router.events, delta))
-        channel.top = max(channel.bytes)
-        peak = max(channel.events)
+        channel.bytes, channel.top = _raised(channel.bytes, sized)
+        channel.events, peak = _raised(channel.events, delta)
+        router.events, _ = _raised(router.events, delta)
         router.peaks += peak - channel.peak
         channel.peak = peak
         router.changed()
@@ -340,6 +338,15 @@ def _difference(after: Loads, before: Loads, size: int) -> tuple[Loads, Loads]:
     """What a stream brings more, in events and in bytes: many streams change from the same loads to the same."""
     delta = tuple(map(sub, after, before))
     return delta, tuple(more * size for more in delta)
+
+
+def _raised(loads: list[int], delta: Loads) -> tuple[list[int], int]:
+    """Loads with these added, and the largest of them; as a rule a stream is the same in all modes."""
+    first, more = loads[0], delta[0]
+    if delta.count(more) == MODES and loads.count(first) == MODES:
+        return [first + more] * MODES, first + more
+    raised = list(map(add, loads, delta))
+    return raised, max(raised)
 
 
 def _overload(router: Router, load: int, more: int, when: str) -> Blocked:
