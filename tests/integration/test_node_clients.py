@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chappe.node.node import Node
+from chappe.node.ticker import REST_S, TICK_S
 from chappe.wire import control
 from tests.support.nodes import eventually, running
 from tests.support.wireclient import WireClient
@@ -32,6 +33,19 @@ async def clients(node: Node, count: int) -> AsyncIterator[list[WireClient]]:
     finally:
         for client in opened:
             await client.close()
+
+
+async def test_a_node_rests_between_ticks_unless_a_message_waits_for_room(node: Node) -> None:
+    async with clients(node, 1) as (client,):
+        (connection,) = node.connections
+        assert node._on_tick() == REST_S
+        client.pause()
+        while not connection.outbox:
+            node.connections.send(connection.port, control.Failed(id=1, reason="x" * 100_000))
+        assert node._on_tick() == TICK_S
+        client.resume()
+        await eventually(lambda: not connection.outbox)
+        assert node._on_tick() == REST_S
 
 
 @pytest.mark.spec("NS-001", "NS-002", "NS-005")
