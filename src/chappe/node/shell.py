@@ -106,6 +106,8 @@ class Shell:
             match output:
                 case Send(port, message):
                     self._connections.send(port, message)
+                case Record():
+                    self._record(output)
                 case Close(port, reason, code):
                     connection = self._connections.by_port.get(port)
                     if connection is not None:
@@ -122,8 +124,6 @@ class Shell:
                     self._datagrams.opened(port, answer, self.tick)
                 case Free(port):
                     self._connections.free(port)
-                case Record():
-                    self._record(output)
 
     def publishes(self, port: int) -> None:
         """A client port has something that counts against its rate."""
