@@ -27,10 +27,16 @@ IN_FLIGHT_BYTES = 5 << 20  # the same for every form: 65,536 messages of 64 B, 1
 
 @dataclass(frozen=True)
 class Rate:
-    """Messages a second, and the cores that the process used: below one it was not the limit."""
+    """Messages a second, and the cores that the processes used: below one, a process was not the limit."""
 
     per_s: float
-    cores: float = 1.0
+    cores: float = 1.0  # of the process that is measured
+    node_cores: float = 0.0
+    generator_cores: float = 0.0
+
+    def cpu_ns(self, cores: float) -> float:
+        """What that much CPU comes to for each message."""
+        return cores / self.per_s * 1e9 if self.per_s else float("nan")
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def consumed(broker: Running, form: str, measured_s: float) -> Rate:
         total = session.account()
     if not total.whole:
         raise ChappeError(f"{form}: {total.lost} messages lost, {total.reordered} not the ones expected")
-    return Rate(figures.delivered_per_s, figures.subscriber_cores)
+    return Rate(figures.delivered_per_s, figures.subscriber_cores, figures.broker_cores, figures.publisher_cores)
 
 
 def summarise(report: Report, values: dict[Cell, list[Rate]]) -> None:
@@ -131,6 +137,10 @@ def summarise(report: Report, values: dict[Cell, list[Rate]]) -> None:
         report.show(f"{cell}: spread", spread(series) * 100, "%")
         if cell.verb == "consume":
             report.show(f"{cell}: consumer", median([one.cores for one in runs]), "cores")
+            report.show(f"{cell}: consumer CPU", median([one.cpu_ns(one.cores) for one in runs]), "ns a message")
+            report.show(f"{cell}: node CPU", median([one.cpu_ns(one.node_cores) for one in runs]), "ns a message")
+            generator = median([one.cpu_ns(one.generator_cores) for one in runs])
+            report.show(f"{cell}: load generator CPU", generator, "ns a message")
 
 
 def _by_core(values: dict[Cell, list[Rate]]) -> float:
