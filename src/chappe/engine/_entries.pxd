@@ -123,3 +123,18 @@ cdef inline Terms* terms_of(EntryTable table, const Path* path) noexcept:
 
 cdef inline int64_t interval_of(const Terms* terms, int mode) noexcept:
     return terms.intervals[mode if terms.n_intervals > 1 else 0]
+
+
+cdef inline bint permits(EntryTable table, Entry* entry, uint32_t port) noexcept:
+    """Whether records of the variable may come in by that port."""
+    cdef uint32_t i, n
+    cdef uint32_t* ports
+    if entry.inputs == port + 1:
+        return True
+    if entry.inputs & MANY:
+        ports = <uint32_t*> table.inputs.contents[entry.inputs ^ MANY].bytes
+        n = table.inputs.contents[entry.inputs ^ MANY].size // sizeof(uint32_t)
+        for i in range(n):
+            if ports[i] == port:
+                return True
+    return False

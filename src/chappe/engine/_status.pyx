@@ -12,7 +12,7 @@ from math import gcd
 
 from chappe.engine._entries cimport (
     MANY, MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
-    interval_of, rate_of, terms_of, vector_of,
+    interval_of, permits, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of
 from chappe.engine._sets cimport Form, Rate
@@ -37,20 +37,6 @@ class UnknownVariableError(ChappeError, KeyError):
     """The variable has no entry in this table."""
 
     __str__ = Exception.__str__     # KeyError would put the text in quotes
-
-
-cdef inline bint _permits(EntryTable table, Entry* entry, uint32_t port) noexcept:
-    cdef uint32_t i, n
-    cdef uint32_t* ports
-    if entry.inputs == port + 1:
-        return True
-    if entry.inputs & MANY:
-        ports = <uint32_t*> table.inputs.contents[entry.inputs ^ MANY].bytes
-        n = table.inputs.contents[entry.inputs ^ MANY].size // sizeof(uint32_t)
-        for i in range(n):
-            if ports[i] == port:
-                return True
-    return False
 
 
 cdef inline int _admit(Window* window, int64_t created) noexcept:
@@ -105,7 +91,7 @@ cdef class StatusTable(EntryTable):
         if vector != NULL and <uint32_t> self.slot < SLOTS:
             chosen = vector.sets[self.slot]
             level = vector.levels[self.slot]
-        if not _permits(self, entry, port) and not (level and <uint32_t> port < self.n_levels and self.levels[port]):
+        if not permits(self, entry, port) and not (level and <uint32_t> port < self.n_levels and self.levels[port]):
             verdict[0] = NOT_PERMITTED if chosen or level or vector == NULL else NOT_IN_MODE
             return NULL
         if created > wall_ns and (level or wall_ns > 0):  # an engine that was told no time cannot judge
@@ -139,15 +125,13 @@ cdef class StatusTable(EntryTable):
                               int* verdict, uint32_t* used, uint32_t* count) noexcept:
         """The decision on the first record, and the bytes and number of records from there on that share it.
 
-        Neighbours mostly differ in variable and value alone: the same inputs, mode vector and, where the list depends
-        on them, rate and stamp. For those nothing is looked up but the entry.
+        Neighbours mostly have the same inputs, mode vector and, where the list depends on them, rate and stamp.
         """
         cdef const unsigned char* record = records
         cdef const unsigned char* end = records + size
         cdef PortList* found
         cdef Entry* first
         cdef Entry* entry
-        cdef EdgeEntry* last
         cdef int64_t created, stamp = stamp_of(records)
         cdef uint64_t tolerated = <uint64_t> self.future_tolerance_ns + UNFLOODED_NS
         cdef bint timed
@@ -170,11 +154,9 @@ cdef class StatusTable(EntryTable):
                 break
             if created > wall_ns > 0 and <uint64_t> created - <uint64_t> wall_ns > tolerated:
                 break
-            if self.edge:
-                last = <EdgeEntry*> entry
-                if entry.last_size == 0 or created >= stamp_of(last.head):
-                    memcpy(last.head, record, 24)
-                    entry.last_size = 24
+            if self.edge and (entry.last_size == 0 or created >= stamp_of((<EdgeEntry*> entry).head)):
+                memcpy((<EdgeEntry*> entry).head, record, 24)
+                entry.last_size = 24
             record += 24
             count[0] += 1
         used[0] = <uint32_t> (record - records)
@@ -355,7 +337,7 @@ cdef class StatusTable(EntryTable):
         self.forwarding.changing()
         while variable >= 0 and left > 0:
             entry = find_entry(self, <uint32_t> variable)
-            if _permits(self, entry, port):
+            if permits(self, entry, port):
                 self.put_inputs(entry, [other for other in self.inputs_of(entry) if other != port])
             if self.remove_paths(entry, -1, port):
                 self.rebuild(entry, NULL)
