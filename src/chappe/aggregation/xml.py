@@ -112,7 +112,7 @@ def html(tree: Tree, stylesheet: Path | None = None, **parameters: str) -> bytes
 
     The shipped one takes `title` and `sort`, the name of an element. No stylesheet may read or write anything.
     """
-    transform = _transform(stylesheet)
+    transform = _shipped() if stylesheet is None else _transform(stylesheet)
     try:
         given: dict[str, Any] = {name: etree.XSLT.strparam(text) for name, text in parameters.items()}
         result: Any = transform(tree, **given)
@@ -142,6 +142,11 @@ def _parser() -> etree.XMLParser[Any]:
 @cache
 def _schema() -> etree.XMLSchema:
     return etree.XMLSchema(etree.fromstring(resource(SCHEMA), _parser()))
+
+
+@cache
+def _shipped() -> etree.XSLT:
+    return _transform(None)
 
 
 def _transform(stylesheet: Path | None) -> etree.XSLT:
