@@ -12,7 +12,7 @@ from chappe.engine.rescue import RawOutputs
 from chappe.errors import ConfigError
 from chappe.events import notices
 from chappe.events.interest import Subscriptions
-from chappe.events.member_links import Link, Links, joining, proposal
+from chappe.events.member_links import Link, Links, joining, misplaced, proposal
 from chappe.events.member_measure import Measurement
 from chappe.events.member_outputs import Log as Log
 from chappe.events.member_outputs import Measured as Measured
@@ -29,7 +29,7 @@ from chappe.netmap import outputs as netmap
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.units import Address
 from chappe.wire.base import Message
-from chappe.wire.mesh import MESH, MeshJoin, Pace
+from chappe.wire.mesh import MESH, InterestAdvert, LinkAdvert, MeshJoin, Pace
 from chappe.wire.patterns import Pattern
 
 Sign = Callable[[bytes], bytes]  # what the node says of a text
@@ -150,6 +150,12 @@ class Member:
         if not link.joined:
             self.refused += 1
             return [Log("a message before MeshJoin is ignored", "warning", {"link": link.name})]
+        if self.settings.places and isinstance(message, LinkAdvert | InterestAdvert):
+            unit = message.origin if message.level else message.scope
+            wrong = misplaced(self.settings.places, message.speaker, unit)
+            if wrong:
+                self.refused += 1
+                return [Log("refused", "warning", {"thing": link.name, "reason": wrong})]
         return self._obey(self.state.receive(link.name, message, now_ns))
 
     def _join(self, link: Link, message: MeshJoin, now_ns: int) -> list[Output]:
@@ -157,7 +163,7 @@ class Member:
             self.refused += 1
             return [Log("a second MeshJoin is ignored", "warning", {"link": link.name})]
         try:
-            number, address = joining(self.me, link, message)
+            number, address = joining(self.me, link, message, self.settings.places)
         except ConfigError as error:
             self.refused += 1
             return [Refuse(link.port, str(error))]

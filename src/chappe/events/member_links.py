@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from chappe.errors import ConfigError
+from chappe.events.member_outputs import Places
 from chappe.measure.bandwidth import Estimator
 from chappe.netmap.units import Address, parse_unit
 from chappe.wire.mesh import MeshJoin
@@ -81,7 +83,21 @@ def proposal(rng: random.Random) -> bytes:
     return rng.randbytes(16)
 
 
-def joining(me: Address, link: Link, message: MeshJoin) -> tuple[bytes, Address]:
+def misplaced(places: Places, name: str, unit: str) -> str:
+    """Why a node may neither lie in that unit nor speak for it; empty if it may.
+
+    A unit that is listed stands for all inside it; a node that may lie inside a unit may speak for it.
+    """
+    if not places:
+        return ""
+    for listed, names in places:
+        inside = not listed or unit == listed or unit.startswith(f"{listed}/") or listed.startswith(f"{unit}/")
+        if inside and any(fnmatchcase(name, pattern) for pattern in names):
+            return ""
+    return f"{name[:64]!r} has no place in unit {unit[:256]!r}: [mesh.units] of this node does not list it there"
+
+
+def joining(me: Address, link: Link, message: MeshJoin, places: Places = ()) -> tuple[bytes, Address]:
     """The id of the link and where its other end lies; ConfigError says why that one is no neighbour."""
     if message.name != link.name:
         raise ConfigError(f"the node at the other end is {link.name!r} and joins as {message.name[:64]!r}")
@@ -93,6 +109,9 @@ def joining(me: Address, link: Link, message: MeshJoin) -> tuple[bytes, Address]
             f"{message.name} lies in unit {message.unit!r} of depth {len(unit)}, this node in {'/'.join(me.unit)!r} of "
             f"depth {me.depth}: all nodes of a mesh have the same depth, correct [mesh] unit of one of them"
         )
+    wrong = misplaced(places, message.name, "/".join(unit))
+    if wrong:
+        raise ConfigError(f"{wrong}; add it, or correct [mesh] unit of {message.name[:64]}")
     if len(message.link) != 16:
         raise ConfigError(f"the id of a link has 16 bytes, not {len(message.link)}")
     return (link.proposed if me.node < message.name else message.link), Address(unit, message.name)

@@ -12,6 +12,7 @@ from chappe.netmap.settings import Settings as MapSettings
 from chappe.wire.base import Message
 
 SECOND = 1_000_000_000
+Places = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class MemberSettings:
     readings: bool = False  # whether each new reading is an output
     costs: bool = True  # whether costs that are told are events
     factors: tuple[str, ...] = ("latency", "deviation", "jitter", "loss")
+    places: Places = ()  # (unit, names or patterns of the nodes that may lie in it); none: whoever says so
     profile: str = "default"  # of topics for which nothing else is said
     profiles: tuple[tuple[str, str], ...] = ()  # (pattern of topics, profile); the first that matches counts
     measure: MeasureSettings = field(default_factory=MeasureSettings)

@@ -185,12 +185,27 @@ def _mesh(config: Config) -> Iterator[str]:
         checked_name(config.node.name, "node")
     except ConfigError as error:
         yield f"mesh.unit: {error}"
+    yield from _units(config)
     yield from _profiles(config.mesh)
     for at, pattern in enumerate(config.mesh.publications):
         try:
             Pattern.address(pattern)
         except PatternError as error:
             yield f"mesh.publications[{at}]: {error}"
+
+
+def _units(config: Config) -> Iterator[str]:
+    from chappe.events.member_links import misplaced
+
+    assert config.mesh is not None
+    for unit in config.mesh.units:
+        try:
+            parse_unit(unit)
+        except ConfigError as error:
+            yield f"mesh.units: {error}"
+    wrong = misplaced(tuple(config.mesh.units.items()), config.node.name, config.mesh.unit) if config.node.name else ""
+    if wrong:
+        yield f"mesh.units: {wrong}; this is the node itself"
 
 
 def _profiles(mesh: Mesh) -> Iterator[str]:

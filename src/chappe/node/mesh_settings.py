@@ -23,6 +23,7 @@ def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> M
         readings=reports,
         costs=given.publish,
         factors=(*factors, "deviation") if "latency" in factors else factors,
+        places=tuple((unit, names) for unit, names in given.units.items()),
         profile=given.profile,
         profiles=tuple((each.pattern, each.profile) for each in given.topic),
         measure=_measured(measure, base_ns, given),

@@ -117,6 +117,7 @@ class Mesh(Section, frozen=True, kw_only=True):
     """`[mesh]`: this node brings topic events to whoever wants them, anywhere in a mesh of nodes that have it, too."""
 
     unit: Annotated[str, Meta(max_length=512)] = ""  # "east/plant-3": outermost first; all nodes have the same depth
+    units: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)  # unit: nodes that may lie in it; *: any
     performance: bool = True  # ways by measured costs; else by static ones (MR-117)
     profile: str = "default"  # of topics that no [[mesh.topic]] names
     topic: tuple[TopicProfile, ...] = ()

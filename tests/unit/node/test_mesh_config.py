@@ -22,7 +22,12 @@ SECOND = 1_000_000_000
         ('[[mesh.topic]]\npattern = "video/#"\nprofile = "fast"', "mesh.topic[0].profile: there is no profile"),
         ('[[mesh.topic]]\npattern = "a/#/b"\nprofile = "media"', "mesh.topic[0].pattern:"),
         ('[mesh]\npublications = ["a//b"]', "mesh.publications[0]:"),
-        ('[mesh]\nunits = "east"', "mesh.units: this key does not exist"),
+        ('[mesh]\nregion = "east"', "mesh.region: this key does not exist"),
+        ('[mesh.units]\n"a//b" = ["*"]', "mesh.units: '' cannot be the name of a unit"),
+        (
+            '[mesh]\nunit = "east"\n[mesh.units]\neast = ["n*"]\n[node]\nname = "m"',
+            "mesh.units: 'm' has no place in unit",
+        ),
         ("[measure]\ninterval_s = 0", "measure.interval_s:"),
         ('[measure]\nfactors = ["luck"]', "measure.factors[0]:"),
         ("[report]", "report: nothing is measured that could be reported; add [measure] or [mesh]"),
