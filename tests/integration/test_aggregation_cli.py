@@ -155,3 +155,30 @@ def test_errors_say_what_to_do(folder: Path, arguments: tuple[str, ...], reason:
         given += ["--store", folder / "east.db"]
     done = chappe("aggregate", *given, code=code)
     assert reason in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        (
+            b'<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><P_Metrics>&b;</P_Metrics>',
+            "line 1: <!DOCTYPE is not allowed",
+        ),
+        (b'<P_Metrics><performancedata x="&undefined;"/></P_Metrics>', "is not well-formed UTF-8 XML"),
+        (b"<P_Metrics><performancedata>", "is not well-formed UTF-8 XML"),
+        (b"<other/>", "the root is other; it must be P_Metrics or performancedata"),
+    ],
+)
+def test_a_hostile_document_is_refused_and_nothing_is_stored(
+    folder: Path, tmp_path: Path, document: bytes, reason: str
+) -> None:
+    path = tmp_path / "hostile.xml"
+    path.write_bytes(document)
+    place = ("--store", tmp_path / "copy.db")
+    done = chappe("aggregate", "import", path, *place, code=1)
+    assert reason in " ".join(done.stderr.split())
+    store = open_records(tmp_path / "copy.db")
+    try:
+        assert store.count() == 0
+    finally:
+        store.close()
