@@ -97,7 +97,7 @@ async def test_a_subscription_between_clouds(tmp_path: Path) -> None:
         ):
             (variable,) = await register(publisher, ["v"])
             watch = {"publisher": "p", "variable": "v", "qos": (Qos(redundancy=2),)}
-            watching = await subscriber.ask(Watch, **watch, wait_ns=5_000_000_000)
+            watching = await subscriber.ask(Watch, **watch, wait_ns=30_000_000_000)
             assert isinstance(watching, Watching), watching
             paths = (await operator.ask(List, what="paths")).rows
             assert sorted(row["routers"] for row in paths) == [["n1", "n2", "s1", "s3"], ["n1", "n3", "s2", "s3"]]

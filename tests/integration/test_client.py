@@ -185,7 +185,7 @@ async def test_many_variables_in_one_arrow_stream(one: chappe.Client, two: chapp
 async def test_a_watch_may_wait_for_its_variable(one: chappe.Client, two: chappe.Client) -> None:
     with pytest.raises(UnknownError, match="late/var"):
         await two.watch("late", "var")
-    waiting = asyncio.create_task(two.watch("late", "var", wait_s=5))
+    waiting = asyncio.create_task(two.watch("late", "var", wait_s=30))
     await eventually(lambda: waiting.done() or two.counters()["out_bytes"] > 0)
     variable = await one.register("late", "var", rate=10)
     watch = await waiting
@@ -282,7 +282,7 @@ async def test_errors_of_connecting_say_what_is_wrong(node: Node) -> None:
 
 async def test_waiting_for_a_node_that_comes_later() -> None:
     port = free_port()
-    connecting = asyncio.create_task(chappe.connect(f"tcp://127.0.0.1:{port}", wait_s=10).__aenter__())
+    connecting = asyncio.create_task(chappe.connect(f"tcp://127.0.0.1:{port}", wait_s=30).__aenter__())
     await asyncio.sleep(0)
     async with running(f'[[listen]]\nurl = "tcp://127.0.0.1:{port}"\n'):
         client = await connecting

@@ -88,7 +88,7 @@ def test_request_and_reply_from_other_threads(url: str) -> None:
 
         server = threading.Thread(target=serve)
         server.start()
-        assert [one.request("echo", body, timeout_s=5).body for body in (b"a", b"b")] == [b"A", b"B"]
+        assert [one.request("echo", body, timeout_s=30).body for body in (b"a", b"b")] == [b"A", b"B"]
         service.unsubscribe()
         server.join(30)
         assert not server.is_alive()

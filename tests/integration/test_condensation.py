@@ -44,7 +44,7 @@ async def test_total_of_readings_is_a_variable_like_any_other(router: Plant) -> 
     output = await router.place(readings, "builtin:sum", trigger="time", interval_ns=10 * MS)
     for at, reading in enumerate(readings, start=1):
         reading.publish(100.0 * at)
-    watch = await router.client.watch("out", "result", wait_s=10)
+    watch = await router.client.watch("out", "result", wait_s=30)
     assert watch.variable_id == output.variable_id
     events = await taken(watch, 20)
     assert {event.value for event in events} == {1000.0}
@@ -71,8 +71,8 @@ async def test_an_alert_when_a_line_fails_while_the_total_is_above_its_threshold
         [total, described(line)], "expression:total > 900", "alarm", type="bool", trigger="alert", out_low=1, priority=0
     )
     assert alarm.rate_num == 0
-    watch = await client.watch("out", "alarm", wait_s=10)
-    sums = await client.watch("out", "total", wait_s=10)
+    watch = await client.watch("out", "alarm", wait_s=30)
+    sums = await client.watch("out", "total", wait_s=30)
     await router.reaches(alarm, "running")
     await router.reaches(total, "running")
 
@@ -113,7 +113,7 @@ async def test_largest_usage_has_a_type_of_its_own(router: Plant) -> None:
     client = router.client
     cities = [await client.register("grid", f"city{at}", rate=50, type=CityUsage) for at in range(3)]
     output = await router.place(cities, "builtin:largest:data", type=value_type(LargestUsage).name)
-    watch = await client.watch("out", "result", type=LargestUsage, wait_s=10)
+    watch = await client.watch("out", "result", type=LargestUsage, wait_s=30)
     await router.reaches(output, "running")
     for at, (city, data) in enumerate(zip(cities, (3.5, 9.25, 1.0), strict=True)):
         city.publish(CityUsage(created=10, id=at, data=data), created=10 * MS)
@@ -127,7 +127,7 @@ async def test_a_time_trigger_of_two_milliseconds_does_not_drift_while_inputs_st
     """The source's one-thread trigger was 3 to 9 % slow; here the number of results is the time over the interval."""
     readings = [await router.client.register("grid", f"reading{at}", rate=1000) for at in range(20)]
     output = await router.place(readings, "builtin:mean", trigger="time", interval_ns=2 * MS)
-    watch = await router.client.watch("out", "result", wait_s=10)
+    watch = await router.client.watch("out", "result", wait_s=30)
     stop = asyncio.Event()
 
     async def stream() -> None:
@@ -158,7 +158,7 @@ async def test_an_event_trigger_waits_for_all_inputs_and_an_interval_thins_them(
     slow = await client.register("grid", "slow", rate=100)
     output = await router.place([fast, slow], "expression:fast + slow")
     assert (output.rate_num, output.rate_den) == (1, 10 * MS)
-    watch = await client.watch("out", "result", wait_s=10)
+    watch = await client.watch("out", "result", wait_s=30)
     await router.reaches(output, "running")
     for turn in range(1, 6):
         for step in range(1, 11):

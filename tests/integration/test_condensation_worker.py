@@ -208,7 +208,7 @@ async def test_a_function_that_kills_the_worker_is_stopped_after_a_few_times() -
         reading = await router.client.register("grid", "reading", rate=100)
         good = await router.place([reading], "builtin:sum", "good")
         bad = await router.place([reading], "entry:deadly", "bad")
-        watch = await router.client.watch("out", "good", wait_s=10)
+        watch = await router.client.watch("out", "good", wait_s=30)
         await router.reaches(bad, "running")
         await publish_until(reading, 11.0, lambda: state(router, bad) == "stopped")
         assert row(router, bad)["reason"] == f"the worker ended {SUSPECT} times in it: killed by signal 9"
@@ -223,7 +223,7 @@ async def test_a_calculation_that_cannot_be_interrupted_costs_the_worker_and_the
         reading = await router.client.register("grid", "reading", rate=100)
         good = await router.place([reading], "builtin:sum", "good")
         bad = await router.place([reading], "entry:deaf", "bad")
-        watch = await router.client.watch("out", "good", wait_s=10)
+        watch = await router.client.watch("out", "good", wait_s=30)
         await router.reaches(bad, "running")
         await publish_until(reading, 1.0, lambda: state(router, bad) == "stopped")
         assert "it did not report for 1.5 s" in row(router, bad)["reason"]
@@ -292,7 +292,7 @@ async def test_a_secured_router_lets_its_worker_in_and_no_further(tmp_path: Path
         router = Plant(node, client)
         reading = await client.register("grid", "reading", rate=100)
         output = await router.place([reading], "builtin:sum")
-        watch = await client.watch("out", "result", wait_s=10)
+        watch = await client.watch("out", "result", wait_s=30)
         await publish_until(reading, 4.0, lambda: watch.value == 4.0)
         await node.reload(node.config)  # rights are looked at again, and the worker keeps its own
         await publish_until(reading, 5.0, lambda: watch.value == 5.0)
@@ -309,7 +309,7 @@ async def test_a_worker_does_not_outlive_a_router_that_was_killed() -> None:
             router = Plant(None, client)  # type: ignore[arg-type]
             reading = await client.register("grid", "reading", rate=100)
             output = await router.place([reading], "builtin:sum")
-            watch = await client.watch("out", "result", wait_s=10)
+            watch = await client.watch("out", "result", wait_s=30)
             await publish_until(reading, 1.0, lambda: watch.value == 1.0)
             assert (await router.row(output))["id"] == output.variable_id
             [worker] = children(node.process.pid)

@@ -90,7 +90,7 @@ async def test_a_stream_moves_to_another_transport_and_back_and_no_event_is_lost
                             writer.publish("n", b"%d" % next(numbers))
                         await asyncio.sleep(0.002)
 
-            opening = asyncio.create_task(east.alternates.open("west", "ws", lifetime_s=0.5))
+            opening = asyncio.create_task(east.alternates.open("west", "ws", lifetime_s=1.5))
             await flow_while(lambda: kind_of(east) == "tcp")
             entry = await opening
             assert (entry.kind, entry.alternate) == ("ws", True)

@@ -95,7 +95,7 @@ async def segment(count: int) -> AsyncIterator[tuple[Node, list[Node], WireClien
         try:
             variable = await publisher.register("plant/speed", rate_hz=100)
             for reader in readers:
-                await reader.watch("plant/speed", wait_ns=5_000_000_000)
+                await reader.watch("plant/speed", wait_ns=30_000_000_000)
             yield first, others, publisher, readers, variable
         finally:
             for client in (publisher, *readers):

@@ -116,7 +116,7 @@ async def test_strangers_and_latecomers_do_not_join_and_do_not_disturb() -> None
         await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16))
         raws.append(raw)
 
-    options = LinkOptions(handshake_timeout_s=0.3)
+    options = LinkOptions(handshake_timeout_s=1)
     listener = await listen(parse("tcp://127.0.0.1:0?parallel=2"), accepted, options=options)
 
     async def say(data: bytes) -> bytes:

@@ -60,7 +60,7 @@ class Talk:
             self.inboxes[name] = await client.subscribe("news/#")
         for name, client in self.clients.items():
             for other in self.clients.keys() - {name}:
-                self.watches[name, other] = await client.watch(other, "value", wait_s=10)
+                self.watches[name, other] = await client.watch(other, "value", wait_s=30)
 
     async def until_everybody_heard_everybody(self, word: str) -> float:
         """Seconds until every client has a value and an event of every other that are newer than this call.

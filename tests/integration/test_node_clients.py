@@ -125,7 +125,7 @@ async def test_status_of_an_unknown_variable_is_dropped_at_the_first_hop(node: N
 
 async def test_a_watch_may_wait_for_its_variable(node: Node) -> None:
     async with clients(node, 2) as (publisher, watcher):
-        waiting = asyncio.create_task(watcher.watch("late/one", wait_ns=5_000_000_000))
+        waiting = asyncio.create_task(watcher.watch("late/one", wait_ns=30_000_000_000))
         await watcher.flush()
         variable = await publisher.register("late/one")
         assert (await waiting).variable_id == variable

@@ -59,7 +59,7 @@ async def test_streams_resume_within_three_seconds_after_the_middle_node_was_kil
         try:
             variables = [await publisher.register(f"plant/{number}") for number in range(20)]
             for number in range(20):
-                await reader.watch(f"plant/{number}", wait_ns=10_000_000_000)
+                await reader.watch(f"plant/{number}", wait_ns=30_000_000_000)
             await reader.subscribe("alarms/#")
             await publish_until_heard(publisher, reader, variables, b"before")
             await middle.end(signal.SIGKILL)

@@ -236,7 +236,7 @@ async def test_nodes_trust_each_other_by_certificate(keys: Keys) -> None:
         try:
             await bob.subscribe("x")
             variable = await alice.register("p/v")
-            await bob.watch("p/v", wait_ns=5_000_000_000)
+            await bob.watch("p/v", wait_ns=30_000_000_000)
             alice.publish("x", b"hello")
             alice.publish_status(variable, 1.0)
             await bob.until(lambda: bool(bob.events) and bool(bob.records))

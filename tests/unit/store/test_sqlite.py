@@ -19,7 +19,7 @@ class TestSqlite(StoreContract):
 
 def test_it_syncs_every_commit_to_its_log(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "a.db")
-    database = store._database
+    database = store._file.database
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
     store.close()
@@ -69,7 +69,7 @@ def test_a_place_where_nobody_may_write_is_named() -> None:
 
 
 def test_a_file_that_another_process_holds_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chappe.store.sqlite.BUSY_S", 0.1)
+    monkeypatch.setattr("chappe.store.sqlite_file.BUSY_S", 0.1)
     path = tmp_path / "a.db"
     store = SqliteStore(path)
     other = sqlite3.connect(path, isolation_level=None)
