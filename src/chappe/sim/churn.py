@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+
 from chappe.errors import ConfigError
 from chappe.sim.network import Network
 
 SHORTEST_S = 0.5  # a process does not come back sooner
+
+
+class _Moments:
+    """While it is on, something happens at random moments, `rate` of them a second on average."""
+
+    def __init__(self, network: Network, rng: random.Random, rate: float, happen: Callable[[], None]) -> None:
+        self._network = network
+        self._rng = rng
+        self._rate = rate
+        self._happen = happen
+        self._on = False
+
+    def start(self) -> None:
+        if not self._on:
+            self._on = True
+            self._next()
+
+    def stop(self) -> None:
+        self._on = False
+
+    def _next(self) -> None:
+        self._network.clock.after(self._rng.expovariate(self._rate), self._arrive)
+
+    def _arrive(self) -> None:
+        if self._on:
+            self._happen()
+            self._next()
 
 
 class Churn:
@@ -26,11 +56,10 @@ class Churn:
         self.left = self.returned = 0
         self._network = network
         self._names = sorted(set(network.nodes) - spared)
-        self._rate = share_per_s * len(network.nodes)
         self._away_s = away_s
         self._silent = silent
         self._rng = network.streams.of("churn")
-        self._on = False
+        self._moments = _Moments(network, self._rng, share_per_s * len(network.nodes), self._leave)
         self._coming = 0
 
     @property
@@ -39,20 +68,13 @@ class Churn:
         return self._coming
 
     def start(self) -> None:
-        if not self._on:
-            self._on = True
-            self._next()
+        self._moments.start()
 
     def stop(self) -> None:
         """Nobody leaves any more; who is away still comes back."""
-        self._on = False
-
-    def _next(self) -> None:
-        self._network.clock.after(self._rng.expovariate(self._rate), self._leave)
+        self._moments.stop()
 
     def _leave(self) -> None:
-        if not self._on:
-            return
         network = self._network
         name = self._names[self._rng.randrange(len(self._names))]
         silent = self._rng.random() < self._silent
@@ -62,7 +84,6 @@ class Churn:
             self._coming += 1
             network.crash(name, silent)
             network.clock.after(away_s, self._return, name)
-        self._next()
 
     def _return(self, name: str) -> None:
         self._coming -= 1
@@ -79,30 +100,21 @@ class Flapping:
         self.cuts = 0
         self._network = network
         self._links = sorted(network.links)
-        self._rate = share_per_s * len(self._links)
         self._cut_s = cut_s
         self._rng = network.streams.of("flapping")
-        self._on = False
+        self._moments = _Moments(network, self._rng, share_per_s * len(self._links), self._cut)
 
     def start(self) -> None:
-        if not self._on:
-            self._on = True
-            self._next()
+        self._moments.start()
 
     def stop(self) -> None:
         """No more cuts; what is cut will be mended."""
-        self._on = False
-
-    def _next(self) -> None:
-        self._network.clock.after(self._rng.expovariate(self._rate), self._cut)
+        self._moments.stop()
 
     def _cut(self) -> None:
-        if not self._on:
-            return
         a, b = self._links[self._rng.randrange(len(self._links))]
         wait_s = self._rng.expovariate(1 / self._cut_s)
         if self._network.link(a, b).intact:
             self.cuts += 1
             self._network.cut(a, b)
             self._network.clock.after(wait_s, self._network.mend, a, b)
-        self._next()
