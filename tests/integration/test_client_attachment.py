@@ -21,7 +21,7 @@ def port_of(url: str) -> int:
 async def test_of_several_nodes_the_nearest_is_taken() -> None:
     async with (
         running(TOML.format(name="far"), TOML.format(name="near")) as (far, near),
-        DelayRelay(port_of(far.url), delay_s=0.03) as relay,
+        DelayRelay(port_of(far.url), delay_s=0.2) as relay,
         chappe.connect(f"tcp://127.0.0.1:{relay.port},{near.url}") as client,
     ):
         assert client.node is not None
@@ -34,8 +34,8 @@ async def test_after_a_loss_the_nearest_that_is_left_is_taken_and_subscriptions_
     async with (
         running(*tomls) as (near, far, middle),
         DelayRelay(port_of(near.url)) as close,
-        DelayRelay(port_of(far.url), delay_s=0.08) as slow,
-        DelayRelay(port_of(middle.url), delay_s=0.02) as medium,
+        DelayRelay(port_of(far.url), delay_s=0.25) as slow,
+        DelayRelay(port_of(middle.url), delay_s=0.1) as medium,
         chappe.connect([f"tcp://127.0.0.1:{relay.port}" for relay in (slow, close, medium)]) as client,
         chappe.connect(middle.url) as other,
     ):
@@ -60,14 +60,15 @@ async def test_a_client_moves_to_a_node_that_is_nearer_for_good_and_loses_none_o
     async with (
         running(TOML.format(name="first"), TOML.format(name="second")) as (first, second),
         DelayRelay(port_of(first.url)) as relay,
-        chappe.connect(f"tcp://127.0.0.1:{relay.port},{second.url}", compare_s=0.2) as client,
+        DelayRelay(port_of(second.url), delay_s=0.1) as other,
+        chappe.connect([f"tcp://127.0.0.1:{each.port}" for each in (relay, other)], compare_s=0.2) as client,
     ):
         async with chappe.connect(first.url) as at_first, chappe.connect(second.url) as at_second:
             streams = [await each.subscribe("n") for each in (at_first, at_second)]
             tasks = [asyncio.create_task(collect(stream)) for stream in streams]
             assert client.node is not None
             assert client.node.name == "first"
-            relay.delay_s = 0.05
+            relay.delay_s, other.delay_s = 0.1, 0.0
             sent = 0
             while client.node.name == "first":
                 client.publish("n", b"%d" % sent)

@@ -17,18 +17,18 @@ async def test_a_publisher_that_moves_is_heard_once_wherever_it_is() -> None:
     plan = Plan((("a", "b"), ("b", "c"), ("a", "c")))
     async with (
         mesh(plan) as nodes,
-        DelayRelay(plan.ports["a"]) as near,
-        DelayRelay(plan.ports["b"], 0.05) as far,
+        DelayRelay(plan.ports["a"]) as relay,
+        DelayRelay(plan.ports["b"], delay_s=0.1) as other,
         chappe.connect(nodes["c"].url) as at_c,
         chappe.connect(nodes["b"].url) as at_b,
-        chappe.connect(f"tcp://127.0.0.1:{near.port},tcp://127.0.0.1:{far.port}", compare_s=0.2) as publisher,
+        chappe.connect([f"tcp://127.0.0.1:{each.port}" for each in (relay, other)], compare_s=0.2) as publisher,
     ):
         streams = [await at_c.subscribe("n"), await at_b.subscribe("n")]
         await eventually(lambda: wants(nodes["a"], "n") == {"b", "c"} and quiet(nodes["a"]))
         await eventually(lambda: wants(nodes["b"], "n") == {"c"} and quiet(nodes["b"]))
         assert publisher.node is not None
         assert publisher.node.name == "a"
-        near.delay_s, far.delay_s = 0.05, 0.0
+        relay.delay_s, other.delay_s = 0.1, 0.0
         sent = 0
         while publisher.node.name == "a":
             publisher.publish("n", b"%d" % sent)
