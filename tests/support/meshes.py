@@ -27,7 +27,7 @@ class Plan:
     mesh: str = ""  # further lines of [mesh]
     interval_s: float = INTERVAL_S
     more: str = ""  # further sections
-    heartbeat_s: float = 0.1
+    heartbeat_s: float = 0.2
     ports: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

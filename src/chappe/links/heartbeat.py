@@ -28,8 +28,9 @@ class Verdict:
 class Heartbeat:
     """Watches one link; all times are monotonic nanoseconds.
 
-    A process that stands still hears nobody, and what was said meanwhile waits to be read: a check that comes late by
-    more than an interval counts the lateness for nothing, and leaves another interval before the link has failed.
+    A process that stands still hears nobody, and what was said meanwhile waits to be read: silence after the time when
+    a check should have come raises no suspicion, and if that is more than an interval it does not count at all, and
+    the link has another interval before it has failed.
     """
 
     def __init__(self, interval_ns: int = 1_000_000_000, misses: int = 3) -> None:
@@ -65,8 +66,9 @@ class Heartbeat:
         """Judge by the time of the last byte heard; any frame is a sign of life."""
         if self.status in (LinkStatus.CONNECTING, LinkStatus.FAILED):
             return Verdict(self.status, False, False, now_ns + self.interval_ns)
-        late_ns, misses = now_ns - self._due_ns, self.misses
-        if late_ns > self.interval_ns:
+        late_ns, misses = max(0, now_ns - self._due_ns), self.misses
+        stood_still = late_ns > self.interval_ns
+        if stood_still:
             self.last_heard_ns = min(now_ns, self.last_heard_ns + late_ns)
             misses += 1
         self.last_heard_ns = max(self.last_heard_ns, last_heard_ns)
@@ -74,8 +76,9 @@ class Heartbeat:
         if silent_ns >= misses * self.interval_ns:
             self.status = LinkStatus.FAILED
             return Verdict(self.status, False, True, now_ns + self.interval_ns)
-        suspect = 2 * silent_ns > 3 * self.interval_ns
-        self.status = LinkStatus.SUSPECT if suspect else LinkStatus.CONNECTED
+        if not stood_still:
+            suspect = 2 * (silent_ns - late_ns) > 3 * self.interval_ns
+            self.status = LinkStatus.SUSPECT if suspect else LinkStatus.CONNECTED
         send = now_ns - self._last_sent_ns >= self.interval_ns
         if send:
             self._last_sent_ns = now_ns

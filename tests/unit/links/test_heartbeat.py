@@ -50,8 +50,17 @@ def test_whoever_stood_still_reads_what_was_said_before_it_judges() -> None:
     beat.connected(100 * S)
     assert beat.check(101 * S, 100 * S).next_ns == 102 * S
     verdict = beat.check(109 * S, 100 * S)
-    assert (verdict.status, verdict.send, verdict.dead) == (LinkStatus.SUSPECT, True, False)
+    assert (verdict.status, verdict.send, verdict.dead) == (LinkStatus.CONNECTED, True, False)
     assert beat.check(110 * S, 109 * S).status is LinkStatus.CONNECTED
+
+
+@pytest.mark.spec("GS-004")
+def test_silence_after_a_check_was_due_raises_no_suspicion() -> None:
+    beat = Heartbeat(S, 3)
+    beat.connected(100 * S)
+    assert beat.check(101 * S, 100 * S).next_ns == 102 * S
+    assert beat.check(int(102.8 * S), int(101.3 * S - 1)).status is LinkStatus.CONNECTED
+    assert beat.check(int(103.8 * S), int(101.3 * S - 1)).status is LinkStatus.SUSPECT  # this one came in time
 
 
 @pytest.mark.spec("GS-004")
