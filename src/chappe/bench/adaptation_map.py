@@ -18,6 +18,7 @@ from chappe.wire.mesh import LinkAdvert, LinkFact
 NODES, LINKS = 300, 1000
 UPDATES = 200
 SECOND = 1_000_000_000
+APART_NS = SECOND // 2  # between two updates: what nobody tells again is forgotten after 180 s
 
 
 def absorb() -> tuple[float, float]:
@@ -32,7 +33,7 @@ def absorb() -> tuple[float, float]:
     for _ in range(UPDATES):
         a, b = pairs[rng.randrange(len(pairs))]
         costs[a, b] = rng.uniform(1, 50)
-        now_ns += SECOND
+        now_ns += APART_NS
         adverts = []
         for node in (a, b):
             sequences[node] += 1

@@ -84,6 +84,14 @@ class Arcs:
             found[head].append((tail, arc))
         return found
 
+    @cached_property
+    def out(self) -> list[list[tuple[int, int]]]:
+        """Of each thing the things after it, and the arcs to there."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
+        for arc, (tail, head) in enumerate(self.pairs):
+            found[tail].append((head, arc))
+        return found
+
     def adjust(self, weights: Floats, arc: int, weight: float) -> None:
         """One of these weights is another."""
         weights[arc] = weight

@@ -26,7 +26,7 @@ class Choices:
         self.settings = settings
         self.ways: list[_Way] = []
         self.next_ns = NEVER  # when a better way may be taken that is barred now
-        self.computed = 0  # how often all distances were
+        self.computed = 0  # how often distances were, all or those that a change reached
         self._view: View | None = None
         self._arcs: Arcs
         self._here = 0
@@ -36,6 +36,7 @@ class Choices:
         self._users: dict[int, set[int]] = {}  # of an arc: destinations whose way has it
         self._until: dict[int, int] = {}  # destinations whose way is held down
         self._touched = True  # some way in use costs something else
+        self._moved = False  # some shortest way does
 
     @property
     def shortest(self) -> Shortest:
@@ -82,11 +83,13 @@ class Choices:
 
     def adjust(self, arc: int, weight: float) -> None:
         """One arc costs this now. Distances stay as they are if it made, and makes, no way as short as the shortest."""
-        old = float(self._weights[arc])
+        old = self._weights.item(arc)
         shortest = self._shortest
-        if shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight)):
-            self._shortest = None
+        moved = shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight))
         self._arcs.adjust(self._weights, arc, weight)
+        if moved and shortest is not None:
+            self._shortest, self._moved = shortest.repaired(arc, old), True
+            self.computed += self._shortest is not None
         users = self._users.get(arc)
         if users:
             self._cost[list(users)] += weight - old
@@ -94,17 +97,18 @@ class Choices:
 
     def choose(self, now_ns: int, *, damped: bool) -> Collection[int]:
         """Leave ways that broke, and those that are worse by enough; the destinations that have another one now."""
-        if self._shortest is not None and not self._touched and now_ns < self.next_ns:
+        if self._shortest is not None and not self._touched and not self._moved and now_ns < self.next_ns:
             return ()
         settings, best = self.settings, self.shortest.distance
-        gain = self._cost - best
-        self._touched, self.next_ns = False, NEVER
+        self._touched, self._moved, self.next_ns = False, False, NEVER
+        with np.errstate(invalid="ignore"):  # of what has no way
+            gain = self._cost - best
+            better = gain > ROUNDING
+            if damped:
+                better &= ~(gain < np.maximum(settings.gain * self._cost, settings.gain_ms) - ROUNDING)
         changed = []
-        for target in np.flatnonzero(gain > ROUNDING).tolist():
+        for target in np.flatnonzero(better).tolist():
             if damped and self.ways[target]:
-                cost = float(self._cost[target])
-                if gain[target] < max(settings.gain * cost, settings.gain_ms) - ROUNDING:
-                    continue
                 until_ns = self._until.get(target, 0)
                 if until_ns > now_ns:
                     self.next_ns = min(self.next_ns, until_ns)

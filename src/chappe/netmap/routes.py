@@ -97,7 +97,7 @@ class Routes:
 
     @property
     def computed(self) -> int:
-        """How often all distances were computed."""
+        """How often distances were computed, all of them or those that a change reached."""
         return sum(choices.computed for choices in self._choices.values())
 
     def _told(self, changed: dict[str, frozenset[Thing]]) -> dict[str, frozenset[Thing]]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from scipy.sparse.csgraph import yen
 
 from chappe.netmap.arcs import HOP, Arcs, Floats
+from chappe.netmap.repair import repaired
 
 EQUAL = HOP / 100  # sums of the same costs in another order differ by less
 
@@ -14,17 +15,29 @@ EQUAL = HOP / 100  # sums of the same costs in another order differ by less
 class Shortest:
     """Distances and ways from one thing under given weights of the arcs."""
 
-    def __init__(self, arcs: Arcs, weights: Floats, source: int) -> None:
+    def __init__(self, arcs: Arcs, weights: Floats, source: int, distance: Floats | None = None) -> None:
+        """`distance`: to each thing, where that is known already."""
         self.arcs = arcs
         self.weights = weights
         self.source = source
-        self.distance = arcs.distances(weights, source)
+        self.distance = arcs.distances(weights, source) if distance is None else distance
         self._ways: dict[int, tuple[int, ...]] = {source: (source,)}
 
     def matters(self, arc: int, weight: float) -> bool:
         """Whether an arc with that weight makes a way as short as the shortest one."""
         tail, head = self.arcs.pairs[arc]
         return not self.distance[tail] + weight > self.distance[head] + EQUAL
+
+    def repaired(self, arc: int, old: float) -> Shortest | None:
+        """The same after one arc got another weight than `old`; None if that changes so much that it is found anew."""
+        found = repaired(self.arcs, self.weights, self.distance, arc, old)
+        if found is None:
+            return None
+        distance = self.distance
+        if found:
+            distance = distance.copy()
+            distance[list(found)] = list(found.values())
+        return Shortest(self.arcs, self.weights, self.source, distance)
 
     def path(self, target: int) -> tuple[int, ...]:
         """The arcs of the shortest way; of several with as many hops the one through the smaller names first."""
