@@ -1,7 +1,7 @@
 """What one arc that costs something else does to the distances: usually little, which is quicker to find than all anew.
 
-Ramalingam and Reps: distances of the things that the change reaches, no others. The result is the same to the last bit as
-that of the library, since each distance is the least sum of a distance and a weight, and all weights are above zero.
+Ramalingam and Reps: distances of the things that the change reaches, no others. The result is that of the library to
+the last bit, since each distance is the least sum of a distance and a weight, and all weights are above zero.
 """
 
 from __future__ import annotations
