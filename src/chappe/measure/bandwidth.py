@@ -35,9 +35,8 @@ class TrainSettings:
 
     share: float = 0.015  # of what is known of the link that trains may use: below 2 % even if that is a fifth too much
     first_bytes: int = 1024
-    least_bytes: int = 11_000  # about eight segments: fewer are too coarse
+    least_bytes: int = 11_000  # about eight segments: fewer are too coarse, and so many are collected for at any rate
     window_bytes: int = 11_000  # what TCP sends without waiting: ten packets, and a train is written in eight or nine
-    small_bytes: int = 14_000  # a train of this size is collected for, however long that takes
     most_bytes: int = 3_000_000
     bucket_bytes: int = 64_000  # a train of this size is not deceived by the token buckets that are usual
     assumed: float = 125_000.0  # bytes/s of a link of which nothing is known: 1 Mbit/s
@@ -89,6 +88,7 @@ class Estimator:
         self._least = settings.least_bytes
         self._most = settings.most_bytes
         self._long = False  # the next train is longer than needed, to see whether the estimate holds
+        self._slow = math.nan  # what such a train said that another one is to confirm
         self._recent: deque[float] = deque(maxlen=settings.recent)
         self._held: list[float] = []  # measurements beyond the jump, on one side of the estimate
         self._pause_ns = settings.pause_ns
@@ -236,7 +236,7 @@ class Estimator:
     def _affordable(self, wanted: float, times: int = 1) -> int:
         """What of that size the bucket is filled with in a few seconds, or in some times as many."""
         collected = times * self.settings.share * self._known * self.settings.collect_ns / SECOND
-        return int(min(wanted, max(collected, self.settings.small_bytes), self._most))
+        return int(min(wanted, max(collected, self.settings.least_bytes), self._most))
 
     def _resize(self, rate: float) -> None:
         """The train that the estimate asks for, at most four times longer or shorter than the last."""
@@ -252,12 +252,12 @@ class Estimator:
     def _measured(self, rate: float, stalled: bool, now_ns: int) -> None:
         settings = self.settings
         self._count += 1
+        again = False
         self._recent.append(rate)
         if math.isnan(self.estimate):
             self.estimate = rate
         elif self._long and rate * settings.agree < self.estimate < 2 * rate and not stalled:
-            self._level([rate])
-            self._least = self._size
+            again = self._slower(rate)
         elif self._apart(rate, self.estimate, settings.jump):
             if stalled:
                 self._most = max(self._size // 2, settings.window_bytes)
@@ -271,12 +271,24 @@ class Estimator:
             self._most = min(self._most * 21 // 20, settings.most_bytes)
             self._pause_ns = min(int(self._pause_ns * 1.5), settings.longest_pause_ns)
         self._known = self.estimate
-        self._resize(self._held[-1] if self._held else self.estimate)
-        # A token bucket on the way lets short trains pass too quickly: now and then a longer one tells.
-        self._long = not self._held and self._count % 10 == 2 and self._size <= settings.bucket_bytes
-        if self._long:
-            self._size = self._affordable(4 * self._size, times=3)
+        if not again:
+            self._slow = math.nan
+            self._resize(self._held[-1] if self._held else self.estimate)
+            # A token bucket on the way lets short trains pass too quickly: now and then a longer one tells.
+            self._long = not self._held and self._count % 10 == 2 and self._size <= settings.bucket_bytes
+            if self._long:
+                self._size = self._affordable(4 * self._size, times=3)
         self._rest_until_ns = now_ns + int(self._pause_ns * (0.8 + 0.4 * self._rng.random()))
+
+    def _slower(self, rate: float) -> bool:
+        """A long train came slower than short ones do: whether another as long must say so, too, before it is
+        believed. One that was held up on its way, or read late, is followed by one that was not."""
+        if math.isnan(self._slow) or self._apart(self._slow, rate, self.settings.agree):
+            self._slow, self._pause_ns = rate, self.settings.pause_ns
+            return True
+        self._least = self._size
+        self._level([self._slow, rate])
+        return False
 
     def _beyond(self, rate: float) -> None:
         """A measurement far from the estimate: wrong, unless the next is the same, or two more are on its side."""

@@ -101,6 +101,23 @@ def test_one_wrong_answer_changes_nothing() -> None:
     assert link.estimate == pytest.approx(before, rel=1e-3)
 
 
+def test_one_long_train_that_comes_late_changes_nothing() -> None:
+    """Now and then a train is longer than needed; if that one is slow, another as long must be, too."""
+    for late in range(6, 40):
+        pipe, link, now_ns = Pipe(10 * MBIT, 0.02), estimator(), 100 * SECOND
+        link.travelled(20_000_000)
+        for number in range(1, late + 4):
+            train = link.next_train(now_ns)
+            while train is None:
+                now_ns = max(link.next_ns(), now_ns + 1)
+                train = link.next_train(now_ns)
+            half_bytes, half_ns, answered_s = pipe.send(train.bytes, now_ns / SECOND)
+            now_ns = int(answered_s * SECOND)
+            link.trained(train.token, half_bytes, int(half_ns * (1.6 if number == late else 1)), now_ns)
+            if number >= late:
+                assert link.estimate == pytest.approx(10 * MBIT, rel=0.1), f"train {late} of {train.bytes} bytes"
+
+
 def test_trains_start_at_a_kilobyte_and_grow() -> None:
     sizes: list[int] = []
     link, now_ns = estimator(), 7 * SECOND
