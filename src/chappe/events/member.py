@@ -197,7 +197,11 @@ class Member:
         """Send probes that are due, tell costs, refresh and forget, apply new ways."""
         outputs: list[Output] = []
         if now_ns >= self.measurement.next_ns():
-            self._readings += self.measurement.tick(self.links, now_ns)
+            readings = self.measurement.tick(self.links, now_ns)
+            if not self.settings.readings:  # of a link to a client nobody is told then
+                links = self.links.by_port
+                readings = [reading for reading in readings if (link := links.get(reading.link)) and link.joined]
+            self._readings += readings
         for _ in range(min(READ_AT_ONCE, len(self._readings))):
             outputs += self._read(self._readings.popleft(), now_ns)
         if self._interest_changed:
