@@ -101,6 +101,12 @@ def test_fan_out_allocates_nothing_in_steady_state() -> None:
         second(number)
     assert engine.allocations == before
     assert engine.port_counters(ports[0])["status_out"] == 5000
+    for port in (publisher, ports[0]):
+        counts = engine.port_counters(port)
+        assert engine.traffic(port) == sum(
+            counts[f"{what}_{way}"] for what in ("status", "events") for way in ("in", "out")
+        )
+        assert engine.traffic(port) > 5000
 
 
 @pytest.mark.spec("GS-070")
