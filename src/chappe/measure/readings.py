@@ -62,7 +62,7 @@ class Settings:
     floor_ms: float = metrics.FLOOR_MS  # and neither is what differs by less than this
     profile: str = "default"  # whose cost must stay the same for a link to be steady
     history: int = 240  # entries a link
-    batch: float = 0.5  # of the interval, for which echoes wait to be evaluated together unless they deviate
+    batch: float = 0.9  # of the interval, for which echoes wait to be evaluated together unless they deviate
     hurry_ns: int = 20_000_000  # time between evaluations if they do
     confirm: float = 0.05  # of the interval, after which one more probe says whether a deviation lasts
     factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on at first, by kind of link (MR-055)
