@@ -11,7 +11,7 @@ import pytest
 
 import chappe
 from chappe.client.client import Client
-from tests.support.meshes import Plan, processes
+from tests.support.meshes import Plan, processes, relayed
 
 SQUARE = (("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"))
 
@@ -122,3 +122,56 @@ async def test_a_node_that_hangs_is_suspected_and_left_out_before_it_is_given_up
             assert seen == [hung]
         finally:
             nodes[hung].tell(signal.SIGCONT)
+
+
+@pytest.mark.spec("MR-009")
+async def test_events_inside_a_node_that_is_killed_take_the_other_way(tmp_path: Path) -> None:
+    """The link behind the killed node takes an hour: all that it had confirmed and passed on is lost with it."""
+    links = (("a", "b"), ("b", "c"), ("b", "e"), ("c", "d"), ("e", "d"))
+    plan = Plan(links, mesh="performance = false", heartbeat_s=60.0)
+    async with (
+        relayed(plan, {("c", "d"): 0.0}) as relays,
+        processes(plan, tmp_path, relays) as nodes,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['a']}") as publisher,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['c']}") as inside,
+        chappe.connect(f"tcp://127.0.0.1:{plan.ports['d']}") as client,
+    ):
+        subscription = await client.subscribe("n")
+        asked, answered = await inside.subscribe("ping"), await publisher.subscribe("pong")
+
+        async def known() -> bool:
+            publisher.publish("n", b"-1")
+            publisher.publish("ping", b"")
+            inside.publish("pong", b"")
+            await asyncio.gather(publisher.flush(), inside.flush())
+            seen = subscription.received and asked.received and answered.received
+            return bool(seen) and len(await publisher.list("map")) == 5
+
+        await until(known)
+        rows = {row["to"]: row["way"] for row in await publisher.list("routes")}
+        assert rows["d"] == ["b", "c", "d"], "of ways that cost the same the one by the smaller name"
+        relays["c", "d"].delay_s = 3600.0
+        for number in range(500):
+            publisher.publish("n", b"%d" % number)
+        publisher.publish("ping", b"last")
+        await publisher.flush()
+        async with asyncio.timeout(20):
+            while (await anext(asked)).body != b"last":
+                pass
+        # what c says now comes to b after its confirmations: b has those when a has this
+        inside.publish("pong", b"last")
+        async with asyncio.timeout(20):
+            while (await anext(answered)).body != b"last":
+                pass
+        await nodes["c"].end(signal.SIGKILL)
+        relays["c", "d"].cut()
+        found: list[int] = []
+        with contextlib.suppress(TimeoutError):
+            while len(found) < 500:
+                async with asyncio.timeout(10):
+                    number = int((await anext(subscription)).body)
+                found += [number] if number >= 0 else []
+        assert sorted(found) == list(range(500))
+        publisher.publish("n", b"500")
+        async with asyncio.timeout(10):
+            assert int((await anext(subscription)).body) == 500, "nothing came twice in between"

@@ -59,6 +59,7 @@ cdef class Engine(Input):
         if p.state == CLOSED:
             return
         self.count_unsent(port, p)
+        self.strand_marks(port)
         p.state = CLOSED
         for cls in range(4):
             queue_clear(&self.pool, &p.queues[cls])
@@ -68,7 +69,6 @@ cdef class Engine(Input):
         self.forget_publisher(port)
         self.forget_marks(port)
         self.forget_echoes(port, p)
-        self.drop_marks(port)
         if p.partner >= 0 and self.table[p.partner].data_port == port:
             self.table[p.partner].data_port = -1
         if p.data_port >= 0:

@@ -35,7 +35,8 @@ cdef class Events(Output):
         """Whether this sequence was seen before; remembers it."""
         cdef int32_t ahead = <int32_t> (sequence - issuer.last)
         cdef uint32_t i
-        if not issuer.seen:
+        cdef bint first = not issuer.seen
+        if first:
             issuer.seen = True
             issuer.last = sequence
             ahead = 0
@@ -49,8 +50,8 @@ cdef class Events(Output):
         if issuer.window == NULL:
             issuer.window = <uint64_t*> self.take_memory(NULL, WINDOW // 8)
             # a client's own port takes sequences in order, so everything before the last one was seen there
-            memset(issuer.window, 0 if ahead == 0 else 0xFF, WINDOW // 8)
-            if ahead == 0:
+            memset(issuer.window, 0 if first else 0xFF, WINDOW // 8)
+            if first:
                 issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
                 return False
         if ahead > 0:

@@ -158,29 +158,42 @@ cdef class Marks(Events):
                 passing.nmarks += 1
 
     cdef void drop_marks(self, int port) noexcept:
-        """Nothing waits for that port any more: it is closed, or all that was in its queues has gone elsewhere."""
+        """Nothing waits for that port any more: all that was in its queues has gone elsewhere."""
+        cdef int at, cls
+        cdef Port* p
+        for at in range(self.ntracked):
+            p = self.table[self.tracked[at]]
+            p.nonward = self._without(p.onward, p.nonward, port)
+            for cls in range(4):
+                p.passing[cls].nmarks = self._without(p.passing[cls].marks, p.passing[cls].nmarks, port)
+        for cls in range(4):
+            self.receipt(cls)
+
+    cdef uint32_t _without(self, Mark* marks, uint32_t count, int port) noexcept:
+        cdef uint32_t i = 0
+        while i < count:
+            if marks[i].port == port:
+                count -= 1
+                marks[i] = marks[count]
+            else:
+                i += 1
+        return count
+
+    cdef void strand_marks(self, int port) noexcept:
+        """The port is about to be closed: what is in its queues and nowhere else is not passed on."""
         cdef int at, cls
         cdef uint32_t i
         cdef Port* p
         for at in range(self.ntracked):
             p = self.table[self.tracked[at]]
-            i = 0
-            while i < p.nonward:
-                if p.onward[i].port == port:
-                    p.nonward -= 1
-                    p.onward[i] = p.onward[p.nonward]
-                else:
-                    i += 1
+            for i in range(p.nonward):
+                if p.onward[i].port == port and self._open(&p.onward[i]):
+                    p.onward[i].port = NOWHERE
             for cls in range(4):
-                i = 0
-                while i < p.passing[cls].nmarks:
-                    if p.passing[cls].marks[i].port == port:
-                        p.passing[cls].nmarks -= 1
-                        p.passing[cls].marks[i] = p.passing[cls].marks[p.passing[cls].nmarks]
-                    else:
-                        i += 1
-        for cls in range(4):
-            self.receipt(cls)
+                for i in range(p.passing[cls].nmarks):
+                    if p.passing[cls].marks[i].port == port and self._open(&p.passing[cls].marks[i]):
+                        p.passing[cls].marks[i].port = NOWHERE
+        self.drop_marks(port)
 
     cdef void renew_marks(self, int port) noexcept:
         """Its queues were built anew for another connection: places in them are others."""

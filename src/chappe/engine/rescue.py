@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 Branches = list[tuple[int, bytes]]
 RawOutputs = (
-    tuple[bool, Branches, int, tuple[str, ...] | None]
-    | tuple[bool, Branches, int, tuple[str, ...] | None, bytes, bool]
+    tuple[bool, Branches, int, tuple[str, ...] | None] | tuple[bool, Branches, int, tuple[str, ...] | None, bytes, bool]
 )
 """Answer of `publish_way` and `forward_way`: deliver here?, (port, way) of each branch, how long the first events wait
 before they enter the mesh (ns, for events of clients), the queue groups served here (None = all); then, if there is

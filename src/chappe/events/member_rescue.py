@@ -1,4 +1,4 @@
-"""Events that a lost neighbour had not confirmed, or that had no way: each gets another, or waits until there is one."""
+"""Events that a lost neighbour had not passed on, or that had no way: each gets another, or waits for one."""
 
 from __future__ import annotations
 

@@ -216,8 +216,8 @@ class Ways:
             self._plans[key] = planned
         rest = self._rest_of(planned, way.profile, way)
         local = (root.deliver or bool(here.groups)) and self.me.node not in way.served
-        back = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
-        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, back)
+        turns = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
+        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, turns)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None

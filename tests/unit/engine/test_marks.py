@@ -1,4 +1,4 @@
-"""A node that has passed nothing on yet says only that it has it: the node before keeps it until the next ones have it."""
+"""A node that has not passed an event on says only that it has it: the node before keeps it until the next ones do."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_events_without_a_way_are_waited_for_until_they_have_gone() -> None:
     assert tokens(written(engine, inward)) == [ASKED]
 
 
-def test_a_lost_connection_is_waited_for_and_a_closed_port_is_not() -> None:
+def test_a_lost_connection_is_waited_for_and_what_a_closed_port_held_is_not_passed_on() -> None:
     _, engine, inward, outward, _ = between()
     engine.feed(inward, event(1, b"1") + probe(ASKED))
     written(engine, inward)
@@ -115,6 +115,8 @@ def test_a_lost_connection_is_waited_for_and_a_closed_port_is_not() -> None:
     engine.feed(inward, event(2, b"2") + probe(ASKED | 1))
     assert tokens(written(engine, inward)) == [(ASKED | 1) & ~PASSED_ON]
     engine.close_port(outward)
+    assert tokens(written(engine, inward)) == [], "whoever sent it keeps it"
+    engine.settled()
     assert tokens(written(engine, inward)) == [ASKED | 1]
 
 

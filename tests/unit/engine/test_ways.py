@@ -409,3 +409,17 @@ def test_an_answer_with_a_rest_that_is_no_way_is_an_error_that_ends_there() -> N
     assert engine.port_counters(inward)["way_errors"] == 1
     assert engine.take_stranded() == []
     assert events(written(engine, client)) == []
+
+
+def test_the_newest_event_of_a_client_that_comes_back_to_its_node_is_a_repeat() -> None:
+    guide, engine, inward, outward, client = relay()
+    publisher = engine.open_port(session=b"q" * 16)
+    guide.publish[b"a"] = (True, [(inward, b"on")], 0, None)
+    guide.forward[b"in"] = (True, [(outward[0], b"further")], 0, None)
+    engine.feed(publisher, define(1, "a") + event(1, b"1") + event(2, b"2"))
+    engine.feed(inward, issuer(1, b"q" * 16) + route(1, b"in", "a") + event(2, b"2", issuer=1))
+    assert [body for _, body in events(written(engine, client))] == [b"1", b"2"]
+    assert engine.port_counters(inward)["drop_duplicate"] == 1
+    assert [body for _, body in events(written(engine, outward[0]))] == [b"2"], "it follows its way all the same"
+    engine.feed(inward, event(1, b"1", issuer=1) + event(3, b"3", issuer=1))
+    assert [body for _, body in events(written(engine, client))] == [b"3"]
