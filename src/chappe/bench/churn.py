@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +20,7 @@ from chappe.bench.report import Options, Report
 from chappe.errors import ConfigError
 from chappe.events.member import MemberSettings
 from chappe.measure.readings import Settings as MeasureSettings
-from chappe.netmap.settings import Settings as MapSettings
-from chappe.sim.agreement import Convergence, disagreements, state_size
+from chappe.sim.agreement import Convergence, State, disagreements, state_of
 from chappe.sim.churn import Churn
 from chappe.sim.client import Client
 from chappe.sim.connection import Timing
@@ -32,15 +34,15 @@ AWAY_S = 5.0  # until they come back, on average
 FAN_OUT = 10  # nodes of a cluster, clusters of a unit, and so on
 GATEWAYS = 4  # links between two neighbouring units, at most
 NEIGHBOURS = 4  # links of a node inside its cluster, at least
-EVENTS_PER_S = 0.05  # published by each node
+EVENTS_PER_S = 0.01  # published by each node
 SUBSCRIBERS = 5  # of each topic
 SETTLE_S = 5.0  # convergence is over by then: what is due is judged
 WARM_S = 10.0
 SECONDS = 600.0  # of churn
-SMALLER_S = 60.0  # of churn in the smaller meshes beside it
+SMALLER_S = 10.0  # of churn in the smaller meshes beside it, which show what a node keeps
+SMALLER = (100, 20, 10, 5, 2)  # how many times
 QUIET_S = 120.0  # maps must agree after that at the latest
-PROBES_S = 10.0  # base interval of measurement
-COMPUTED_S = 1.0  # a map is computed so often at most, unless an event asks for a way
+PROBES_S = 10.0  # base interval of measurement: the latencies here never change, and probes would be most of the work
 APART_KM = 400.0  # neighbours are about so far from each other
 JITTER_MS = 0.02
 GRAIN_MS = 0.5  # arrivals are put off to whole multiples of it
@@ -62,10 +64,18 @@ class Outcome:
     given_up: int = 0
     quiet_s: float = math.nan  # from the last change until all maps agreed
     wrong_maps: int = 0
-    adverts: float = 0.0  # kept by a node, on average
-    links: float = 0.0  # in the map of a node, on average
+    kept: list[State] = field(default_factory=list)  # by each node
     faults: int = 0
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def entries(self) -> float:
+        """What a node keeps, on average: advertisements, links, ways and patterns."""
+        return float(np.mean([state.entries for state in self.kept]))
+
+    @property
+    def kilobytes(self) -> float:
+        return float(np.mean([state.bytes for state in self.kept])) / 1e3
 
 
 def run(options: Options, nodes: int = 1000, seed: int | None = None, seconds: float = 0.0) -> Report:
@@ -93,18 +103,38 @@ def run(options: Options, nodes: int = 1000, seed: int | None = None, seconds: f
 
 
 def sizes(nodes: int) -> list[int]:
-    """The size asked for, and smaller ones of which each has a level of units less."""
-    fan_out = nodes ** (1 / depth_of(nodes))
-    return sorted({nodes, *(round(fan_out**level) for level in range(1, depth_of(nodes)))})
+    """The size asked for, and smaller ones down to one in which everybody knows everybody."""
+    return sorted({nodes, *(nodes // part for part in SMALLER if nodes // part >= FAN_OUT)})
 
 
 def depth_of(nodes: int) -> int:
-    """Levels of things: nodes in a cluster are one."""
-    return max(1, round(math.log(nodes, FAN_OUT)))
+    """Levels of things, with ten of each in the next: nodes in a cluster are one."""
+    return max(1, math.ceil(math.log(nodes, FAN_OUT) - 1e-9))
+
+
+def outermost(nodes: int) -> int:
+    """Units at the top, so that each holds what a full one holds."""
+    return max(2, round(nodes / FAN_OUT ** (depth_of(nodes) - 1)))
+
+
+@contextmanager
+def collected_by_hand() -> Iterator[None]:
+    """Garbage is collected when asked for: looking through a thousand nodes after each few objects takes most time."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome:
     """Warm up, churn, wait until quiet, compare all maps."""
+    with collected_by_hand():
+        return _simulate(nodes, seed, seconds, console)
+
+
+def _simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome:
     began = time.perf_counter()
     network = mesh(nodes, seed)
     outcome = Outcome(nodes, depth_of(nodes))
@@ -120,6 +150,7 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
         network.run(1.0)
         ledger.close()
         if second % 60 == 59:
+            gc.collect()
             console.print(
                 f"{nodes} nodes, {second + 1} virtual seconds in {time.perf_counter() - began:.0f} s: "
                 f"{churn.left} left, {ledger.sums.met} of {ledger.sums.due} due events delivered, "
@@ -139,8 +170,7 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
     outcome.left = churn.left
     outcome.sums = ledger.sums
     outcome.changes_s, outcome.given_up = convergence.times_s, len(convergence.given_up)
-    kept = np.array([state_size(node) for node in network.running()])
-    outcome.adverts, outcome.links = (float(mean) for mean in kept.mean(axis=0))
+    outcome.kept = [state_of(node) for node in network.running()]
     outcome.notes += [f"due and not delivered: {missing}" for missing in ledger.missing[:5]]
     if network.balance():
         outcome.notes.append(f"{network.balance()} bytes are unaccounted for")
@@ -150,15 +180,10 @@ def simulate(nodes: int, seed: int, seconds: float, console: Console) -> Outcome
 
 def mesh(nodes: int, seed: int) -> Network:
     """A grown mesh in units of ten, with a few gateways between neighbouring units."""
-    settings = MemberSettings(
-        costs=False,
-        measure=MeasureSettings(base_ns=round(PROBES_S * 1e9)),
-        map=MapSettings(recompute_ns=round(COMPUTED_S * 1e9), settle_ns=round(1.2 * COMPUTED_S * 1e9)),
-    )
+    settings = MemberSettings(costs=False, measure=MeasureSettings(base_ns=round(PROBES_S * 1e9)))
     network = Network(seed, settings=settings, timing=Timing(grain_ms=GRAIN_MS))
     plan = grown(nodes, network.streams.of("plan"), width_km=APART_KM * math.sqrt(nodes), dense=True)
-    depth = depth_of(nodes)
-    places = units(plan, round(nodes ** (1 / depth)), depth - 1)
+    places = units(plan, FAN_OUT, depth_of(nodes) - 1, outermost(nodes))
     plan = meshed(thinned(plan, places, GATEWAYS), places, NEIGHBOURS)
     build(network, plan, places, jitter_ms=JITTER_MS)
     return network
@@ -226,8 +251,8 @@ def _judge(report: Report, outcomes: list[Outcome], seed: int) -> None:
     report.show("changes that were never known everywhere", largest.given_up, "")
     report.show("maps agreed after the last change", largest.quiet_s, "s")
     for outcome in outcomes:
-        report.show(f"{outcome.nodes} nodes: advertisements kept by a node", outcome.adverts, "")
-        report.show(f"{outcome.nodes} nodes: links in the map of a node", outcome.links, "")
+        report.show(f"{outcome.nodes} nodes: advertisements, links, ways and patterns of a node", outcome.entries, "")
+        report.show(f"{outcome.nodes} nodes: advertisements of a node", outcome.kilobytes, "kB")
         for text in outcome.notes:
             report.note(f"{outcome.nodes} nodes: {text}")
     report.compare("events due", sums.due, "", ">=", 100)
@@ -236,30 +261,45 @@ def _judge(report: Report, outcomes: list[Outcome], seed: int) -> None:
     report.compare("forwarded twice by one node", sum(outcome.sums.twice for outcome in outcomes), "", "==", 0)
     report.compare("maps that disagree once quiet", sum(outcome.wrong_maps for outcome in outcomes), "", "==", 0)
     report.compare("bad frames and full queues", sum(outcome.faults for outcome in outcomes), "", "==", 0)
-    if len(outcomes) > 2:
-        text = (
-            f"state that a node keeps for {outcomes[-1].nodes} instead of {outcomes[-2].nodes} nodes, over that before"
+    levels = [outcome for outcome in outcomes if outcome.depth > 1]
+    if len(levels) > 1:
+        logarithm, found = (
+            _exponent([(o.nodes, value(o)) for o in levels]) for value in (lambda o: math.log(o.nodes), _entries)
         )
-        report.compare(text, _growth(outcomes), "times", "<=", 1.25)
+        report.show(f"exponent of a logarithm from {levels[0].nodes} to {largest.nodes}", logarithm, "")
+        report.show("exponent of what a node keeps", found, "")
+    ends = {outcome.nodes: outcome for outcome in outcomes}
+    small, middle = (ends.get(largest.nodes // part) for part in (100, 10))
+    if small is not None and middle is not None:
+        text = f"state that {largest.nodes} instead of {middle.nodes} nodes add to a node, over what {middle.nodes} did"
+        report.compare(text, _growth(small, middle, largest), "times", "<=", 1.25)
     report.compare("run", largest.wall_s / 60, "min", "<=", 30)
 
 
-def _growth(outcomes: list[Outcome]) -> float:
+def _growth(small: Outcome, middle: Outcome, large: Outcome) -> float:
     """What ten times the nodes add to the state of a node, over what ten times the nodes added before.
 
     1 is a logarithm: each level of units costs the same. 10 would be growth with the number of nodes.
     """
-    small, middle, large = (outcome.adverts + outcome.links for outcome in outcomes[-3:])
-    return (large - middle) / max(middle - small, 1.0)
+    return (large.entries - middle.entries) / max(middle.entries - small.entries, 1.0)
+
+
+def _entries(outcome: Outcome) -> float:
+    return outcome.entries
+
+
+def _exponent(points: list[tuple[int, float]]) -> float:
+    """Of the power of the number of nodes that fits best; 0: no growth, 1: as the number of nodes."""
+    sizes_of, values = np.log(np.array(points, dtype=np.float64)).T
+    return float(np.polyfit(sizes_of, values, 1)[0])
 
 
 def _growth_chart(options: Options, outcomes: list[Outcome]) -> Path:
     base = outcomes[0]
     lines = {
-        "advertisements": [(o.nodes, o.adverts) for o in outcomes],
-        "links in the map": [(o.nodes, o.links) for o in outcomes],
-        "logarithm": [(o.nodes, base.adverts * math.log(o.nodes) / math.log(base.nodes)) for o in outcomes],
-        "nodes": [(o.nodes, base.adverts * o.nodes / base.nodes) for o in outcomes],
+        "kept by a node": [(o.nodes, o.entries) for o in outcomes],
+        "logarithm": [(o.nodes, base.entries * math.log(o.nodes) / math.log(base.nodes)) for o in outcomes],
+        "number of nodes": [(o.nodes, base.entries * o.nodes / base.nodes) for o in outcomes],
     }
     return charts.curves(options.charts / "churn-state.png", "What a node keeps of the mesh", "nodes", "entries", lines)
 

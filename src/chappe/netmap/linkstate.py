@@ -250,9 +250,8 @@ class LinkState:
         self._far = min(self._far, reshaped if reshaped != NOWHERE else place[0] if measured else self._far)
         if reshaped != NOWHERE:
             self._shape = True
-        elif measured:
-            if not self._shape:
-                self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
+        elif measured and not self._shape:
+            self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
     def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
         lacking = []
@@ -476,7 +475,7 @@ class LinkState:
         self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
 
     def _bring_up_to_date(self) -> int:
-        if self._changed and self._now_ns >= self._pacing.ready_ns(self._far):
+        if self._changed and self._now_ns >= self._pacing.ready_ns(min(self._changed_ns, self._now_ns), self._far):
             self._compute()
         return self._now_ns
 

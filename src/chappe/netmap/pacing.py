@@ -15,22 +15,25 @@ class Pacing:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._computed_ns = -NEVER
-        self._hold_ns = 0  # from one computation to the next for what is far
+        self._far_ns = -NEVER  # the last time for what is far alone
+        self._hold_ns = 0  # from there to the next time
 
     def due_ns(self, changed_ns: int, level: int) -> int:
         """When a map is computed that changed at that time, at that level or above."""
         settings = self.settings
-        soonest_ns = max(self.ready_ns(level), self._computed_ns + settings.recompute_ns)
+        soonest_ns = max(self.ready_ns(changed_ns, level), self._computed_ns + settings.recompute_ns)
         return max(changed_ns + (settings.gather_ns << (2 * level)), soonest_ns)
 
-    def ready_ns(self, level: int) -> int:
-        """When it may be computed at the earliest, if somebody asks."""
-        return self._computed_ns + (max(self._hold_ns, self.settings.recompute_ns) if level else 0)
+    def ready_ns(self, changed_ns: int, level: int) -> int:
+        """When it may be computed at the earliest, if somebody asks; at once after a pause."""
+        paused = changed_ns - self._far_ns >= self.settings.recompute_most_ns
+        return self._computed_ns if paused or not level else self._computed_ns + self._hold_ns
 
     def done(self, now_ns: int, level: int) -> None:
         """It is computed; the next time for far changes alone is twice as far away unless there was a pause."""
         settings = self.settings
         if level:
-            again = now_ns - self._computed_ns < 2 * max(self._hold_ns, settings.recompute_ns)
-            self._hold_ns = min(2 * self._hold_ns, settings.recompute_most_ns) if again else settings.recompute_ns
+            paused = now_ns - self._far_ns >= settings.recompute_most_ns
+            self._hold_ns = settings.recompute_ns if paused else min(2 * self._hold_ns, settings.recompute_most_ns)
+            self._far_ns = now_ns
         self._computed_ns = now_ns

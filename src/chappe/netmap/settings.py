@@ -25,13 +25,13 @@ class Settings:
     tell_ns: int = (
         50 * MS
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
-    tell_most_ns: int = 5 * SECOND  # to which it grows, twofold each time, for changes of a cluster that nobody misses
+    tell_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, for changes of a cluster that nobody misses
     spread_ns: int = 10 * MS  # what is heard is gathered so long at most before it is passed on, unless it is the first
     answer_ns: int = SECOND  # a neighbour that was asked for what it has answers within this time, or another is asked
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
     # long for what is told of other clusters, and so on
     recompute_ns: int = 50 * MS  # least time between two computations of the map for what has changed in other units
-    recompute_most_ns: int = 5 * SECOND  # to which it grows, twofold each time, while such changes keep coming
+    recompute_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, while such changes keep coming
     settle_ns: int = (
         200 * MS
     )  # a controller waits so long before it first speaks for a cluster, twice for the next unit

@@ -146,10 +146,10 @@ class Voice:
         return self.settings.tell_most_ns << (level - 1)
 
     def _pace(self, level: int, told: _Told, now_ns: int) -> None:
-        """Twice as long as the last time if changes keep coming."""
-        least_ns = self.settings.tell_ns << level
-        again = now_ns - told.told_ns < 2 * max(told.pace_ns, least_ns)
-        told.pace_ns = min(2 * max(told.pace_ns, least_ns), self._slowest_ns(level)) if again else least_ns
+        """Twice as long as the last time unless there was a pause."""
+        slowest_ns = self._slowest_ns(level)
+        paused = now_ns - told.told_ns >= slowest_ns
+        told.pace_ns = self.settings.tell_ns << level if paused else min(2 * told.pace_ns, slowest_ns)
 
     def _at(self, key: Key, filled: bool) -> _Told | None:
         """The record of a key; None if nothing was ever told and there is nothing to tell."""

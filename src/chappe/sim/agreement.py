@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from chappe.netmap.units import level_between
 from chappe.sim.network import Network
 from chappe.sim.node import Node
+from chappe.wire import control
+from chappe.wire.mesh import InterestAdvert
 
 FIRST_S = 0.001  # after a change
 SLOWER = 1.25  # each look at the maps is so much later than the one before
@@ -63,10 +65,29 @@ def known_links(node: Node) -> set[bytes]:
     return {bytes.fromhex(row["link"]) for row in node.member.state.map_rows()}
 
 
-def state_size(node: Node) -> tuple[int, int]:
-    """How many things a node keeps of the mesh: advertisements, and links of its map."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a node keeps of the mesh."""
+
+    adverts: int
+    links: int  # of its map
+    routes: int  # things that it has a way to
+    patterns: int  # of interest, in all advertisements
+    bytes: int  # of all advertisements as they are sent
+
+    @property
+    def entries(self) -> int:
+        return self.adverts + self.links + self.routes + self.patterns
+
+
+def state_of(node: Node) -> State:
+    """How much that is."""
     assert node.member is not None
-    return len(node.member.state.database), len(node.member.state.map_rows())
+    state = node.member.state
+    adverts = [entry.advert for entry in state.database.entries.values()]
+    patterns = sum(len(advert.patterns) for advert in adverts if isinstance(advert, InterestAdvert))
+    size = sum(len(control.encode(advert)) for advert in adverts)
+    return State(len(adverts), len(state.map_rows()), len(state.things()), patterns, size)
 
 
 class Convergence:

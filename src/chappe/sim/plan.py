@@ -86,8 +86,11 @@ def grown(count: int, rng: random.Random, width_km: float = 0.0, dense: bool = F
     return Plan(f"grown/{count}", nodes, tuple(links))
 
 
-def units(plan: Plan, fan_out: int, depth: int) -> dict[str, tuple[str, ...]]:
-    """A unit path for each node: at each level `fan_out` parts of about the same size, each connected in itself."""
+def units(plan: Plan, fan_out: int, depth: int, outermost: int = 0) -> dict[str, tuple[str, ...]]:
+    """A unit path for each node: at each level `fan_out` parts of about the same size, each connected in itself.
+
+    `outermost`: so many units at the top, where the mesh is not large enough for `fan_out` of them.
+    """
     distances = shortest_path(plan.matrix(), directed=False)
     adjacency = plan.matrix()
     paths: dict[int, tuple[str, ...]] = dict.fromkeys(range(len(plan.nodes)), ())
@@ -95,7 +98,8 @@ def units(plan: Plan, fan_out: int, depth: int) -> dict[str, tuple[str, ...]]:
     def divide(members: NDArray[np.intp], level: int) -> None:
         if level == depth:
             return
-        for at, part in enumerate(_parts(members, min(fan_out, len(members)), distances, adjacency)):
+        count = min(outermost or fan_out if level == 0 else fan_out, len(members))
+        for at, part in enumerate(_parts(members, count, distances, adjacency)):
             for node in part:
                 paths[int(node)] = (*paths[int(node)], f"{'uvwxyz'[level % 6]}{at:02d}")
             divide(part, level + 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -42,10 +45,21 @@ def test_measured_routing_leaves_a_link_that_became_slow_and_hops_do_not() -> No
     assert static.mean > 1.3
 
 
-def test_sizes_of_the_churn_bench_have_a_level_less_each() -> None:
-    assert churn.sizes(1000) == [10, 100, 1000]
-    assert churn.sizes(100) == [10, 100]
-    assert [churn.depth_of(nodes) for nodes in (10, 100, 1000)] == [1, 2, 3]
+def test_meshes_of_the_churn_bench_have_ten_things_a_level() -> None:
+    assert churn.sizes(1000) == [10, 50, 100, 200, 500, 1000]
+    assert churn.sizes(100) == [10, 20, 50, 100]
+    assert [churn.depth_of(nodes) for nodes in (10, 50, 100, 200, 1000)] == [1, 2, 2, 3, 3]
+    assert [churn.outermost(nodes) for nodes in (50, 100, 200, 500, 1000)] == [5, 10, 2, 5, 10]
+    network = churn.mesh(200, seed=3)
+    clusters = Counter(node.address.unit for node in network.nodes.values())
+    assert len(clusters) == 20
+    assert max(clusters.values()) <= 14
+
+
+def test_an_exponent_tells_a_logarithm_from_growth_with_the_number_of_nodes() -> None:
+    sizes = (50, 100, 200, 500, 1000)
+    assert churn._exponent([(size, 7.0 * size) for size in sizes]) == pytest.approx(1.0)
+    assert churn._exponent([(size, math.log(size)) for size in sizes]) == pytest.approx(0.19, abs=0.01)
 
 
 def test_a_message_is_encoded_and_decoded_once() -> None:
