@@ -239,6 +239,8 @@ class LinkState:
         self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
             self._links_told(key[1:], advert.links, advert.sequence, advert.members)
+            if not advert.links or not getattr(old, "links", ()):
+                self._far = 0  # somebody else speaks for a unit: it may be in parts, of which each is a destination
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
             self._indexed = False
             self._dutiful = True
