@@ -114,7 +114,8 @@ def depth_of(nodes: int) -> int:
 
 def outermost(nodes: int) -> int:
     """Units at the top, so that each holds what a full one holds."""
-    return max(2, round(nodes / FAN_OUT ** (depth_of(nodes) - 1)))
+    full = math.prod([FAN_OUT] * (depth_of(nodes) - 1))
+    return max(2, round(nodes / full))
 
 
 @contextmanager

@@ -44,10 +44,10 @@ class Duties:
         self.next_ns = NEVER
         for level in range(1, self.me.depth + 1):
             if self._speaks(view, level, own, now_ns):
-                self.voice.links(level, view.leaving(level), view.members(level))
+                self.voice.links(level, view.leaving(level), view.members(level), now_ns)
                 self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=True)
             else:
-                self.voice.links(level, (), 1)
+                self.voice.links(level, (), 1, now_ns)
                 self.voice.interest(level, ((), ()), now_ns)
 
     def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:

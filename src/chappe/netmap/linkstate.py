@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from chappe.measure.cost import Metrics
-from chappe.netmap.checks import ID_BYTES, Checks
+from chappe.netmap.checks import Checks
 from chappe.netmap.choices import NEVER
 from chappe.netmap.claims import NOWHERE, Claims
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
@@ -21,6 +21,7 @@ from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, Rou
 from chappe.netmap.ownlinks import OwnLink, OwnLinks
 from chappe.netmap.pacing import Pacing
 from chappe.netmap.partitions import Partitions
+from chappe.netmap.peers import Peer, unfit
 from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import SECOND, Settings
@@ -37,17 +38,6 @@ Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name sa
 
 QUIET_NS = 10 * SECOND  # the same complaint about the same neighbour is repeated after this time
 COMPLAINTS = 1024
-
-
-class _Peer:
-    """A neighbour: where it is, the level of the links to it, and which there are."""
-
-    __slots__ = ("address", "level", "links")
-
-    def __init__(self, address: Address, level: int) -> None:
-        self.address = address
-        self.level = level
-        self.links: set[bytes] = set()
 
 
 class LinkState:
@@ -74,7 +64,7 @@ class LinkState:
         self._partitions = Partitions(me, settings)
         self._spreading = Spreading(settings, rng)
         self._lacking = Lacking(settings)
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, Peer] = {}
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
         self._complaints: dict[tuple[str, str], int] = {}
         self._now_ns = 0
@@ -97,13 +87,13 @@ class LinkState:
     def up(self, peer: str, address: Address, link: bytes, kind: str, now_ns: int) -> list[Output]:
         """A link to a neighbour is there."""
         out = self._begin(now_ns)
-        wrong = self._unfit(peer, address, link)
+        wrong = unfit(self.me, peer, address, link, self._own.links)
         if wrong:
             return self._refuse(out, peer, wrong)
         self._own.add(OwnLink(self.me, peer, address, link, kind))
         known = self._peers.get(peer)
         if known is None:
-            known = self._peers[peer] = _Peer(address, level_between(self.me, address))
+            known = self._peers[peer] = Peer(address, level_between(self.me, address))
             self._meet()
             self._duties.joined(0, now_ns)
             out.append(Tell(peer, Digest(adverts=self.database.digest(known.level))))
@@ -212,7 +202,7 @@ class LinkState:
             self._refuse(out, peer, f"{type(message).__name__} is no message of the network map")
         return out
 
-    def _heard(self, peer: str, known: _Peer, advert: Advert, out: list[Output]) -> None:
+    def _heard(self, peer: str, known: Peer, advert: Advert, out: list[Output]) -> None:
         key = key_of(advert)
         self._spreading.has(peer, key, advert.sequence)
         entry = self.database.entries.get(key)
@@ -255,7 +245,7 @@ class LinkState:
         elif measured and not self._shape:
             self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
-    def _compare(self, peer: str, known: _Peer, digest: Digest, out: list[Output]) -> None:
+    def _compare(self, peer: str, known: Peer, digest: Digest, out: list[Output]) -> None:
         lacking = []
         for key, sequence in digest.adverts[: self.settings.max_adverts]:
             if key[1] >= known.level and key[0] in ("l", "i"):
@@ -382,21 +372,6 @@ class LinkState:
             out.append(Notice("refused", Thing(0, peer), reason))
         return out
 
-    def _unfit(self, peer: str, address: Address, link: bytes) -> str:
-        """Why a link cannot be one of the mesh."""
-        if address.depth != self.me.depth:
-            return (
-                f"{address} lies {address.depth} units deep and this node, {self.me}, {self.me.depth}; "
-                "give all nodes of a mesh units of the same depth"
-            )
-        if address.node != peer:
-            return f"{peer!r} calls itself {address.node!r}"
-        if peer == self.me.node:
-            return f"{address} has the name of this node, {self.me}; names are unique in a mesh"
-        if len(link) != ID_BYTES:
-            return f"link id of {len(link)} bytes; it has {ID_BYTES}"
-        return f"link {link.hex()} is up already" if link in self._own.links else ""
-
     def _unwelcome(self, key: Key) -> str:
         """Why the first advertisement of a key is not taken: its speaker is of another unit, or there is no room."""
         _, level, origin, speaker = key
@@ -430,14 +405,14 @@ class LinkState:
         """The own links are others."""
         self._shape, self._dutiful, self._far = True, True, 0
         self._claims.tell((0, self.me.node, self.me.node), self._own.facts())
-        self._voice.links(0, self._own.facts(), 1)
+        self._voice.links(0, self._own.facts(), 1, self._now_ns)
         self._flush(out)
         return out
 
     def _remeasured(self) -> None:
         """What is told of the own links is something else."""
         self._own.changed()
-        self._voice.links(0, self._own.facts(), 1)
+        self._voice.links(0, self._own.facts(), 1, self._now_ns)
         self._dutiful = True
         self._links_told((0, self.me.node, self.me.node), self._own.facts(), 0, 1)
 
@@ -484,7 +459,7 @@ class LinkState:
     def _compute(self) -> None:
         """Bring map and routes up to date; what follows from it is put out by the next tick."""
         now_ns = self._now_ns
-        self._pacing.done(now_ns, self._far)
+        self._pacing.done(now_ns, min(self._changed_ns, now_ns), self._far)
         self._changed_ns, self._far = NEVER, self.me.depth
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()

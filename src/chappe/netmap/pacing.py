@@ -29,11 +29,11 @@ class Pacing:
         paused = changed_ns - self._far_ns >= self.settings.recompute_most_ns
         return self._computed_ns if paused or not level else self._computed_ns + self._hold_ns
 
-    def done(self, now_ns: int, level: int) -> None:
+    def done(self, now_ns: int, changed_ns: int, level: int) -> None:
         """It is computed; the next time for far changes alone is twice as far away unless there was a pause."""
         settings = self.settings
         if level:
-            paused = now_ns - self._far_ns >= settings.recompute_most_ns
+            paused = changed_ns - self._far_ns >= settings.recompute_most_ns
             self._hold_ns = settings.recompute_ns if paused else min(2 * self._hold_ns, settings.recompute_most_ns)
             self._far_ns = now_ns
         self._computed_ns = now_ns

@@ -35,7 +35,7 @@ class _Told:
         self.refresh_ns = NEVER
         self.due = False
         self.urgent = False  # others would miss something, or send into the void
-        self.since_ns = -NEVER  # when interest was lost that is still told
+        self.since_ns = -NEVER  # when the first change came that is not told yet
         self.pace_ns = 0  # from one telling to the next of what is not urgent
         self.silent = True  # nothing is told, or all of it was withdrawn
 
@@ -55,7 +55,7 @@ class Voice:
         self._told: dict[Key, _Told] = {}
         self._next_ns: int | None = NEVER  # None: it is to be found anew
 
-    def links(self, level: int, links: tuple[LinkFact, ...], members: int) -> None:
+    def links(self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int) -> None:
         """Tell these links of the node itself, or of its unit of a level; none withdraws what was told."""
         told = self._at(("l", level, self.me.path(level), self.me.node), bool(links))
         if told is not None:
@@ -64,6 +64,8 @@ class Voice:
                 if told.silent:
                     told.told_ns = -NEVER
                 told.urgent |= told.silent or _neighbours(told.links) != _neighbours(links)
+                if not told.due:
+                    told.since_ns = now_ns
                 told.links, told.due, told.silent = links, True, not links
                 self._next_ns = None
 
@@ -92,6 +94,7 @@ class Voice:
         """
         self._next_ns = None
         told = self._told.setdefault(key, _Told())
+        told.since_ns = now_ns
         told.sequence = max(told.sequence, sequence)
         told.due = told.urgent = True
         told.told_ns = now_ns + 2 * key[1] * self.settings.settle_ns if key[1] and told.silent else -NEVER
@@ -136,19 +139,19 @@ class Voice:
     def _again_ns(self, key: Key, told: _Told) -> int:
         """When a key may be told again: what many hear is told less often, and what nobody misses at long intervals."""
         kind, level = key[:2]
-        if not level or told.urgent:
+        if told.urgent or (kind == "i" and not level):
             return told.told_ns + (self.settings.tell_ns << level)
         if kind == "i":
             return max(told.told_ns, told.since_ns) + self._slowest_ns(level)
         return told.told_ns + max(told.pace_ns, self.settings.tell_ns << level)
 
     def _slowest_ns(self, level: int) -> int:
-        return self.settings.tell_most_ns << (level - 1)
+        return self.settings.tell_most_ns << (level - 1) if level else self.settings.interval_ns
 
-    def _pace(self, level: int, told: _Told, now_ns: int) -> None:
+    def _pace(self, level: int, told: _Told) -> None:
         """Twice as long as the last time unless there was a pause."""
         slowest_ns = self._slowest_ns(level)
-        paused = now_ns - told.told_ns >= slowest_ns
+        paused = told.since_ns - told.told_ns >= slowest_ns
         told.pace_ns = self.settings.tell_ns << level if paused else min(2 * told.pace_ns, slowest_ns)
 
     def _at(self, key: Key, filled: bool) -> _Told | None:
@@ -164,8 +167,8 @@ class Voice:
         # A unit's speakers outnumber one another, so that the one who took over is believed.
         others = (entry.advert.sequence for entry in self.database.speakers(kind, level, origin).values())
         told.sequence = max(told.sequence, *others, 0) + 1
-        if level and told.due:
-            self._pace(level, told, now_ns)
+        if told.due:
+            self._pace(level, told)
         told.due = told.urgent = False
         told.told_ns = now_ns
         early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
