@@ -190,7 +190,7 @@ def mesh(nodes: int, seed: int) -> Network:
     return network
 
 
-def _clients(network: Network, ledger: Ledger) -> None:
+def _clients(network: Network, ledger: Ledger, rate: float = EVENTS_PER_S) -> None:
     """A publisher and a subscriber at each node; each publishes to one topic, at random moments."""
     rng = network.streams.of("clients")
     topics = [f"site/{number}/load" for number in range(max(1, len(network.nodes) // SUBSCRIBERS))]
@@ -200,12 +200,12 @@ def _clients(network: Network, ledger: Ledger) -> None:
         ledger.subscriber(subscriber)
         publisher = node.client("publisher")
         pause = network.streams.of("publisher", node.name)
-        network.clock.after(rng.uniform(0, 1 / EVENTS_PER_S), _publish, ledger, publisher, rng.choice(topics), pause)
+        network.clock.after(rng.uniform(0, 1 / rate), _publish, ledger, publisher, rng.choice(topics), pause, rate)
 
 
-def _publish(ledger: Ledger, publisher: Client, topic: str, pause: random.Random) -> None:
+def _publish(ledger: Ledger, publisher: Client, topic: str, pause: random.Random, rate: float) -> None:
     ledger.publish(publisher, topic)
-    publisher.node.clock.after(pause.expovariate(EVENTS_PER_S), _publish, ledger, publisher, topic, pause)
+    publisher.node.clock.after(pause.expovariate(rate), _publish, ledger, publisher, topic, pause, rate)
 
 
 def _matches(pattern: str, topic: str) -> bool:
