@@ -44,8 +44,10 @@ class Duties:
         self.next_ns = NEVER
         for level in range(1, self.me.depth + 1):
             if self._speaks(view, level, own, now_ns):
-                self.voice.links(level, view.leaving(level), view.members(level), now_ns)
-                self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=True)
+                links = view.leaving(level)
+                self.voice.links(level, links, view.members(level), now_ns)
+                # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
+                self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
             else:
                 self.voice.links(level, (), 1, now_ns)
                 self.voice.interest(level, ((), ()), now_ns)

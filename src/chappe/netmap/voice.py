@@ -139,14 +139,14 @@ class Voice:
     def _again_ns(self, key: Key, told: _Told) -> int:
         """When a key may be told again: what many hear is told less often, and what nobody misses at long intervals."""
         kind, level = key[:2]
-        if told.urgent or (kind == "i" and not level):
+        if told.urgent or not level:
             return told.told_ns + (self.settings.tell_ns << level)
         if kind == "i":
             return max(told.told_ns, told.since_ns) + self._slowest_ns(level)
         return told.told_ns + max(told.pace_ns, self.settings.tell_ns << level)
 
     def _slowest_ns(self, level: int) -> int:
-        return self.settings.tell_most_ns << (level - 1) if level else self.settings.interval_ns
+        return self.settings.tell_most_ns << (level - 1)
 
     def _pace(self, level: int, told: _Told) -> None:
         """Twice as long as the last time unless there was a pause."""
@@ -167,7 +167,7 @@ class Voice:
         # A unit's speakers outnumber one another, so that the one who took over is believed.
         others = (entry.advert.sequence for entry in self.database.speakers(kind, level, origin).values())
         told.sequence = max(told.sequence, *others, 0) + 1
-        if told.due:
+        if told.due and level:
             self._pace(level, told)
         told.due = told.urgent = False
         told.told_ns = now_ns
