@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 from math import gcd
 
 from chappe.engine._entries cimport (
-    MANY, MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
+    MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
     interval_of, permits, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of

@@ -79,7 +79,8 @@ class Leadership:
             await asyncio.wait([self._restoring])
         if self._term is not None:
             try:
-                await asyncio.wait_for(self._term.settled(), SETTLE_S)
+                async with asyncio.timeout(SETTLE_S):
+                    await self._term.settled()
             except TimeoutError:
                 log.warning("ends before everything is committed", role=self._role)
             self.resign("the process ends")

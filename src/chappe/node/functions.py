@@ -225,7 +225,8 @@ class Functions:
         messages, patience_s = Messages(), self.caps.start_s
         while True:
             try:
-                data = await asyncio.wait_for(worker.stdout.read(CHUNK), patience_s)
+                async with asyncio.timeout(patience_s):
+                    data = await worker.stdout.read(CHUNK)
                 for body in messages.feed(data):
                     self._heard(report(body))
                     patience_s = self.caps.silent_s
@@ -235,7 +236,8 @@ class Functions:
                 return str(error)
             if not data:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(worker.wait(), self.caps.silent_s)
+                    async with asyncio.timeout(self.caps.silent_s):
+                        await worker.wait()
                 return ""
 
     def _heard(self, message: Report) -> None:

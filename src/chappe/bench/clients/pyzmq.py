@@ -62,7 +62,8 @@ async def ping(port: int, rounds: int) -> list[int]:
     for i in range(rounds):
         start = time.perf_counter_ns()
         await out.send(_prefix(PING) + message(i))
-        await asyncio.wait_for(back.recv(), 5)
+        async with asyncio.timeout(5):
+            await back.recv()
         times_ns.append(time.perf_counter_ns() - start)
     out.close()
     back.close()
