@@ -16,8 +16,8 @@ from chappe.client.connecting import Connecting
 from chappe.errors import DeniedError
 from chappe.security.authority import Authority
 from tests.support.commands import chappe as command
-from tests.support.meshes import Plan, mesh
-from tests.support.nodes import NodeProcess, fetch, free_port, running
+from tests.support.meshes import Plan, mesh, quiet, wants
+from tests.support.nodes import NodeProcess, eventually, fetch, free_port, running
 
 
 async def advertised(client: Any, pattern: str = "") -> list[tuple[str, str, int | None]]:
@@ -25,7 +25,7 @@ async def advertised(client: Any, pattern: str = "") -> list[tuple[str, str, int
 
 
 async def until(client: Any, expected: Sequence[tuple[str, str, int | None]], pattern: str = "") -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await advertised(client, pattern) != expected:  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0.02)
 
@@ -36,6 +36,7 @@ async def test_what_a_client_advertises_is_found_elsewhere_and_gone_with_it() ->
     everywhere = [("file/#", name, None) for name in "abc"]
     async with mesh(plan) as nodes, chappe.connect(nodes["c"].url) as reader:
         notices = await reader.subscribe("mesh/publications")
+        await eventually(lambda: wants(nodes["a"], "mesh/publications") == {"c"} and quiet(nodes["a"]))
         publisher = await chappe.connect(nodes["a"].url)
         second = await chappe.connect(nodes["a"].url)
         told = await publisher.advertise("plant/3/#")
@@ -45,7 +46,7 @@ async def test_what_a_client_advertises_is_found_elsewhere_and_gone_with_it() ->
         assert ("plant/3/#", "a", 2) in await advertised(publisher)
         assert await advertised(reader, "plant/+/heat") == [("plant/3/#", "a", None)]
         assert await advertised(reader, "int:7") == [("7", "a", None)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for message in notices:
                 said = json.loads(message.body)
                 if said["node"] == "a" and {"kind": "i", "topic": "7"} in said["publications"]:

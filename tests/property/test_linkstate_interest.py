@@ -14,6 +14,7 @@ from tests.property.test_linkstate import LAYOUTS, Act, acts, play
 from tests.support.linkstates import LinkStates
 
 FAST = partial(settings, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+LONGEST_NS = 8 * Settings().tell_most_ns  # of a unit of units
 TOPICS = ("a", "a/b", "a/b/c", "x/y")
 patterns = st.sampled_from(("a", "a/b", "a/+", "a/#", "+/b", "#", "x/y", "a/b/c")).map(lambda text: Pattern("s", text))
 wishes = st.lists(st.tuples(st.integers(0, 99), st.frozensets(patterns, max_size=3)), max_size=12)
@@ -45,6 +46,7 @@ def test_quiet_interest_is_true_or_too_much_in_a_summary(
         mesh.put(name, mesh.nodes[name].want(wish, (), mesh.now_ns))
     alive = dict(mesh.nodes)
     play(mesh, after)
+    mesh.run(LONGEST_NS)  # interest that is lost is told last
     mesh.settle()
     held = {name: wish for name, wish in wants.items() if mesh.nodes.get(name) is alive[name]}
     for name, state in mesh.nodes.items():

@@ -14,7 +14,7 @@ from chappe.wire.frames import HEADER_SIZE, MAGIC, PREAMBLE, PREAMBLE_SIZE, Kind
 
 HELLO_TIMEOUT_S = 10.0
 MAX_HELLO = 65_536  # a token is the only large thing in a handshake
-SINCE_MINOR = {"credit": 1, "loss": 1, "datagram": 1}  # the minor version that brought a capability
+SINCE_MINOR = {"credit": 1, "loss": 1, "datagram": 1, "stamp": 2}  # the minor version that brought a capability
 ROLES = ("client", "node")
 SESSION_SIZE = 16
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from chappe.events.member_links import Link
@@ -20,7 +18,7 @@ def triangle(jitter: dict[frozenset[str], float]) -> Members:
         member = mesh.node(name).member
 
         def weigh(link: Link, own: Metrics | None, me: str = name) -> Metrics | None:
-            return None if own is None else replace(own, jitter=jitter.get(frozenset((me, link.name)), 0.0), loss=0.0)
+            return None if own is None else own._replace(jitter=jitter.get(frozenset((me, link.name)), 0.0), loss=0.0)
 
         member.weigh = weigh
     mesh.link("a", "b", 5)
