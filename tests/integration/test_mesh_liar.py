@@ -41,6 +41,8 @@ async def test_what_a_liar_tells_draws_no_way_of_others() -> None:
         a = nodes["a"]
         assert a.mesh is not None
         member = a.mesh.member
+        await eventually(lambda: len(member.state.map_rows()) == len(plan.links))
+        await eventually(lambda: all(way(nodes[at], to) for at, to in permutations("abc", 2)))
         links = {row["link"] for row in member.state.map_rows()}
         other = link_of(a, "b", "c")
         client = await liar(a)

@@ -116,8 +116,8 @@ class LinkStates:
         self.now_ns = end_ns
 
     def settle(self) -> None:
-        """Until nothing but refreshes happens."""
-        self.run(3 * SECOND)
+        """Until nothing but refreshes happens: what nobody misses of a unit of units is told last."""
+        self.run(3 * SECOND + 8 * self.settings.tell_most_ns)
         assert not any(self.queues.values())
 
     def tick(self, times: int = 1) -> None:
