@@ -18,7 +18,7 @@ def check(figures: tables_real.Figures) -> None:
     assert set(figures) == {(delay_ms, interval_ms) for delay_ms in DELAYS_MS for interval_ms in INTERVALS_MS}
     for (delay_ms, interval_ms), figure in figures.items():
         assert figure.rounds >= 0.5 * tables_real.LEAST_S * 1e3 / interval_ms / 2  # two probes may share an evaluation
-        assert delay_ms <= figure.latency_ms < delay_ms + 15  # a busy machine adds some
+        assert delay_ms <= figure.latency_ms < delay_ms + 30  # a busy machine adds some
         assert figure.cost >= figure.latency_ms
 
 
