@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from chappe.node.config import parse
 from chappe.node.node import Node
 from chappe.node.outputs import Output, Send
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.wire import control
 from chappe.wire.base import Command, Done, Failed, Message, Request
 from chappe.wire.management import Join, Lead, Standby

@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from chappe.archive.schema import complete, schema_of
+from chappe.disk import sync
 from chappe.errors import ChappeError
 
 _FRAME = struct.Struct("<IIqI")  # bytes that follow, their checksum, first offset, rows
@@ -170,7 +171,7 @@ class Log:
     def _begin(self, first: int) -> None:
         self.path = self.folder / f"{self.dataset}-{first:020d}{SUFFIX}"
         self._file = self.path.open("x+b", buffering=0)
-        sync_folder(self.folder)
+        sync(self.folder)
         self.first = self.next = first
         self._end = 0  # of what was written whole
 
@@ -196,12 +197,3 @@ class Log:
         self._end += self.unwritten
         self._waiting.clear()
         self.unwritten = 0
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,7 +6,6 @@ with nothing beside it that could disagree. Folders are named as Spark, DuckDB, 
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from chappe.archive.log import sync_folder
 from chappe.archive.schema import OFFSET, RECEIVED_NS, schema_of
+from chappe.disk import sync
 from chappe.errors import ConfigError
 
 HOUR_NS = 3_600_000_000_000
@@ -169,15 +168,10 @@ class Segments:
             )
         local = isinstance(self.filesystem, fs.LocalFileSystem)
         if local:
-            _sync_file(Path(hidden))
+            sync(Path(hidden))
         self.filesystem.move(hidden, path)
         if local:
-            sync_folder(Path(folder))
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+            sync(Path(folder))
 
 
 def _by_hour(rows: pa.Table) -> Iterator[pa.Table]:

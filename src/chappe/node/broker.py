@@ -24,7 +24,7 @@ from chappe.wire.management import MANAGEMENT, Child, Join, Lead, SetFlood, Stan
 
 if TYPE_CHECKING:
     from chappe.node.node import Node
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from chappe.wire.base import Message
 from chappe.wire.management import Child
 
 if TYPE_CHECKING:
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 PARENT = "parent"
 

@@ -15,7 +15,7 @@ from chappe.wire import control, management
 from chappe.wire.base import Done, Failed, Message, Request
 
 if TYPE_CHECKING:
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 ACTIONS: dict[type[Message], Action] = {
     management.ChangeMode: "control",

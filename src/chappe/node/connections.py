@@ -16,7 +16,7 @@ from chappe.engine._engine import Engine
 from chappe.links.heartbeat import Heartbeat
 from chappe.links.link import Link, control_frame
 from chappe.links.registry import LinkEntry, Notice, Transports
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.wire.control import Message, Refused
 
 log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from chappe.wire.base import Failed, Message, Request
 from chappe.wire.management import Arrived, Entity, Join, Lead, Left, LinkState, Standby
 
 if TYPE_CHECKING:
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 log = structlog.get_logger(__name__)
 

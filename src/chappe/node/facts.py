@@ -10,7 +10,8 @@ from chappe.engine._engine import Engine
 from chappe.node.connections import Connections
 from chappe.node.edge import Edge
 from chappe.node.paths import PathTable
-from chappe.node.sessions import Control, Session
+from chappe.node.session import Session
+from chappe.node.sessions import Control
 from chappe.node.variables import Variables
 from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
 from chappe.wire.control import List

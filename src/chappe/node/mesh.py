@@ -34,7 +34,7 @@ from chappe.node.outputs import Close, Output
 from chappe.node.outputs import Send as NodeSend
 from chappe.node.sections import Measure
 from chappe.node.sections import Mesh as MeshSection
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.wire.control import List, Message
 from chappe.wire.control import Measure as MeasureRequest
 from chappe.wire.mesh import Pace

@@ -16,7 +16,7 @@ from chappe.wire import control
 from chappe.wire.mesh import Pace
 
 if TYPE_CHECKING:
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 MOST = 4_096  # different topics and patterns that a node tells of
 Row = dict[str, Any]

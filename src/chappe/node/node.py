@@ -38,7 +38,8 @@ from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
 from chappe.node.roles import Role, role_of
 from chappe.node.sections import Config, Listen, Peer
-from chappe.node.sessions import Control, Session
+from chappe.node.session import Session
+from chappe.node.sessions import Control
 from chappe.node.shell import BROKER_BUDGET_NS, BUDGET_NS, Shell
 from chappe.node.snapshot import take
 from chappe.node.ticker import TICK_S, Ticker, rest_s

@@ -16,7 +16,7 @@ from chappe.wire import control, management
 from chappe.wire.control import Failed, Grant, Request, Variable
 
 if TYPE_CHECKING:
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 MAX_WAIT_NS = 60_000_000_000
 MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do

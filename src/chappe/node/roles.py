@@ -12,7 +12,7 @@ from chappe.wire.mesh import Pace
 
 if TYPE_CHECKING:
     from chappe.node.node import Node
-    from chappe.node.sessions import Session
+    from chappe.node.session import Session
 
 
 class Role(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,38 +18,15 @@ from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Interest, Role
 from chappe.node.sections import Limits
+from chappe.node.session import Session
 from chappe.node.variables import Variables
 from chappe.security.config import Action
-from chappe.security.identity import Identity
 from chappe.security.patterns import topic_address, variable_address
 from chappe.security.rules import RuleBook
 from chappe.wire import control, management
 from chappe.wire.mesh import MESH, MeshJoin
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Session:
-    """One connection after its handshake, or one peer whether it is connected or not."""
-
-    port: int
-    name: str
-    role: str
-    identity: Identity
-    issuer: bytes = b""  # of a client: its session; of a node: its process
-    manager: bool = False  # a broker that this node dialled
-    internal: bool = False  # a worker of this node: needs no broker
-    leaves: bool = False  # a client that said goodbye: it is not expected back
-    variables: set[int] = field(default_factory=set)  # ids it registered
-    watched: set[int] = field(default_factory=set)  # ids
-    subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
-    published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
-    advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
-    waiting: int = 0  # watches that wait for their variable, or for a broker
-    asking: int = 0  # other requests that wait for a broker
-    book: RuleBook | None = None  # that said where it may do
-    everywhere: frozenset[Action] = frozenset()  # these
 
 
 class Control:

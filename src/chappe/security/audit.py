@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from chappe.disk import sync
 from chappe.errors import ConfigError
 from chappe.security.config import Audit
-from chappe.security.files import sync_folder
 from chappe.security.identity import Identity
 from chappe.security.redact import redacted
 
@@ -110,7 +110,7 @@ class AuditLog:
             # A crash in the middle of a write leaves half a line; the next one must not be glued to it.
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 size += os.write(descriptor, b"\n")
-            sync_folder(self._path.parent)
+            sync(self._path.parent)
         except OSError as error:
             raise ConfigError(f"{self._path}: the audit log cannot be opened: {error.strerror}") from None
         return descriptor, size

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from chappe.disk import sync
 from chappe.errors import ConfigError
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -43,7 +44,7 @@ def write(path: Path, content: bytes, mode: int = PUBLIC, *, replace: bool = Fal
                 os.replace(temporary, path)
             else:
                 _link(temporary, path)
-            sync_folder(path.parent)
+            sync(path.parent)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -77,12 +78,3 @@ def _link(temporary: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(errno.EEXIST, "exists", str(path)) from None
         os.replace(temporary, path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Put names that were made or changed in a folder on disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,8 @@ from chappe.node.edge import Edge
 from chappe.node.outputs import Free, Output, Record, Send
 from chappe.node.paths import PathTable
 from chappe.node.sections import Config, Limits, Peer, Route
-from chappe.node.sessions import Control, Session
+from chappe.node.session import Session
+from chappe.node.sessions import Control
 from chappe.node.variables import Variables, static_routes
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.node.broker_links import Led, Links, Parents, is_process_of
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.security.identity import dev_identity
 from chappe.wire.base import Done
 from chappe.wire.management import Child

@@ -4,7 +4,7 @@ import pytest
 
 from chappe.node.broker_operators import Operators
 from chappe.node.outputs import Record
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.security.config import Rule
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook

@@ -8,7 +8,7 @@ import pytest
 
 from chappe.node import registrations
 from chappe.node.edge import entity_of
-from chappe.node.sessions import Session
+from chappe.node.session import Session
 from chappe.security.identity import dev_identity
 from chappe.wire import control
 from chappe.wire.control import Done, Failed, Grant, Qos, Registered, Variable, Watching
