@@ -1,0 +1,103 @@
+"""What a job is: tables in, tables out, and what it declares about itself so that it can be listed, run and checked.
+
+The fields of a job's dataclass are its parameters, each with a default and a `help` in its metadata (see `parameter`).
+A job knows no clock and no folder: time and DataFrames come in, DataFrames go out, and `chappe.pipeline.runner` does
+the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from chappe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Frames = Mapping[str, "DataFrame"]
+
+
+class Publish(StrEnum):
+    """How the rows of a table go back into the mesh, besides being stored."""
+
+    NO = "no"
+    EVENTS = "events"  # columns `topic` and `body`
+    VARIABLES = "variables"  # columns `name`, `value` and `created_ns`
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that a job writes; `keys` name a row: no two rows of a whole table have the same."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...] = ()
+    publish: Publish = Publish.NO
+
+
+def parameter(default: Any, explained: str) -> Any:
+    """A field of a job that a user may set."""
+    return field(default=default, metadata={"help": explained})
+
+
+@dataclass(frozen=True)
+class Job(ABC):
+    """One job. Subclasses are frozen dataclasses whose fields are its parameters."""
+
+    id: ClassVar[str]  # SJ-01, SJ-02, ...
+    name: ClassVar[str]  # what `chappe pipeline run` calls it
+    line: ClassVar[str]  # what it does, in one line
+    reads: ClassVar[tuple[str, ...]]  # tables: the datasets of the archive after ingest, or what other jobs write
+    writes: ClassVar[Mapping[str, Table]]
+    every_s: ClassVar[float] = 60.0  # how often a job that does not stream is repeated in continuous mode
+
+    @abstractmethod
+    def run(self, inputs: Frames, now_ns: int) -> Frames:
+        """The whole of its tables from the whole of its inputs. A table that is not there yet comes as an empty one."""
+
+
+@dataclass(frozen=True)
+class StreamJob(Job):
+    """A job that can also go on with new rows alone."""
+
+    @abstractmethod
+    def stream(self, inputs: Frames) -> Frames:
+        """Streaming DataFrames to append to its tables, from streaming inputs."""
+
+
+def parameters(job: type[Job]) -> dict[str, tuple[Any, str]]:
+    """The default and the explanation of each parameter."""
+    return {each.name: (each.default, each.metadata.get("help", "")) for each in dataclasses.fields(job)}
+
+
+def configured(job: type[Job], settings: Mapping[str, str | int | float | bool]) -> Job:
+    """A job with some parameters set, from text or from TOML; ConfigError says what there is."""
+    known = parameters(job)
+    values: dict[str, Any] = {}
+    for name, given in settings.items():
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise ConfigError(f"job {job.name}: no parameter {name!r}; there are: {there}")
+        values[name] = _as(job, name, given, known[name][0])
+    return job(**values)
+
+
+def _as(job: type[Job], name: str, given: Any, default: Any) -> Any:
+    wanted = type(default)
+    try:
+        if wanted is bool and isinstance(given, str):
+            return {"true": True, "false": False}[given.lower()]
+        if wanted in (int, float, str) and not isinstance(given, bool):
+            return wanted(given)
+    except (ValueError, KeyError):
+        pass
+    else:
+        if isinstance(given, wanted):
+            return given
+    raise ConfigError(f"job {job.name}: {name} = {given!r} must be {wanted.__name__}, like {default!r}")

@@ -1,0 +1,1 @@
+"""The jobs, one module each. `chappe.pipeline.catalogue` lists them."""
