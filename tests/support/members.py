@@ -183,6 +183,7 @@ class Members:
             self._obey(place, place.member.receive(port, decode(payload), self.now_ns))
         self._obey(place, place.member.arrived(self.now_ns))
         self._obey(place, place.member.tick(self.now_ns))
+        place.member.probe(self.now_ns)
         if place.engine.held_ns() == 0:
             place.engine.release_held()
 

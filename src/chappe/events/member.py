@@ -194,7 +194,7 @@ class Member:
         return []
 
     def tick(self, now_ns: int) -> list[Output]:
-        """Send probes that are due, tell costs, refresh and forget, apply new ways."""
+        """Tell costs, refresh and forget, apply new ways; then `probe`."""
         outputs: list[Output] = []
         if now_ns >= self.measurement.next_ns():
             readings = self.measurement.tick(self.links, now_ns)
@@ -220,6 +220,11 @@ class Member:
         if self.rescue.waiting:
             self.rescue.expire(now_ns)
         return outputs
+
+    def probe(self, now_ns: int) -> bool:
+        """Queue the probes that are due; whether there is any. Apart from `tick`, so that they leave at the time that
+        counts as theirs and do not wait for what else is to be done."""
+        return now_ns >= self.measurement.next_ns() and self.measurement.probe(now_ns)
 
     @property
     def busy(self) -> bool:

@@ -65,24 +65,29 @@ class Measurement:
                 self.initiator.bandwidth(port, self._trains.trained(port, token, half_bytes, half_ns, now_ns))
 
     def tick(self, links: Links, now_ns: int) -> list[Reading]:
-        """Send what is due; links whose metrics are new."""
+        """Links whose metrics are new."""
+        if len(links) and len(links) * (now_ns - self._looked_ns) >= LOOK_NS:
+            self._look(links, now_ns)
+        return self.initiator.tick(now_ns)
+
+    def probe(self, now_ns: int) -> bool:
+        """Queue the probes and trains that are due; whether there is any. They count as sent at this moment."""
+        before = self.sent
         for port, token in self.initiator.due(now_ns):
             if not self._trains.under_way(port) and self._engine.send_probe(port, token):
                 self.sent += 1
             else:  # no loss; and behind a train it would measure the train
                 self.initiator.unsent(port, token)
-        if len(links) and len(links) * (now_ns - self._looked_ns) >= LOOK_NS:
-            self._look(links, now_ns)
         for port, train in self._trains.due(now_ns):
             wanted = self.initiator.measures(port, "bandwidth")
             if wanted and self._engine.send_train(port, train.token, train.bytes):
                 self.sent += 1
             else:
                 self._trains.lost(port, train.token)
-        return self.initiator.tick(now_ns)
+        return self.sent != before
 
     def next_ns(self) -> int:
-        """When `tick` has something to do at the latest."""
+        """When `tick` or `probe` has something to do at the latest."""
         return min(self.initiator.next_ns(), self._trains.next_ns())
 
     def _look(self, links: Links, now_ns: int) -> None:

@@ -25,7 +25,8 @@ class Windows:
     """One window of latencies a row; all rows that got a sample are evaluated at once.
 
     Outliers stay in their window and are left out of what is computed from it. A sample outside the usual range changes
-    nothing until the next one says what it means: a level shift restarts the window with the two that showed it.
+    nothing until the next one says what it means: a level shift restarts the window with the two that showed it, or with
+    the second alone if they differ.
     """
 
     def __init__(self, size: int = metrics.WINDOW, z: float = metrics.Z, share: float = metrics.SHARE,
@@ -80,8 +81,10 @@ class Windows:
         self.jitter_ms[rows] = np.where(first, 0.0, metrics.rtp_jitter_step(self.jitter_ms[rows], last, latency_ms))
         if shift.any():
             again = rows[shift]
+            # A round trip that was under way when the level changed has some of both: it is no sample of the new one.
+            alike = np.abs(last - latency_ms) <= np.maximum(self._share * latency_ms, self._floor_ms)
             self._samples[again, 0] = last[shift]
-            self.count[again] = self._at[again] = 1
+            self.count[again] = self._at[again] = alike[shift]
         self._sign[rows] = np.where(shift, 0, sign)
         self._last[rows] = latency_ms
         self._samples[rows, self._at[rows]] = latency_ms

@@ -247,7 +247,7 @@ class NodeMesh:
         assert self._tick is not None
         try:
             clocks(self._engine)
-            now_ns, sent = self._engine.mono_ns, self.member.measurement.sent
+            now_ns = self._engine.mono_ns
             self.member.arrived(now_ns)
             outputs = self._suspected(now_ns) + self.member.tick(now_ns)
             released = self._engine.held_ns() == 0 and self._engine.release_held()
@@ -256,8 +256,11 @@ class NodeMesh:
                 self._node.shell.perform(answers)
             if outputs or answers:
                 self._perform(outputs)
-            elif released or sent != self.member.measurement.sent or self.member.rescue.busy:
+            elif released or self.member.rescue.busy:
                 self._tick.soon()
+            clocks(self._engine)
+            if self.member.probe(self._engine.mono_ns):
+                self._tick.now()
         except Exception:
             log.exception("the mesh", node=self._node.name)
         self._timer = self._tick.loop.call_later(self._pause_s(), self._run)

@@ -229,6 +229,7 @@ class Node:
         next_ns = member.next_ns()
         if next_ns <= now_ns:
             self._obey(member.tick(now_ns))
+            member.probe(now_ns)
             next_ns = member.next_ns()
         held_ns = self.engine.held_ns()
         if held_ns == 0:

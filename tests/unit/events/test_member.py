@@ -387,5 +387,6 @@ def test_a_tick_with_nothing_to_do_costs_microseconds() -> None:
         for _ in range(100):
             member.arrived(mesh.now_ns)
             member.tick(mesh.now_ns)
+            member.probe(mesh.now_ns)
         best = min(best, (time.perf_counter() - begun) / 100)
     assert best < 50e-6

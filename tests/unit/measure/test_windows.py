@@ -37,6 +37,16 @@ def test_two_in_a_row_are_a_new_level() -> None:
     assert windows.latency_ms[0] == 70.5
 
 
+def test_a_round_trip_during_the_change_is_no_sample_of_the_new_level() -> None:
+    windows = Windows()
+    feed(windows, *[4.0] * 16)
+    assert feed(windows, 29.0, 54.0) == [False, True]
+    assert windows.latency_ms[0] == 54.0
+    assert windows.count[0] == 1
+    feed(windows, 54.2)
+    assert windows.latency_ms[0] == pytest.approx(54.1)
+
+
 def test_the_way_back_is_as_quick() -> None:
     windows = Windows()
     feed(windows, *[20.0] * 16, 70.0, 70.0)
