@@ -102,10 +102,16 @@ class Engine(Stack):
         """CONTROL payloads that arrived, with their ports, in order. PARCEL frames come by take_parcels."""
     def take_parcels(self) -> list[tuple[int, bytes]]: ...
     def take_echoes(self) -> list[tuple[int, int, int, int]]:
-        """(port, token, sender's clock, mono_ns at arrival) of ECHO frames with token != 0 that were not the engine's
-        own."""
+        """(port, token, mono_ns when it left, mono_ns at arrival) of ECHO frames with token != 0 that were not the
+        engine's own; the third is 0 where another probe left by that port since."""
     def send_probe(self, port: int, token: int) -> bool:
-        """Queue a PROBE with the engine's clock, most urgent class; its ECHO comes by take_echoes. False if full."""
+        """Queue a PROBE with the engine's clock, most urgent class; its ECHO comes by take_echoes. False if full.
+        One that waits to ride does not any more."""
+    def ride_probe(self, port: int, token: int) -> bool:
+        """As `send_probe`, but it leaves with whatever the port writes next: that costs neither end a system call or
+        wakes it up. False while another waits or if the port is not open."""
+    def riding(self, port: int) -> int:
+        """The token of a probe that waits for something to be written, 0 if none does."""
     def send_train(self, port: int, token: int, size: int) -> bool:
         """Send `size` bytes (all frames together, 40 at least) as TRAIN frames whenever the port has nothing else to
         write; False while an older train is under way or if the port is not open."""

@@ -110,6 +110,7 @@ cdef class Engine(Input):
             p.state = PARKED
             p.carry_size = 0
             p.train_in.size = p.train_out.size = 0
+            p.riding_token = 0
             self.forget_echoes(port, p)
 
     def resume_port(self, int port):
@@ -236,7 +237,23 @@ cdef class Engine(Input):
     def send_probe(self, int port, token):
         if not 0 < token < 1 << 63:
             raise ChappeError(f"token {token} cannot be used, take 1 to {(1 << 63) - 1}")
+        cdef Port* p = self.port_at(port)
+        p.riding_token = 0
+        p.probe_token = token
+        p.probe_sent_at = self.mono_ns
         return bool(self._probe(port, token))
+
+    def ride_probe(self, int port, token):
+        if not 0 < token < 1 << 63:
+            raise ChappeError(f"token {token} cannot be used, take 1 to {(1 << 63) - 1}")
+        cdef Port* p = self.port_at(port)
+        if p.state != OPEN or p.riding_token:
+            return False
+        p.riding_token = token
+        return True
+
+    def riding(self, int port):
+        return self.port_at(port).riding_token
 
     cdef bint _probe(self, int port, uint64_t token) except -1:
         cdef Port* p = self.port_at(port)

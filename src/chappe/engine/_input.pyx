@@ -317,7 +317,7 @@ cdef class Input(Trains):
             if token >> 63:
                 self.released_echo(port, p, token)
             elif token:
-                self.echo_inbox.append((port, token, <int64_t> get64(payload + 8), self.mono_ns))
+                self.echo_inbox.append((port, token, p.probe_sent_at if token == p.probe_token else 0, self.mono_ns))
         elif kind == CONTROL:
             p.counters[CONTROL_IN] += 1
             self.control_inbox.append((port, payload[:length]))

@@ -13,6 +13,7 @@ cdef class Output(Ports):
     cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
     cdef void unhold(self, Port* p) noexcept
     cdef void _before_gather(self, int port, Port* p) noexcept
+    cdef bint _probe_now(self, Port* p, uint64_t token) noexcept
     cdef void _next_piece(self, Port* p) noexcept
     cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
     cdef void _stick(self, Port* p, int cls) noexcept

@@ -58,6 +58,11 @@ cdef class Output(Ports):
             p.loss_sent_at = self.mono_ns
         if p.npending:
             self._flush_pending(p)
+        if p.riding_token:
+            for cls in range(4):
+                if p.queues[cls].sent != p.queues[cls].enqueued:
+                    self._probe_now(p, p.riding_token)
+                    break
         if p.retain:
             for cls in range(4):
                 queue = &p.queues[cls]
@@ -78,6 +83,17 @@ cdef class Output(Ports):
                 if p.queues[cls].sent != p.queues[cls].enqueued:
                     return
             self._next_piece(p)
+
+    cdef bint _probe_now(self, Port* p, uint64_t token) noexcept:
+        """Put a probe in front of all else; whether there was room."""
+        cdef uint8_t frame[20]
+        p.riding_token = 0
+        p.probe_token = token
+        p.probe_sent_at = self.mono_ns
+        put_header(frame, PROBE, 16)
+        put64(frame + 4, token)
+        put64(frame + 12, <uint64_t> self.mono_ns)
+        return queue_put(&self.pool, &p.queues[0], frame, 20) == 0
 
     cdef void _next_piece(self, Port* p) noexcept:
         """The next frame of a train: one at a time, so that a train never keeps anything else waiting."""

@@ -155,6 +155,9 @@ cdef struct Port:
     Train train_in
     double train_spent          # bytes of trains that came lately, less what is answered meanwhile
     int64_t train_spent_at
+    uint64_t riding_token       # of a probe that leaves with what is written next, 0 = none
+    uint64_t probe_token        # of the last probe that left, and when
+    int64_t probe_sent_at
     int64_t last_heard
     int64_t loss_sent_at
     uint64_t lost_status

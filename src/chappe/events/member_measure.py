@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 
 from chappe.engine._engine import Engine
 from chappe.events.member_links import Link, Links
 from chappe.events.member_outputs import SECOND, MemberSettings
-from chappe.measure.initiator import Initiator
+from chappe.measure.initiator import NEVER, Initiator
 from chappe.measure.readings import FACTORS, Reading
 from chappe.measure.trains import Trains
 
 LOOK_NS = 3 * SECOND
+RIDE_NS = SECOND // 20  # a probe of a link with traffic waits so long for something to leave with
 
 
 class Measurement:
@@ -26,6 +28,8 @@ class Measurement:
         self.sent = 0  # probes and trains
         self._looked_ns = 0
         self._unseen: list[Link] = []  # of this round
+        self._carrying: set[int] = set()  # ports with traffic when they were looked at last
+        self._riding: deque[tuple[int, int, int]] = deque()  # probes that wait for traffic: until when, port, token
 
     def add(self, link: Link, now_ns: int) -> None:
         """A link is up; the first one wakes the initiator, if this node measures."""
@@ -41,6 +45,7 @@ class Measurement:
     def remove(self, port: int) -> None:
         """It is gone, with all that was known of it."""
         self.initiator.remove(port)
+        self._carrying.discard(port)
         self._trains.remove(port)
 
     def wake(self, now_ns: int) -> None:
@@ -55,9 +60,12 @@ class Measurement:
 
     def arrived(self, now_ns: int) -> None:
         """Take what came back."""
-        arrived = self.initiator.arrived
-        for port, token, _, arrived_ns in self._engine.take_echoes():  # the clock in an echo is what its sender says
-            arrived(port, token, arrived_ns, now_ns)
+        initiator = self.initiator
+        for port, token, sent_ns, arrived_ns in self._engine.take_echoes():
+            if sent_ns:
+                initiator.echoed(port, token, arrived_ns - sent_ns, now_ns)
+            else:
+                initiator.arrived(port, token, arrived_ns, now_ns)
         if not self._settings.bandwidth:
             return
         for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():
@@ -71,10 +79,19 @@ class Measurement:
         return self.initiator.tick(now_ns)
 
     def probe(self, now_ns: int) -> bool:
-        """Queue the probes and trains that are due; whether there is any. They count as sent at this moment."""
+        """Queue the probes and trains that are due; whether any is to be written now. They count as sent at this moment;
+        those of links with traffic ride with it and count from there."""
         before = self.sent
+        while self._riding and self._riding[0][0] <= now_ns:
+            _, port, token = self._riding.popleft()
+            if port in self.initiator and self._engine.riding(port) == token and self._engine.send_probe(port, token):
+                self.sent += 1
         for port, token in self.initiator.due(now_ns):
-            if not self._trains.under_way(port) and self._engine.send_probe(port, token):
+            if self._trains.under_way(port):
+                self.initiator.unsent(port, token)
+            elif port in self._carrying and self._engine.ride_probe(port, token):
+                self._riding.append((now_ns + RIDE_NS, port, token))
+            elif self._engine.send_probe(port, token):
                 self.sent += 1
             else:  # no loss; and behind a train it would measure the train
                 self.initiator.unsent(port, token)
@@ -88,7 +105,8 @@ class Measurement:
 
     def next_ns(self) -> int:
         """When `tick` or `probe` has something to do at the latest."""
-        return min(self.initiator.next_ns(), self._trains.next_ns())
+        riding_ns = self._riding[0][0] if self._riding else NEVER
+        return min(self.initiator.next_ns(), self._trains.next_ns(), riding_ns)
 
     def _look(self, links: Links, now_ns: int) -> None:
         """Which links carry traffic: those are measured more often. A few at a time, each once in LOOK_NS."""
@@ -106,6 +124,7 @@ class Measurement:
         traffic = self._engine.traffic(link.port)
         if link.traffic >= 0:
             self.initiator.carries(link.port, traffic != link.traffic)
+            (self._carrying.add if traffic != link.traffic else self._carrying.discard)(link.port)
         link.traffic = traffic
         if link.trains is not None:
             self._trains.travelled(link.port, self.initiator.rtt_ns(link.port))

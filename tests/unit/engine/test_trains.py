@@ -8,7 +8,7 @@ import pytest
 
 from chappe.engine._engine import Engine
 from chappe.errors import ChappeError, ProtocolError
-from tests.model.engine import ECHO, EVENT, PROBE, TRAIN, TRAINED, frame
+from tests.model.engine import CONTROL, ECHO, EVENT, PROBE, TRAIN, TRAINED, frame
 from tests.unit.engine.test_engine import PUBLISHER, define, event, split, written
 
 MS = 1_000_000
@@ -38,6 +38,48 @@ def test_a_probe_carries_the_clock_and_its_echo_says_when_it_came() -> None:
     for token in (0, 1 << 63, -1):
         with pytest.raises(ChappeError, match="token"):
             first.send_probe(there, token)
+        with pytest.raises(ChappeError, match="token"):
+            first.ride_probe(there, token)
+
+
+def test_a_probe_can_ride_with_what_is_written_next_and_counts_from_there() -> None:
+    first, second, there, back = link()
+    first.clock(1000, 0)
+    assert first.ride_probe(there, 77)
+    assert not first.ride_probe(there, 78)  # one at a time
+    assert written(first, there) == b""  # alone it does not leave
+    assert first.riding(there) == 77
+    first.clock(5000, 0)
+    assert first.send(there, frame(CONTROL, b"anything"), 2)
+    data = written(first, there)
+    assert split(data) == [(PROBE, struct.pack(">QQ", 77, 5000)), (CONTROL, b"anything")]  # in front
+    assert first.riding(there) == 0
+    second.feed(back, data)
+    first.clock(5700, 0)
+    first.feed(there, written(second, back))
+    assert first.take_echoes() == [(there, 77, 5000, 5700)]
+
+
+def test_a_probe_that_rides_can_be_sent_at_once_after_all_and_a_parked_port_forgets_it() -> None:
+    first, _, there, _ = link()
+    assert first.ride_probe(there, 77)
+    assert first.send_probe(there, 77)
+    assert [kind for kind, _ in split(written(first, there))] == [PROBE]
+    assert first.ride_probe(there, 78)
+    first.park_port(there)
+    assert first.riding(there) == 0
+    assert not first.ride_probe(there, 79)
+
+
+def test_an_echo_of_an_older_probe_says_no_time_of_its_own() -> None:
+    first, second, there, back = link()
+    for at, token in ((1000, 77), (2000, 78)):
+        first.clock(at, 0)
+        assert first.send_probe(there, token)
+    second.feed(back, written(first, there))
+    first.clock(2500, 0)
+    first.feed(there, written(second, back))
+    assert first.take_echoes() == [(there, 77, 0, 2500), (there, 78, 2000, 2500)]
 
 
 @pytest.mark.parametrize("size", [40, 276, 1024, 5000, 100_000, 1_000_003])
