@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.measure import metrics
+from chappe.measure._windows import absorb
 from chappe.measure.bandwidth import Estimator, TrainSettings
 from chappe.measure.cost import changed, cost
 from chappe.measure.initiator import Initiator, Settings
 from chappe.measure.probes import Probes
-from chappe.measure.windows import replay
+from chappe.measure.windows import Windows, replay
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -149,3 +150,21 @@ def test_trains_never_cost_more_than_was_collected(data: st.DataObject, seed: in
         link.spent_bytes
         <= settings_.first_bytes + settings_.share * claimed * now_ns / SECOND + 1.5 * settings_.most_bytes
     )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 5))
+def test_the_compiled_window_is_the_one_of_the_formulas(seed: int, rows: int) -> None:
+    rng = np.random.default_rng(seed)
+    formulas, compiled = Windows(rows=rows), Windows(rows=rows)
+    level = rng.uniform(0.05, 200, rows)
+    for _ in range(80):
+        level = np.where(rng.random(rows) < 0.05, rng.uniform(0.05, 200, rows), level)
+        some = np.flatnonzero(rng.random(rows) < 0.7)
+        samples = level[some] * rng.lognormal(0, 0.05, len(some)) * np.where(rng.random(len(some)) < 0.05, 4, 1)
+        expected, found = formulas.absorb(some, samples), absorb(compiled, some, samples)
+        assert np.array_equal(expected.deviates, found[0])
+        assert np.array_equal(expected.shifted, found[1])
+        for name, values in vars(formulas).items():
+            if isinstance(values, np.ndarray):
+                np.testing.assert_allclose(getattr(compiled, name), values, rtol=1e-9, err_msg=name)

@@ -14,7 +14,8 @@ from chappe.measure.metrics import Floats, Mask
 from chappe.measure.pace import Pace
 from chappe.measure.probes import Probes
 from chappe.measure.readings import FACTORS, HISTORY, Reading, Settings
-from chappe.measure.windows import Rows, Windows
+from chappe.measure._windows import absorb
+from chappe.measure.windows import Absorbed, Rows, Windows
 
 _LATENCY, _DEVIATION, _JITTER, _LOSS, _BANDWIDTH = range(len(FACTORS))
 _PROBED = (_LATENCY, _DEVIATION, _JITTER, _LOSS)
@@ -143,7 +144,7 @@ class Links:
         layers = list(_layers(samples))
         for rows, rtt_ns in layers:
             self.pace.travelled(rows, rtt_ns)
-            absorbed = self.windows.absorb(rows, metrics.latency_ms(rtt_ns))
+            absorbed = Absorbed(*absorb(self.windows, rows, metrics.latency_ms(rtt_ns)))
             if absorbed.deviates.any():
                 disturbed.update(rows[absorbed.deviates].tolist())
                 shifted.update(rows[absorbed.shifted].tolist())
