@@ -19,7 +19,7 @@ import chappe
 from chappe.aggregation import averages, messages, xml
 from chappe.aggregation.messages import AlertEvent, Announce
 from chappe.aggregation.monitor import Monitor, Settings
-from chappe.aggregation.record import Record, encode
+from chappe.measure.record import Record, encode
 from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from chappe.store.records import open_records

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chappe.aggregation import record as codec
 from chappe.aggregation import xml
+from chappe.measure import record as codec
 from chappe.store.records import open_records
 from tests.support.commands import chappe
 from tests.support.commands import rows as parsed

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chappe.aggregation.record import Record, link_of
+from chappe.measure.record import Record, link_of
 from chappe.store.records import Row
 
 SECOND = 1_000_000_000

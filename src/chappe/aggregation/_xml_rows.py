@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
-from chappe.aggregation.record import MEASURED, VERSION, Record, RecordError, link_of
+from chappe.measure.record import MEASURED, VERSION, Record, RecordError, link_of
 
 SECOND = 1_000_000_000
 MINUTE_NS = 60 * SECOND

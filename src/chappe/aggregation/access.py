@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from chappe.aggregation.messages import Metric
-from chappe.aggregation.record import METRICS, Record
 from chappe.errors import ConfigError
+from chappe.measure.record import METRICS, Record
 
 OPEN = ""  # user group of records that everybody may see
 

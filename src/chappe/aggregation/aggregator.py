@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from chappe.aggregation import messages, record
+from chappe.aggregation import messages
 from chappe.aggregation.access import Access
 from chappe.aggregation.alerts import Alerts
 from chappe.aggregation.messages import (
@@ -24,7 +24,8 @@ from chappe.aggregation.messages import (
     Publish,
     RealmSnapshot,
 )
-from chappe.aggregation.record import Record, RecordError, problem
+from chappe.measure import record
+from chappe.measure.record import Record, RecordError, problem
 
 SECOND = 1_000_000_000
 PART = 1000  # records in one part of a snapshot

@@ -13,8 +13,8 @@ from msgspec import Meta
 from chappe.aggregation import conditions
 from chappe.aggregation.conditions import Condition
 from chappe.aggregation.messages import AlertEvent
-from chappe.aggregation.record import Record
 from chappe.errors import ConfigError
+from chappe.measure.record import Record
 
 SECOND = 1_000_000_000
 Place = tuple[str, str, str]  # rule, link, node

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from chappe.aggregation.access import EVERYTHING, View
-from chappe.aggregation.record import FIELDS, METRICS, Record
 from chappe.errors import ConfigError
+from chappe.measure.record import FIELDS, METRICS, Record
 from chappe.store.records import DAY_NS, HOUR_NS, NAMES, RecordStore
 
 WEEK_NS = 7 * DAY_NS

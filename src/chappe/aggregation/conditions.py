@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from chappe.aggregation.record import METRICS
 from chappe.errors import ConfigError
+from chappe.measure.record import METRICS
 
 KNOWN = (*METRICS, "interval_ms", "age_s")  # age_s: since the link was last heard of
 TOKENS, DEPTH = 64, 8

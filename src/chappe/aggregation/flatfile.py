@@ -8,9 +8,9 @@ from pathlib import Path
 
 from chappe.aggregation import xml
 from chappe.aggregation._xml_rows import text_of
-from chappe.aggregation.record import Record
 from chappe.aggregation.xml import HEAD, TAIL, Found
 from chappe.errors import StoreError
+from chappe.measure.record import Record
 
 ROW_END = b"</performancedata>\n"
 

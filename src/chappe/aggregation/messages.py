@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from chappe.aggregation.record import BODY_BYTES, Record, RecordError
+from chappe.measure.record import BODY_BYTES, Record, RecordError
 
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from chappe.aggregation import messages, record
+from chappe.aggregation import messages
 from chappe.aggregation.messages import Advice, Announce, Change, ControlReply, ControlRequest, Publish
-from chappe.aggregation.record import METRICS, Record, RecordError
+from chappe.measure import record
+from chappe.measure.record import METRICS, Record, RecordError
 
 BATCH = 500  # records a report
 MISSED = 3  # announcements until an aggregator counts as gone

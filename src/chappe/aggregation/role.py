@@ -25,8 +25,8 @@ from chappe.aggregation.flatfile import FlatFile
 from chappe.aggregation.foreign import prometheus, pscheduler
 from chappe.aggregation.foreign.mapping import Foreign
 from chappe.aggregation.messages import AlertEvent, Publish
-from chappe.aggregation.record import Record, Refused
 from chappe.errors import ChappeError, StoreError
+from chappe.measure.record import Record, Refused
 from chappe.store.records import EVENT_COLUMNS, RecordStore, open_records
 
 log = structlog.get_logger(__name__)

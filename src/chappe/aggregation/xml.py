@@ -10,8 +10,8 @@ from typing import Any
 from lxml import etree
 
 from chappe.aggregation._xml_rows import row_of, text_of
-from chappe.aggregation.record import Record, RecordError, Refused, problem
 from chappe.errors import ChappeError
+from chappe.measure.record import Record, RecordError, Refused, problem
 
 MAX_BYTES = 64 << 20
 DEPTH = 3  # P_Metrics, performancedata, its elements

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from chappe.aggregation import averages, conditions, xml
-from chappe.aggregation.record import Record, link_of
 from chappe.bench import charts
 from chappe.bench.report import Options, Report
 from chappe.bench.rounds import median
+from chappe.measure.record import Record, link_of
 from chappe.store.records import open_records
 
 SIZES = (100, 1_000, 4_000, 16_000)

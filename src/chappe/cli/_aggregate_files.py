@@ -16,7 +16,7 @@ from chappe.cli._target import targeted
 from chappe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chappe.aggregation.record import Record, Refused
+    from chappe.measure.record import Record, Refused
     from chappe.store.records import RecordStore
 
 Last = Annotated[str, typer.Option("--last", metavar="DURATION", help="Everything of this time; without: the newest.")]
@@ -113,7 +113,7 @@ def xpath(
     """Ask the XML form of what is stored; records are printed as XML, anything else as text."""
     from chappe.aggregation import xml
     from chappe.aggregation._xml_rows import text_of
-    from chappe.aggregation.record import Record
+    from chappe.measure.record import Record
 
     with failing():
         if xml_file is not None:
@@ -127,8 +127,9 @@ def xpath(
 
 def written(records: list[Record], form: Form, stylesheet: Path | None = None) -> bytes:
     """Records in a form."""
-    from chappe.aggregation import record, xml
+    from chappe.aggregation import xml
     from chappe.aggregation.foreign import prometheus, pscheduler
+    from chappe.measure import record
 
     match form:
         case Form.xml:
@@ -150,8 +151,9 @@ def _records(store: RecordStore, stored: Stored, last: str) -> list[Record]:
 
 
 def _read(stored: Stored, text: bytes, form: Readable) -> tuple[list[Record], list[Refused]]:
-    from chappe.aggregation import record, xml
+    from chappe.aggregation import xml
     from chappe.aggregation.foreign import prometheus, pscheduler
+    from chappe.measure import record
 
     now_ns = time.time_ns()
     if form is Readable.xml:
@@ -180,7 +182,7 @@ def _read(stored: Stored, text: bytes, form: Readable) -> tuple[list[Record], li
 
 def _lines(text: bytes, now_ns: int) -> tuple[list[Record], list[Refused]]:
     """JSON lines of any length, a part at a time."""
-    from chappe.aggregation import record
+    from chappe.measure import record
 
     taken: list[Record] = []
     refused: list[Refused] = []

@@ -64,7 +64,7 @@ async def _control(target: Target, realm: str, request: dict[str, object], as_js
 
     from chappe.aggregation import messages
     from chappe.aggregation.messages import ControlReply, ControlRequest
-    from chappe.aggregation.record import RecordError
+    from chappe.measure.record import RecordError
 
     try:
         order = msgspec.convert(request, ControlRequest)

@@ -11,10 +11,10 @@ from chappe.aggregation.foreign.advice import mixed
 from chappe.aggregation.messages import Advice
 from chappe.aggregation.messages import Publish as Told
 from chappe.aggregation.monitor import Advised, Interval, Monitor, Now, Settings, Switch
-from chappe.aggregation.record import Record, link_of
 from chappe.events.member import Measured, Member
 from chappe.events.member_links import Link
 from chappe.measure import cost
+from chappe.measure.record import Record, link_of
 from chappe.node.sections import Report
 
 METRIC_FACTORS = {

@@ -16,8 +16,8 @@ from chappe.aggregation.messages import Advice, AlertEvent, Announce, Change, Co
 from chappe.aggregation.messages import RealmSnapshot as Snapshot
 from chappe.aggregation.monitor import Monitor
 from chappe.aggregation.monitor import Settings as MonitorSettings
-from chappe.aggregation.record import FIELDS, Record, RecordError, encode, link_of
 from chappe.errors import ConfigError
+from chappe.measure.record import FIELDS, Record, RecordError, encode, link_of
 from tests.support.records import LINK, NOW, SECOND, links, record
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from chappe.aggregation.foreign import prometheus, pscheduler
 from chappe.aggregation.foreign.advice import OLD_NS, mixed
 from chappe.aggregation.foreign.mapping import ForeignLink, ForeignMetric
 from chappe.aggregation.messages import Advice
-from chappe.aggregation.record import problem
 from chappe.errors import ConfigError
 from chappe.measure import cost
 from chappe.measure.cost import Metrics
+from chappe.measure.record import problem
 from tests.support.records import LINK, NOW, SECOND, links, record
 
 LINKS = (

@@ -8,7 +8,7 @@ import pytest
 from chappe.aggregation import messages
 from chappe.aggregation.messages import Advice, Announce, Change, ControlReply, ControlRequest, Publish
 from chappe.aggregation.monitor import BATCH, Advised, Interval, Monitor, Now, Output, Settings, Switch
-from chappe.aggregation.record import Record, decode
+from chappe.measure.record import Record, decode
 from tests.support.records import LINK, NOW, SECOND, links, record
 
 CONTROL = "PBR/Control/east/n1"

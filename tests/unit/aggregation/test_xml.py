@@ -11,11 +11,11 @@ from lxml.html import document_fromstring
 
 from chappe.aggregation import xml
 from chappe.aggregation.flatfile import FlatFile
-from chappe.aggregation.record import Record
 from chappe.aggregation.xml import XmlError
 from chappe.errors import StoreError
+from chappe.measure.record import Record
 from tests.support.records import NOW, SECOND, links, record
-from tests.unit.aggregation.test_record import RECORDS
+from tests.unit.measure.test_record import RECORDS
 
 # As the source prints it, with its own spelling
 SAMPLE = b"""<P_Metrics>

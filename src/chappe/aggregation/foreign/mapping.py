@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from chappe.aggregation.record import link_of
 from chappe.errors import ConfigError
+from chappe.measure.record import link_of
 
 Kind = Literal["pscheduler", "prometheus"]
 

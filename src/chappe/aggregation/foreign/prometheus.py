@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chappe.aggregation.foreign.mapping import ForeignLink, ForeignMetric
-from chappe.aggregation.record import FOREIGN, METRICS, Record, Refused
+from chappe.measure.record import FOREIGN, METRICS, Record, Refused
 
 ORIGIN = FOREIGN + "prometheus"
 MAX_BYTES = 16 << 20

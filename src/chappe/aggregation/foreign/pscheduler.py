@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from chappe.aggregation.foreign.mapping import ForeignLink, between
-from chappe.aggregation.record import FOREIGN, Record, RecordError, Refused
+from chappe.measure.record import FOREIGN, Record, RecordError, Refused
 
 ORIGIN = FOREIGN + "pscheduler"
 MAX_BYTES = 16 << 20

@@ -23,6 +23,7 @@ BODY_BYTES = 1 << 20
 METRICS = ("latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss", "bandwidth", "cost")
 SPACE = uuid.UUID("6f0b1d7e-7c5a-4f0e-9d0a-2f1f3c1f7a10")  # of links that are known by their uri only
 
+_WHOLE = 1 << 63  # tables have integers of 64 bits
 _NAMES = ("node", "peer", "realm", "user_group", "transport", "profile")
 _FORBIDDEN = re.compile(r"[/+#]")  # they are levels of topics
 
@@ -115,14 +116,35 @@ def decode(body: bytes, now_ns: int) -> tuple[list[Record], list[Refused]]:
     return taken, refused
 
 
+def parse(body: bytes) -> list[Record]:
+    """All records of JSON lines as they stand, sensible or not; RecordError names the line that is none."""
+    if len(body) > BODY_BYTES:
+        raise RecordError(f"has {len(body)} bytes, at most {BODY_BYTES} are read; send several reports")
+    found: list[Record] = []
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_parsed(line))
+        except RecordError as error:
+            raise RecordError(f"line {number}: {error}") from None
+    return found
+
+
 def _decoded(line: bytes, now_ns: int) -> Record:
+    return checked(_parsed(line), now_ns)
+
+
+def _parsed(line: bytes) -> Record:
     if len(line) > LINE_BYTES:
         raise RecordError(f"a line has {len(line)} bytes, at most {LINE_BYTES} are read")
     try:
         record = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"is no record: {error}") from None
-    return checked(record, now_ns)
+    if not all(-_WHOLE <= each < _WHOLE for each in (record.stamp_ns, record.window, record.outliers)):
+        raise RecordError("is no record: a whole number has more than 64 bits")
+    return record
 
 
 def _identity(record: Record) -> str:

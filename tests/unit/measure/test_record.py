@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.aggregation.record import AHEAD_NS, FIELDS, Record, RecordError, checked, decode, encode, link_of, problem
+from chappe.measure.record import AHEAD_NS, FIELDS, Record, RecordError, checked, decode, encode, link_of, problem
 from chappe.store.records import COLUMNS
 from tests.support.records import LINK, NOW, record
 
