@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from chappe.errors import RefusedError
 from chappe.links._socket import clocks
 from chappe.node.broker_leadership import Leadership
 from chappe.node.broker_links import PARENT, Led, Links, Parents, is_process_of
+from chappe.node.broker_log import BrokerLog
 from chappe.node.broker_operators import ACTIONS, NOT_HERE, Operators
 from chappe.node.broker_term import Term
 from chappe.node.outputs import Close, Output, Send
@@ -19,7 +21,9 @@ from chappe.status import machine
 from chappe.status.inner import InnerBroker
 from chappe.status.leaf import LeafBroker
 from chappe.status.topology import Topology
+from chappe.wire import told
 from chappe.wire.base import Command, Done, Failed, Message, Request
+from chappe.wire.control import Subscribe, Unsubscribe
 from chappe.wire.management import MANAGEMENT, Child, Join, Lead, SetFlood, Standby
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ class BrokerRole:
         self._links = Links()
         self._parents = Parents()
         self._operators = Operators(node.name, lambda: node.control.book)
+        self._log = BrokerLog(self.role)
         self._ticked_ns = 0
         self.leadership = Leadership(
             self.role, f"{node.name}/{node.issuer.hex()[:12]}", lambda: make(self.role, manages.topology),
@@ -70,14 +75,18 @@ class BrokerRole:
     async def stop(self) -> None:
         """Finish what is being committed, then let another process lead at once."""
         await self.leadership.stop()
+        self._tell()
 
     def _begin(self, term: Term) -> None:
         clocks(self._node.engine)
+        self._log.epoch = term.epoch
+        self._happened("lead", {"process": self._node.name, "epoch": term.epoch})
         self._parents.told = bool(self._parents)
         sends = term.begin(self._links, bool(self._parents), self._node.engine.mono_ns)
         self._perform(self._sent(sends))
 
     def _end(self, reason: str) -> None:
+        self._happened("resign", {"process": self._node.name, "reason": reason})
         self._parents.forget()
         outputs: list[Output] = self._operators.abandon(self._standing_by())
         for address in self._links:
@@ -114,11 +123,14 @@ class BrokerRole:
         term = self.leadership.term
         if address is None or term is None:
             return []
-        return self._sent(term.lost(address, now_ns))
+        return self._sent(self._lose(term, address, now_ns))
 
     # --- messages
 
     def takes(self, message: Message) -> bool:
+        if isinstance(message, Subscribe | Unsubscribe) and told.at_brokers(message.pattern):
+            self._log.on = True  # the next tick sees whether somebody is still there
+            return False
         return type(message) in TAKEN or isinstance(message, Command)
 
     def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
@@ -150,7 +162,7 @@ class BrokerRole:
             kind, right = type(message).__name__, ACTIONS[type(message)]
             reason = f"{kind} is for operators and the broker above; connect as a client that may {right}"
             return [Send(session.port, Failed(id=message.id, code="denied", reason=reason))]
-        return self._sent(term.receive(address, message, now_ns))
+        return self._sent(self._hear(term, address, message, now_ns))
 
     def _join(self, term: Term | None, session: Session, join: Join, now_ns: int) -> list[Output]:
         if join.router != session.name:
@@ -179,10 +191,10 @@ class BrokerRole:
         fresh = self._links.bind(address, session)
         if term is None:
             return [Send(session.port, Standby(role=self.role))]
-        outputs = term.lost(address, now_ns) if before is not None and before is not session else []
+        outputs = self._lose(term, address, now_ns) if before is not None and before is not session else []
         if fresh:
             outputs += term.connected(address, now_ns)
-        return self._sent(outputs + term.receive(address, message, now_ns))
+        return self._sent(outputs + self._hear(term, address, message, now_ns))
 
     def _from_parent(self, term: Term | None, session: Session, message: Message, now_ns: int) -> list[Output]:
         if term is None:
@@ -198,14 +210,14 @@ class BrokerRole:
                 return self._no_parent(now_ns) if self._parents.stands_by(session) else []
             case _ if not self._parents.is_led_by(session):
                 return []  # one that does not know yet that it stands by
-        return self._sent(term.receive(PARENT, message, now_ns))
+        return self._sent(self._hear(term, PARENT, message, now_ns))
 
     def _no_parent(self, now_ns: int) -> list[Output]:
         """The parent is not who it was; ask those that are there who leads."""
         term = self.leadership.term
         if term is None:
             return []
-        outputs = term.lost(PARENT, now_ns) if self._parents.told else []
+        outputs = self._lose(term, PARENT, now_ns) if self._parents.told else []
         self._parents.told = False
         return self._sent(outputs + self._meet(term, now_ns))
 
@@ -229,12 +241,23 @@ class BrokerRole:
             return [self._operators.failed(session, message, self._standing_by())]
         address = self._operators.asked(session, message)
         outputs = term.connected(address, now_ns) if self._links.bind(address, session) else []
-        return self._sent(outputs + term.receive(address, message, now_ns))
+        return self._sent(outputs + self._hear(term, address, message, now_ns))
+
+    def _hear(self, term: Term, address: machine.Address, message: Message, now_ns: int) -> list[machine.Send]:
+        if self._log.on:
+            self._log.received(address, message, time.time_ns())
+        return term.receive(address, message, now_ns)
+
+    def _lose(self, term: Term, address: machine.Address, now_ns: int) -> list[machine.Send]:
+        if self._log.on:
+            self._log.lost(address, time.time_ns())
+        return term.lost(address, now_ns)
 
     # --- time and facts
 
     def tick(self, now_ns: int) -> list[Output]:
         self.leadership.alive()
+        self._tell()
         term = self.leadership.term
         since_ns = now_ns - self._ticked_ns
         if term is None or since_ns < TICK_NS or (self._node.shell.behind and since_ns < BEHIND_NS):
@@ -263,6 +286,7 @@ class BrokerRole:
             "broker_terms": self.leadership.terms, "broker_commits": tally.commits, "broker_changes": tally.changes,
             "broker_commit_seconds": tally.seconds, "broker_slowest_commit_seconds": tally.slowest_s,
             "broker_waiting_messages": term.waiting if term is not None else 0,
+            "broker_log_dropped": self._log.dropped,
         }  # fmt: skip
 
     # --- out
@@ -270,14 +294,30 @@ class BrokerRole:
     def _sent(self, sends: list[machine.Send]) -> list[Output]:
         """As outputs of a node; what has no connection is dropped, the broker tells again when it is back."""
         outputs: list[Output] = []
+        log_ns = time.time_ns() if self._log.on else 0
         for send in sends:
+            before = len(outputs)
             if send.to == PARENT:
                 outputs += [Send(port, send.message) for port in self._parents.addressed(send.message)]
-                continue
-            session = self._links.session(send.to)
-            if session is not None:
+            elif (session := self._links.session(send.to)) is not None:
                 outputs.append(self._operators.answer(session, send.message) or Send(session.port, send.message))
+            if log_ns and len(outputs) > before:
+                self._log.sent(send.to, send.message, log_ns)
         return outputs
+
+    def _happened(self, action: str, detail: dict[str, Any]) -> None:
+        if self._log.on:
+            self._log.happened(action, self.role, detail, time.time_ns())
+
+    def _tell(self) -> None:
+        """Tell those who listen what was done; nobody: nothing is written down."""
+        listened = self._node.engine.topics.subscriptions() > 0
+        if listened:
+            for body in self._log.take(time.time_ns()):
+                self._node.telling.publish(told.broker_topic(self.role), body)
+        elif self._log.on:
+            self._log.forget()
+        self._log.on = listened
 
     def _perform(self, outputs: list[Output]) -> None:
         self._node.shell.perform(outputs)

@@ -17,7 +17,7 @@ from chappe.errors import ConfigError
 from chappe.links.address import parse as parse_address
 from chappe.node.checks import problems
 from chappe.node.config import check, explain, from_table
-from chappe.node.sections import BrokerLink, Config, Limits, Listen, Log, Manages, NodeSection, Section
+from chappe.node.sections import BrokerLink, Config, Counters, Limits, Listen, Log, Manages, NodeSection, Section
 from chappe.security.config import Audit, Rule, Tls, Tokens
 from chappe.status.topology import BrokerSpec, ChannelSpec, Model, RouterSpec, Topology
 
@@ -44,6 +44,7 @@ class TopologyFile(Section, frozen=True, kw_only=True):
     tokens: Tokens | None = None
     rule: tuple[Rule, ...] = ()
     audit: Audit | None = None
+    counters: Counters | None = None
     log: Log = Log()
 
     @property
@@ -191,6 +192,7 @@ def _config(
         tokens=file.tokens and file.tokens.resolved(base),
         rule=(*file.rule, *_obeys(name, above)),
         audit=audit and msgspec.structs.replace(audit, path=own(audit.path)),
+        counters=file.counters,
         log=file.log,
         **role,
     )

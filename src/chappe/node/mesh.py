@@ -94,18 +94,12 @@ class NodeMesh:
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ns = 0
 
-    @property
-    def own_port(self) -> int:
-        """The port of the node's own events; -1 before it is open."""
-        return -1 if self.own is None else self.own.port
-
     # --- beginning and end
 
-    def start(self, tick: FlushTick) -> None:
-        """The node listens: measure, and publish what is told."""
-        self._tick = tick
+    def start(self, tick: FlushTick, own: OwnPort) -> None:
+        """The node listens: measure, and publish what is told by its own port."""
+        self._tick, self.own = tick, own
         self._node.connections.transports.watch(self._noticed)
-        self.own = OwnPort(self._engine, tick.flusher)
         for topic in self.reports.topics:
             self.own.subscribe(topic, self._told)
             self.member.subscribed("s", topic)
@@ -116,8 +110,6 @@ class NodeMesh:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.own is not None:
-            self.own.close()
 
     # --- links
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -59,6 +60,22 @@ class LinkSample:
     role: str
     name: str
     figures: dict[str, float]
+
+
+class Sample(NamedTuple):
+    """One number as /metrics shows it: `name{labels} value`."""
+
+    name: str
+    labels: str
+    value: float
+
+
+def samples(snapshot: Snapshot) -> Iterator[Sample]:
+    """Everything that `render` shows, in the same order and words."""
+    for family in _Families(snapshot).collect():
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in sorted(sample.labels.items()))
+            yield Sample(sample.name, labels, float(sample.value))
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -152,6 +169,10 @@ def _links(snapshot: Snapshot) -> Iterator[Metric]:
             if not math.isnan(value):
                 family.add_metric([snapshot.node, link.role, link.name], value)
         yield family
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _gauge(node: str, name: str, value: float) -> Metric:

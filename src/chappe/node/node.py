@@ -42,6 +42,7 @@ from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.node.shell import BROKER_BUDGET_NS, BUDGET_NS, Shell
 from chappe.node.snapshot import take
+from chappe.node.telling import Telling
 from chappe.node.ticker import TICK_S, Ticker, rest_s
 from chappe.node.variables import Variables, static_routes
 from chappe.security.audit import AuditLog
@@ -121,6 +122,7 @@ class Node:
         self.management = ManagementLinks(self.peers, self._broker_objection)
         self.role = self.control.role = role_of(config, self)
         self.mesh = self._mesh()
+        self.telling = Telling(self)
         if self.mesh is not None:
             self.control.mesh, facts.mesh, self.shell.echoes = self.mesh, self.mesh.rows, False
 
@@ -153,8 +155,7 @@ class Node:
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker.start()
-        if self.mesh is not None:
-            self.mesh.start(self.tick)
+        self.telling.start(self.tick)
         self.peers.start()
         if self.config.broker is not None:
             self.management.follow(self.config.broker.urls)
@@ -183,8 +184,7 @@ class Node:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
         await self.management.stop()
-        if self.mesh is not None:
-            self.mesh.stop()
+        self.telling.stop()
         await self.peers.stop()
         await self.alternates.stop()
         await self.shell.recorded()
@@ -214,8 +214,9 @@ class Node:
             self.config.broker and self.config.broker.name, self.config.manages,
         ):  # fmt: skip
             found.append("broker, manages: cannot change while the node runs; restart it")
-        if (config.mesh, config.measure, config.report) != (self.config.mesh, self.config.measure, self.config.report):
-            found.append("mesh, measure, report: cannot change while the node runs; restart it")
+        for key in ("mesh", "measure", "report", "counters"):
+            if getattr(config, key) != getattr(self.config, key):
+                found.append(f"{key}: cannot change while the node runs; restart it")
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
@@ -469,7 +470,7 @@ class Node:
         return NodeMesh(self, self.config.mesh, self.config.measure)
 
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
-        if self.mesh is not None and port == self.mesh.own_port:
+        if self.telling.is_own(port):
             return True
         self.shell.publishes(port)
         return self.control.authorize(port, kind, topic)

@@ -155,6 +155,12 @@ class Report(Section, frozen=True, kw_only=True):
     advice: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # most that measurements of others count in a cost; 0: nothing
 
 
+class Counters(Section, frozen=True, kw_only=True):
+    """`[counters]`: what /metrics shows is told as events on node/counters/NAME."""
+
+    every_s: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
+
+
 class Limits(Section, frozen=True):
     """What one node, and one client of it, may use."""
 
@@ -199,6 +205,7 @@ class Config(Section, frozen=True):
     mesh: Mesh | None = None
     measure: Measure | None = None
     report: Report | None = None
+    counters: Counters | None = None
     limits: Limits = Limits()
     tls: Tls | None = None
     tokens: Tokens | None = None

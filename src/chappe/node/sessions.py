@@ -23,7 +23,7 @@ from chappe.node.variables import Variables
 from chappe.security.config import Action
 from chappe.security.patterns import topic_address, variable_address
 from chappe.security.rules import RuleBook
-from chappe.wire import control, management
+from chappe.wire import control, management, told
 from chappe.wire.mesh import MESH, MeshJoin
 
 log = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ class Control:
             return False
         text = topic.decode(errors="replace") if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
         address = topic_address(kind, text)
-        if self.mesh is not None and self.mesh.reserved(kind, topic):
+        if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
             self.refused += 1
             reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
             self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=reason)))

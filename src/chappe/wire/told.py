@@ -22,7 +22,7 @@ Count = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of a node as they stood: by name as /metrics has it, then by labels (`link="b",direction="in"`)."""
+    """Counters of a node as they stood: by name as /metrics has it, then by labels (`direction="in",link="b"`)."""
 
     created_ns: Whole
     counters: dict[str, dict[str, float]]
@@ -80,6 +80,11 @@ def quality_topic(client: str) -> str:
 def reserved(kind: str, topic: bytes) -> bool:
     """Whether only nodes and brokers may publish there, whatever the access rules are."""
     return kind == "s" and any(topic == name or topic.startswith(name + b"/") for name in _RESERVED)
+
+
+def at_brokers(pattern: str) -> bool:
+    """Whether a broker takes a subscription to that pattern: it has no events but what it tells of itself."""
+    return any(pattern == name or pattern.startswith(f"{name}/") for name in RESERVED)
 
 
 _RESERVED = tuple(name.encode() for name in RESERVED)
