@@ -216,3 +216,49 @@ async def test_a_broker_takes_subscriptions_to_what_it_tells_alone(tmp_path: Pat
             assert {row["node"] for row in rows} == {"leaf"}
     finally:
         await made.stop("leaf")
+
+
+# --- clients
+
+
+@pytest.mark.timeout(90)
+async def test_a_client_tells_of_broken_promises() -> None:
+    listen = f'[node]\nname = "a"\n[[listen]]\nurl = "tcp://127.0.0.1:{free_port()}"\n'
+    async with (
+        running(listen) as (node,),
+        chappe.connect(node.url, name="archive") as archive,
+        chappe.connect(node.url, name="plant") as plant,
+        chappe.connect(node.url, name="desk", report_quality=True) as desk,
+        chappe.connect(node.url, name="silent") as silent,
+    ):
+        heard = await hear(archive, "quality")
+        volts = await plant.register("plant", "volts", rate=20)
+        amperes = await plant.register("plant", "amperes", rate=20)
+        for client in (desk, silent):
+            await client.watch("plant", "volts", qos=chappe.Qos(latency=0.05))
+        rows = await heard.until(lambda rows: any(row["kind"] == "missed" for row in rows))
+        missed = next(row for row in rows if row["kind"] == "missed")
+        assert (missed["client"], missed["subject"]) == ("desk", "plant/volts")
+        assert missed["count"] > 5, "those of a second are told together"
+        assert json.loads(missed["detail"]) == {"mode": 0, "interval_ns": 50_000_000, "bound_ns": 50_000_000}
+
+        for number in range(5):
+            volts.publish(1.0, created=time.time_ns() - (number + 2) * 100_000_000)
+        rows = await heard.until(lambda rows: any(row["kind"] == "late" for row in rows))
+        late = next(row for row in rows if row["kind"] == "late")
+        assert late["count"] >= 1
+        assert late["latency_ns"] >= 50_000_000
+
+        await desk.watch("plant", "amperes", extrapolate=chappe.Polynomial(order=1, points=2))
+        first = time.time_ns() // 50_000_000
+        for number in range(4):
+            amperes.publish(float(number), created=(first - 3 + number) * 50_000_000)
+        group = await desk.group("both")
+        await group.add("plant", "volts")
+        await group.add("plant", "amperes")
+        for variable, steps in ((volts, (1, 2, 3)), (amperes, (3,))):
+            for step in steps:
+                variable.publish(2.0, created=(first + step) * 50_000_000)
+        rows = await heard.until(lambda rows: {"extrapolated", "incomplete"} <= {row["kind"] for row in rows})
+        assert next(row for row in rows if row["kind"] == "incomplete")["subject"] == "group/both"
+        assert {row["client"] for row in rows} == {"desk"}

@@ -64,6 +64,7 @@ def connect(
     wait_s: float = 0.0,
     compare_s: float = 30.0,
     stamps: bool | None = None,
+    report_quality: bool = False,
     options: LinkOptions | None = None,
 ) -> Connecting:
     """A client of the node at `url` (tcp, tls, ws, wss or unix; several, with commas: the nearest; none: $CHAPPE_URL).
@@ -80,6 +81,7 @@ def connect(
     compare_s: of several addresses, how often they are compared; one that answered sooner three times in a row (by a
     fifth, and 2 ms) is moved to. 0: only when the connection is lost.
     stamps: whether each event says when it was published, by the clock of the node; None: where it is in a mesh.
+    report_quality: tell late, missed and extrapolated values and incomplete sets as events on quality/NAME.
     """
     urls = _urls(url)
     addresses = [parse(text, stream_schemes()) for text in urls]
@@ -113,6 +115,7 @@ def connect(
         Client(
             route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
             flooded=flooded, datagrams=status == "udp", timeout_s=timeout_s,
+            report_quality=report_quality,
         )
     )  # fmt: skip
 

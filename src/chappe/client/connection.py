@@ -17,6 +17,7 @@ from chappe.client.datagram import DataLink
 from chappe.client.floods import Floods
 from chappe.client.groups import Group
 from chappe.client.published import Published
+from chappe.client.reporting import Reporting
 from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
 from chappe.client.topics import Advertisement
@@ -52,6 +53,7 @@ class Connection:
         flooded: bool,
         datagrams: bool,
         timeout_s: float,
+        report_quality: bool = False,
     ) -> None:
         self.name = name
         self.session_id = secrets.token_bytes(16)
@@ -76,6 +78,9 @@ class Connection:
         self._published = Published(self, self.core, self._requests)
         self._watched = Watched(self, self.core, self._requests)
         self.groups: dict[str, Group] = {}
+        self.reporting = Reporting(self, self.core.publish) if report_quality else None
+        if self.reporting is not None:
+            self._watched.dog.noticed = self.reporting.violated
         self._subscriptions: list[Subscription] = []
         self._advertised: dict[Advertisement, int] = {}  # how often each is held
         self._told_of_end: list[Callable[[Exception], None]] = []
@@ -224,6 +229,8 @@ class Connection:
         if self._session is None or self.state == "closed":
             return
         unconfirmed: Exception | None = None
+        if self.reporting is not None:
+            self.reporting.close()
         if flush and self.core.queued:
             try:
                 await self.flush(CLOSE_FLUSH_S)
@@ -247,6 +254,8 @@ class Connection:
                 queue.end(failure)
         closed = failure or LinkError("the client was closed")
         self._watched.dog.close()
+        if self.reporting is not None:
+            self.reporting.end()
         for group in list(self.groups.values()):
             group.end()
         for told in self._told_of_end:

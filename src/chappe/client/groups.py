@@ -173,7 +173,10 @@ class Group:
 
     def _received(self, event: StatusEvent) -> None:
         sample = Sample(event.value, event.created, event.received)
+        given_up = self._rounds.discarded
         snapshot = self._rounds.offer((event.publisher, event.variable), sample)
+        if self._client.reporting is not None and self._rounds.discarded > given_up:
+            self._client.reporting.incomplete(self.name, self._rounds.discarded - given_up)
         if snapshot is None:
             return
         if self._iterated:

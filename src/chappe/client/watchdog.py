@@ -31,6 +31,7 @@ class Watchdog:
     """One timer for all watches; calls back with violations, or replaces missing values by estimates."""
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
+        self.noticed: Callable[[Watch, str, Violation[Watch]], None] | None = None  # of all watches, in the order told
         self._report = report
         self._detector: Detector[Watch] = Detector()
         self._cares: dict[Watch, Care] = {}
@@ -40,7 +41,7 @@ class Watchdog:
     def follow(self, watch: Watch, care: Care, mode: int) -> None:
         """Look after a watch that the node has admitted."""
         self.forget(watch)
-        if not care.wanted:
+        if not care.wanted and self.noticed is None:
             return
         if care.extrapolator is not None:
             if watch.type not in ("int", "float"):
@@ -123,7 +124,10 @@ class Watchdog:
         assert watch.quality is not None
         watch.quality.violations[violation.kind] += violation.count
         try:
-            if violation.kind == "missed" and self._estimated(watch, violation):
+            estimated = violation.kind == "missed" and self._estimated(watch, violation)
+            if self.noticed is not None:
+                self.noticed(watch, "extrapolated" if estimated else violation.kind, violation)
+            if estimated:
                 return
             call = self._cares[watch].on_violation
             if call is not None:
