@@ -79,6 +79,14 @@ async def leaves_no_task() -> AsyncIterator[None]:
         pytest.fail("tasks left running: " + "; ".join(left))
 
 
+@pytest.fixture(scope="session")
+def mesh_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an archive that was written beside a real mesh; its log is in `log` beside it."""
+    from tests.support.meshrun import run
+
+    return run(tmp_path_factory.mktemp("mesh"), 9.0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from chappe.errors import ConfigError
@@ -56,6 +57,7 @@ DATASETS: Final[dict[str, pa.Schema]] = {
         ("sequence", _WHOLE),
         ("created_ns", _WHOLE, True),
         ("body", pa.binary()),
+        ("durable", pa.bool_(), True),  # its publisher is told when it is stored
     ),
     # what a node measured of a link in one round
     "measurements": _dataset(
@@ -124,7 +126,7 @@ def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
     columns: list[pa.Array] = []
     for field in schema_of(dataset):
         if field.name == OFFSET:
-            columns.append(pa.array(range(first, first + rows.num_rows), field.type))
+            columns.append(pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
             continue
         source = RECEIVED_NS if field.name == RECEIVED else field.name
         column = rows.column(source)

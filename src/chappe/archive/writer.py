@@ -31,6 +31,7 @@ class Writer:
         self._folder = folder
         self._limits = limits or Limits()
         self._logs: dict[str, Log] = {}
+        self._closed: dict[str, int] = {}  # the offset behind the last row of a dataset that is in a segment
         self._since_ns: dict[str, int] = {}  # when the log of a dataset got its first row
         self.dropped = dict.fromkeys(DATASETS, 0)
         for dataset in DATASETS:
@@ -52,48 +53,54 @@ class Writer:
 
     def tick(self, now_ns: int) -> int:
         """Close what is old or large enough, or of an hour that is over; how many segments were made."""
-        made = 0
+        return sum(self.segment(dataset, path) for dataset, path in self.rotate(now_ns))
+
+    def rotate(self, now_ns: int) -> list[tuple[str, Path]]:
+        """Begin another part where one is due; the parts that ended so, each with its dataset, for `segment`."""
+        ended: list[tuple[str, Path]] = []
         for dataset, writing in self._logs.items():
-            since_ns = self._since_ns.get(dataset, now_ns)
+            if not writing.rows:
+                continue
+            since_ns = self._since_ns.setdefault(dataset, now_ns)  # rows of a run before this one have no time
             due = (
                 writing.size >= self._limits.bytes
                 or now_ns - since_ns >= self._limits.age_ns
                 or now_ns // HOUR_NS != since_ns // HOUR_NS
             )
-            if writing.rows and due:
-                made += self._close(dataset, writing)
-        return made
+            if due:
+                self._since_ns.pop(dataset, None)
+                ended.append((dataset, writing.rotate()))
+        return ended
 
     def close(self) -> int:
         """Close all logs into segments; how many were made. An empty part stays: its name is the next offset."""
         made = 0
         for dataset, writing in self._logs.items():
             if writing.rows:
-                made += self._close(dataset, writing)
+                self._since_ns.pop(dataset, None)
+                made += self.segment(dataset, writing.rotate())
             writing.close()
         self._logs.clear()
         return made
 
     def _open(self, dataset: str) -> Log:
         known = log.parts(self._folder, dataset)
+        closed = (each.stop for each in self._segments.find(dataset, self._segments.source))
+        self._closed[dataset] = max(closed, default=0)
         for path in known[:-1]:
-            self._segment(dataset, path)
-        writing = self._logs[dataset] = Log(self._folder, dataset, self._closed(dataset))
+            self.segment(dataset, path)
+        writing = self._logs[dataset] = Log(self._folder, dataset, self._closed[dataset])
         if known and known[-1] != writing.path:  # all of it is in segments
             known[-1].unlink()
         return writing
 
-    def _closed(self, dataset: str) -> int:
-        """The offset behind the last row that is in a segment."""
-        return max((each.stop for each in self._segments.find(dataset, self._segments.source)), default=0)
+    def segment(self, dataset: str, path: Path) -> int:
+        """Make segments of the rows of an ended part that are in none yet, and only then remove it.
 
-    def _close(self, dataset: str, writing: Log) -> int:
-        self._since_ns.pop(dataset, None)
-        return self._segment(dataset, writing.rotate())
-
-    def _segment(self, dataset: str, path: Path) -> int:
-        """Make segments of the rows of a closed part that are in none yet, and only then remove it."""
-        batches = list(log.read(path, dataset, self._closed(dataset), 1 << 62))
+        It may run beside `append` and `sync` in another thread, one part after the other.
+        """
+        batches = list(log.read(path, dataset, self._closed[dataset], 1 << 62))
         made = self._segments.write(dataset, pa.Table.from_batches(batches)) if batches else []
+        self._closed[dataset] = max([self._closed[dataset], *(each.stop for each in made)])
         path.unlink()
         return len(made)

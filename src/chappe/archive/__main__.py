@@ -1,0 +1,9 @@
+"""`python -m chappe.archive FILE.toml`: here, and only here, the role meets the client."""
+
+import sys
+
+from chappe.archive.process import main
+from chappe.client.connecting import connect
+from chappe.client.quality import Qos
+
+sys.exit(main(sys.argv[1:], connect, Qos))

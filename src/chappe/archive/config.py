@@ -1,0 +1,142 @@
+"""The TOML file of an archive as one frozen tree; every error names file, key and reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from chappe.archive.schema import DATASETS
+from chappe.archive.writer import Limits
+from chappe.errors import ConfigError, ProtocolError
+from chappe.wire.events import check_topic
+
+Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.]+$")]
+Mode = Annotated[int, Meta(ge=0, le=15)]
+DATASET_SWITCHES = ("measurements", "counters", "broker", "quality")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; a key that is not listed is an error."""
+
+
+class Variables(Section, frozen=True):
+    """Variables to keep: PUBLISHER/VARIABLE, `*` for any characters; one value every `interval_s`, or all."""
+
+    name: Annotated[str, Meta(min_length=3, max_length=1024, pattern=r"^[^/]+/.+$")]
+    interval_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+
+
+class Archive(Section, frozen=True):
+    """`[archive]`: what this archive is called, which node it taps, what it keeps, where and for how long."""
+
+    name: Name
+    folder: str  # of the segments: a path or a URI like s3://bucket/history
+    log: str  # a folder on a local disk
+    url: str | tuple[str, ...] = "tcp://127.0.0.1:7400"
+    token_file: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    topics: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
+    variables: tuple[Variables, ...] = ()
+    modes: Annotated[tuple[Mode, ...], Meta(min_length=1)] = (0,)  # in which variables are taken; not in a crisis
+    flooded: bool = False
+    durable: bool = True
+    measurements: bool = True
+    counters: bool = True
+    broker: bool = True
+    quality: bool = True
+    commit_ms: Annotated[float, Meta(gt=0, le=10_000)] = 20.0
+    commit_bytes: Annotated[int, Meta(ge=4096)] = 4 << 20
+    age_s: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
+    bytes: Annotated[int, Meta(ge=4096, le=1 << 32)] = 64 << 20
+    waiting_bytes: Annotated[int, Meta(ge=4096, le=1 << 32)] = 32 << 20
+    queue: Annotated[int, Meta(ge=1, le=1 << 26)] = 1 << 20  # values of a stream that wait to be taken
+    discover_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    report_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0
+    retention_days: dict[str, Annotated[float, Meta(gt=0, le=36_500)]] = {}
+    tend_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0  # how often segments are joined and expired
+    compaction: bool = True
+    compact_rows: Annotated[int, Meta(ge=2, le=1 << 30)] = 1 << 22
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.url] if isinstance(self.url, str) else list(self.url)
+
+    @property
+    def limits(self) -> Limits:
+        """What the writer is told."""
+        return Limits(age_ns=round(self.age_s * 1e9), bytes=self.bytes, waiting_bytes=self.waiting_bytes)
+
+    @property
+    def feeds(self) -> list[str]:
+        """Datasets that come from what nodes, brokers and clients publish about themselves."""
+        return [dataset for dataset in DATASET_SWITCHES if getattr(self, dataset)]
+
+
+class Config(Section, frozen=True):
+    """The whole file."""
+
+    archive: Archive
+
+
+def load(path: str | Path) -> Config:
+    """The tree of a file, its paths relative to it; ConfigError names the file, the key and the reason."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    return parse(text, str(path), Path(path).parent)
+
+
+def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
+    """The tree of a TOML text."""
+    try:
+        config = msgspec.toml.decode(text, type=Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{source}: not TOML: {error}") from None
+    try:
+        _check(config.archive)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return msgspec.structs.replace(config, archive=_resolved(config.archive, base))
+
+
+def _check(of: Archive) -> None:
+    if bool(of.cert) is not bool(of.key):
+        raise ConfigError("archive.cert, archive.key: belong together")
+    if of.cert and not of.ca:
+        raise ConfigError("archive.ca: is needed with cert and key")
+    if "://" in of.log:
+        raise ConfigError(f"archive.log: {of.log} is no folder; the log is on a local disk, `folder` may be a URI")
+    for dataset in of.retention_days:
+        if dataset not in DATASETS:
+            raise ConfigError(f"archive.retention_days: no dataset {dataset!r}; there are {', '.join(DATASETS)}")
+    for pattern in of.topics:
+        _check_pattern(pattern)
+
+
+def _check_pattern(pattern: str) -> None:
+    """A pattern is a topic some of whose levels are wildcards."""
+    levels = pattern.split("/")
+    if "#" in levels[:-1]:
+        raise ConfigError(f"archive.topics: {pattern!r}: '#' is the last level or none")
+    try:
+        check_topic("/".join("x" if level in ("+", "#") else level for level in levels))
+    except ProtocolError as error:
+        raise ConfigError(f"archive.topics: {pattern!r}: {error}") from None
+
+
+def _resolved(of: Archive, base: Path) -> Archive:
+    changed = {}
+    for key in ("folder", "log", "token_file", "ca", "cert", "key"):
+        text: str = getattr(of, key)
+        if text and "://" not in text:
+            changed[key] = str(base / text)
+    return msgspec.structs.replace(of, **changed)

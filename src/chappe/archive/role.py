@@ -1,0 +1,272 @@
+"""The archive bound to a client: what it hears becomes rows, and publishers of durable events are told (SJ-01)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from chappe.archive.config import Config
+from chappe.archive.feeds import FEEDS, Feed
+from chappe.archive.reader import Reader
+from chappe.archive.rows import Kept, event_rows, kept
+from chappe.archive.schema import given
+from chappe.archive.sink import Sink
+from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, again
+from chappe.archive.watching import Quality, Watching
+from chappe.errors import ChappeError, ConfigError
+from chappe.wire.patterns import Pattern, matches, summarise
+
+log = structlog.get_logger(__name__)
+MESSAGES = 8192  # of a topic that are taken at once
+MESSAGE_BYTES = 200  # in memory, beside the body
+PATTERNS = 1 << 20
+REBUILT = 1 << 20  # rows that are read at the start for durable events that may come again
+
+
+class Role:
+    """Made with `open`, then `subscribe`, then `serve` until it is over, then `close`."""
+
+    def __init__(self, config: Config, quality: Quality, feeds: Mapping[str, Feed] = FEEDS) -> None:
+        self.config = config
+        self.of = config.archive
+        self.serving = False
+        self.sink = Sink(self.of)
+        self.known = Known()
+        self._quality = quality
+        self._feeds = [feeds[name] for name in self.of.feeds if name in feeds]
+        self._lock: TextIO | None = None
+        self._client: Any = None
+        self._events: list[tuple[Any, tuple[Pattern, ...]]] = []  # subscriptions, and the patterns of those before
+        self._fed: list[tuple[Any, Feed]] = []
+        self._again: Any = None
+        self._watching: Watching | None = None
+        self._told: dict[str, int] = {}  # drops that were logged
+
+    async def open(self) -> None:
+        """Go on where the log ends; ConfigError and StoreError say what to do."""
+        self._lock = _locked(Path(self.of.log))
+        await self.sink.open()
+        if self.of.durable:
+            await asyncio.to_thread(self._remember)
+
+    async def subscribe(self, client: Any) -> None:
+        """Hear everything before anybody is told that this archive is there."""
+        self._client = client
+        wanted = summarise((Pattern("s", text) for text in self.of.topics), PATTERNS)
+        for number, pattern in enumerate(wanted):
+            subscription = await client.subscribe(pattern.text, on_full="drop", since=0)
+            self._events.append((subscription, wanted[:number]))
+        for feed in self._feeds:
+            for topic in feed.topics:
+                self._fed.append((await client.subscribe(topic, on_full="drop"), feed))
+        if self.of.durable:
+            self._again = await client.subscribe(STORE, on_full="drop", since=0)
+        self._watching = Watching(self.of, self.sink, client, self._quality)
+
+    async def serve(self, client: Any, over: asyncio.Event) -> None:
+        """Until it is over; then what was heard is stored."""
+        self.serving = True
+        assert self._watching is not None
+        jobs = [self._read_events(*each) for each in self._events]
+        jobs += [self._read_feed(*each) for each in self._fed]
+        if self._again is not None:
+            jobs.append(self._read_again(self._again))
+        jobs += [self._watching.run(), self._report(client), self.sink.run()]
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        ending = asyncio.ensure_future(over.wait())
+        try:
+            done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {ending}:
+                task.result()  # none of them ends by itself
+        finally:
+            for task in (ending, *tasks):
+                task.cancel()
+            await asyncio.gather(ending, *tasks, return_exceptions=True)
+        self._take_rest()
+        await self.sink.close()
+        with contextlib.suppress(ChappeError):
+            await client.flush(self.of.commit_ms / 1e3 + 5.0)
+
+    async def close(self) -> None:
+        await self.sink.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def counters(self) -> dict[str, Any]:
+        """What it has done, by dataset."""
+        sink = self.sink
+        queues = [each for each, _ in (*self._events, *self._fed)] + [self._again] * (self._again is not None)
+        return {
+            "archive": self.of.name, "stored": dict(sink.stored), "dropped": dict(sink.dropped),
+            "refused": dict(sink.refused), "ends": dict(sink.ends), "waiting_bytes": sink.waiting,
+            "queue_dropped": sum(queue.dropped for queue in queues),
+            "watch_dropped": self._watching.dropped if self._watching is not None else 0,
+            "lost_by_node": dict(zip(("status", "events"), self._client.losses, strict=True)) if self._client else {},
+        }  # fmt: skip
+
+    # --- what comes
+
+    async def _read_events(self, subscription: Any, earlier: Sequence[Pattern]) -> None:
+        async for messages in subscription.batches(MESSAGES):
+            self._take_events(messages, earlier)
+
+    def _take_events(self, messages: Sequence[Any], earlier: Sequence[Pattern]) -> None:
+        """Rows of messages that no other subscription of this archive takes."""
+        events = []
+        repeated = []
+        for message in messages:
+            topic = message.topic
+            if topic.startswith(OWN) or (earlier and _among(earlier, topic)) or self._is_fed(topic):
+                continue
+            durable = self.of.durable and getattr(message, "durable", False)
+            if durable:
+                known = self.known.seen(Identity(*message.identifier))
+                if known is not None:
+                    repeated += [Identity(*message.identifier)] * known
+                    continue
+            events.append(kept(message, durable))
+        self._put_events(events)
+        self._acknowledge(repeated)
+
+    async def _read_again(self, subscription: Any) -> None:
+        async for messages in subscription.batches(MESSAGES):
+            self._take_again(messages)
+
+    def _take_again(self, messages: Sequence[Any]) -> None:
+        """Durable events of which their publisher has heard nothing."""
+        events = []
+        repeated = []
+        for message in messages:
+            try:
+                was = again(message.properties)
+            except ChappeError as error:
+                log.warning("refused", reason=str(error))
+                self.sink.refused["events"] += 1
+                continue
+            identity = Identity(message.issuer, was.epoch, was.sequence)
+            known = self.known.seen(identity)
+            if known is None:
+                events.append(Kept(was.topic, was.kind, *identity, was.created, message.body, True))
+            elif known:
+                repeated.append(identity)
+        self._put_events(events)
+        self._acknowledge(repeated)
+
+    def _put_events(self, events: list[Kept]) -> None:
+        if not events:
+            return
+        durable = [Identity(each.issuer, each.epoch, each.sequence) for each in events if each.durable]
+        size = sum(len(each.body) for each in events) + len(events) * MESSAGE_BYTES
+        make = partial(event_rows, events, self._client.node.name, time.time_ns())
+        told = partial(self._settled, durable) if durable else None
+        if not self.sink.put("events", len(events), size, make, told):
+            self.known.settle(durable, stored=False)
+
+    def _settled(self, durable: Sequence[Identity], stored: bool) -> None:
+        self.known.settle(durable, stored)
+        if stored:
+            self._acknowledge(durable)
+
+    def _acknowledge(self, identities: Sequence[Identity]) -> None:
+        """Tell publishers; one that does not hear it sends again."""
+        for topic, body in acknowledgements(self.of.name, identities):
+            self._client.publish(topic, body)
+
+    async def _read_feed(self, subscription: Any, feed: Feed) -> None:
+        async for messages in subscription.batches(MESSAGES):
+            self._take_feed(messages, feed)
+
+    def _take_feed(self, messages: Sequence[Any], feed: Feed) -> None:
+        size = sum(len(message.body) for message in messages) + len(messages) * MESSAGE_BYTES
+        pairs = [(str(message.topic), message.body) for message in messages]
+        self.sink.put(feed.dataset, len(pairs), size, partial(self._fed_rows, pairs, feed, time.time_ns()))
+
+    def _fed_rows(self, messages: Sequence[tuple[str, bytes]], feed: Feed, received_ns: int) -> pa.RecordBatch:
+        """Rows of all messages that are well-formed; one that is not is counted and costs no other."""
+        schema = given(feed.dataset)
+        found = []
+        for topic, body in messages:
+            try:
+                rows = feed.rows(topic, body, received_ns)
+                found.append(pa.RecordBatch.from_pylist(rows, schema=schema))
+                found[-1].validate(full=True)
+            except (ChappeError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+                self.sink.refused[feed.dataset] += 1
+                log.warning("a message is refused", topic=topic, reason=str(error))
+        return pa.Table.from_batches(found, schema=schema).combine_chunks().to_batches()[0] if found else _none(schema)
+
+    def _is_fed(self, topic: str) -> bool:
+        return any(matches(Pattern("s", text), "s", topic.encode()) for feed in self._feeds for text in feed.topics)
+
+    def _take_rest(self) -> None:
+        """What has come and was not read before the end."""
+        for subscription, earlier in self._events:
+            self._take_events(subscription.take_nowait(), earlier)
+        for subscription, feed in self._fed:
+            messages = subscription.take_nowait()
+            if messages:
+                self._take_feed(messages, feed)
+        if self._again is not None:
+            self._take_again(self._again.take_nowait())
+
+    # --- beside it
+
+    async def _report(self, client: Any) -> None:
+        """Tell who listens what was stored and dropped; a drop is logged, too."""
+        while True:
+            await asyncio.sleep(self.of.report_s)
+            counters = self.counters()
+            client.publish(f"archive/report/{self.of.name}", json.dumps(counters).encode(), 6)
+            self._log_drops(counters)
+
+    def _log_drops(self, counters: Mapping[str, Any]) -> None:
+        drops = {**counters["dropped"], "queue": counters["queue_dropped"], "watch": counters["watch_dropped"]}
+        new = {
+            name: count - self._told.get(name, 0) for name, count in drops.items() if count > self._told.get(name, 0)
+        }
+        if new:
+            log.warning("rows were dropped: there was no room", **new)
+        self._told = drops
+
+    def _remember(self) -> None:
+        """Durable events that are stored already and may be sent again."""
+        reader = Reader(self.sink.segments, Path(self.of.log))
+        end = reader.end("events")
+        start = max(reader.begin("events"), end - REBUILT)
+        for rows in reader.read("events", start, end, ("issuer", "epoch", "sequence", "durable")):
+            durable = rows.filter(pc.fill_null(rows.column("durable"), False))
+            for issuer, epoch, sequence in zip(*(durable.column(place).to_pylist() for place in range(3)), strict=True):
+                identity = Identity(issuer, epoch, sequence)
+                self.known.seen(identity)
+                self.known.settle((identity,), stored=True)
+
+
+def _among(patterns: Sequence[Pattern], topic: str) -> bool:
+    return any(matches(pattern, "s", topic.encode()) for pattern in patterns)
+
+
+def _none(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _locked(folder: Path) -> TextIO:
+    """A lock that ends with this process; ConfigError if another one has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ConfigError(f"archive.log: another archive writes to {folder}; give each a folder of its own") from None
+    return file

@@ -1,0 +1,114 @@
+"""Rows of the archive made of what a client receives: whole columns where it gives columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from chappe.archive.schema import given
+
+LENGTH_BYTES = 2  # before the content of a user's type
+
+
+def status_rows(batch: pa.RecordBatch, node: str, mode: int) -> pa.RecordBatch:
+    """Values that a client gave as columns: of one type, or of several that are all numbers."""
+    count = batch.num_rows
+    value = batch.column("value")
+    numbers, whole, content = None, None, None
+    if pa.types.is_floating(value.type):
+        numbers = value
+    elif pa.types.is_integer(value.type):
+        numbers, whole = value.cast(pa.float64(), safe=False), value
+    elif pa.types.is_boolean(value.type):
+        whole = value.cast(pa.int64())
+        numbers = whole.cast(pa.float64())
+    else:
+        content = value
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(node, count),
+            batch.column("variable"),
+            batch.column("name"),
+            batch.column("created").cast(pa.int64()),
+            pa.nulls(count, pa.float64()) if numbers is None else numbers,
+            pa.nulls(count, pa.int64()) if whole is None else whole,
+            pa.nulls(count, pa.binary()) if content is None else content,
+            pa.repeat(pa.scalar(mode, pa.int8()), count),
+            pa.repeat(pa.scalar(False), count),
+            pa.nulls(count, pa.string()),
+            batch.column("received").cast(pa.int64()),
+        ],
+        names=given("status").names,
+    )
+
+
+def value_rows(events: Sequence[Any], node: str, mode: int) -> pa.RecordBatch:
+    """Values that a client gave one by one: of any type."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "node": node, "variable": event.variable_id, "name": f"{event.publisher}/{event.variable}",
+                "created_ns": event.created, "mode": mode, "extrapolated": event.extrapolated,
+                "received_ns": event.received, **_value(event.value),
+            }
+            for event in events
+        ],
+        schema=given("status"),
+    )  # fmt: skip
+
+
+def _value(value: object) -> dict[str, object]:
+    match value:
+        case bytes():
+            return {"content": value}
+        case int():  # bool, too
+            return {"value": float(value), "whole": int(value)}
+    return {"value": value}
+
+
+def struct_content(raw: bytes) -> bytes:
+    """What a user's type holds, as MessagePack, without what fills the last block."""
+    length = int.from_bytes(raw[:LENGTH_BYTES], "big")
+    return raw[LENGTH_BYTES : LENGTH_BYTES + length]
+
+
+class Kept(NamedTuple):
+    """An event to keep; (issuer, epoch, sequence) is its identity."""
+
+    topic: str
+    kind: str
+    issuer: bytes
+    epoch: int
+    sequence: int
+    created_ns: int | None
+    body: bytes
+    durable: bool
+
+
+def kept(message: Any, durable: bool = False) -> Kept:
+    """What is kept of a message of a client."""
+    topic = message.topic
+    if isinstance(topic, str):
+        kind, text = "s", topic
+    elif isinstance(topic, int):
+        kind, text = "i", str(topic)
+    else:
+        kind, text = "l", str(topic.value)
+    issuer, epoch, sequence = message.identifier
+    return Kept(text, kind, issuer, epoch, sequence, message.created, message.body, durable)
+
+
+def event_rows(events: Iterable[Kept], node: str, received_ns: int) -> pa.RecordBatch:
+    """Events as rows."""
+    columns = list(zip(*events, strict=True))
+    count = len(columns[0])
+    types = given("events")
+    arrays = [
+        pa.array(column, types.field(name).type) for name, column in zip(Kept._fields, columns, strict=True)
+    ]  # the columns of the dataset have the names of the fields of Kept
+    return pa.RecordBatch.from_arrays(
+        [pa.repeat(node, count), *arrays, pa.repeat(pa.scalar(received_ns, pa.int64()), count)],
+        names=["node", *Kept._fields, "received_ns"],
+    )

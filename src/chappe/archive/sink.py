@@ -1,0 +1,246 @@
+"""Where the archive puts what it hears: rows of all datasets are synced together, in threads of their own.
+
+Nothing here waits for a disk on the loop. What finds no room is dropped and counted; who asked to be told is told once
+the rows are on disk, or that they were not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import structlog
+
+from chappe.archive.config import Archive
+from chappe.archive.schema import DATASETS
+from chappe.archive.segments import HOUR_NS, Segments
+from chappe.archive.writer import Writer
+from chappe.errors import ChappeError, StoreError
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+ROTATE_S = 1.0  # how often the age of logs is looked at
+AGAIN_S = 1.0  # after a disk or a store has failed
+DAY_NS = 86_400_000_000_000
+Make = Callable[[], pa.RecordBatch]
+Told = Callable[[bool], None]
+
+
+@dataclass(slots=True)
+class _Item:
+    dataset: str
+    count: int
+    size: int
+    make: Make
+    told: Told | None
+    end: int = 0  # the offset behind its rows, once they have one
+
+
+class Sink:
+    """The writer of an archive, used from a loop: `put`, `run` until cancelled, then `close`."""
+
+    def __init__(self, of: Archive) -> None:
+        self._of = of
+        self.segments = Segments(of.folder, of.name)
+        self._writer: Writer | None = None
+        self._committing = ThreadPoolExecutor(1, "log")
+        self._closing = ThreadPoolExecutor(1, "segments")  # a slow store must not hold up a sync
+        self._items: list[_Item] = []
+        self._untold: list[_Item] = []  # their rows wait for room on the disk
+        self._ended: list[tuple[str, Path]] = []  # parts of logs that are not segments yet
+        self._something = asyncio.Event()
+        self._enough = asyncio.Event()
+        self._closed = False
+        self.waiting = 0  # bytes of items
+        self.stored: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # rows by dataset
+        self.dropped: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # there was no room
+        self.refused: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # they were malformed
+        self.ends: dict[str, int] = {}  # the offset behind the last row on disk
+
+    async def open(self) -> None:
+        """Finish what a crash interrupted; StoreError says what to do."""
+        try:
+            await self._in(self._committing, self._open)
+        except OSError as error:
+            raise StoreError(f"archive {self._of.name}: {error}; see `folder` and `log`") from error
+
+    def put(self, dataset: str, count: int, size: int, make: Make, told: Told | None = None) -> bool:
+        """Take about `count` rows of about `size` bytes, which `make` gives in a thread; False: no room, counted.
+
+        `told` is called on the loop, with True when they are on disk; with False if they were malformed or dropped.
+        """
+        if self.waiting + size > self._of.waiting_bytes:
+            self._drop(dataset, count)
+            return False
+        self._items.append(_Item(dataset, count, size, make, told))
+        self.waiting += size
+        self._something.set()
+        if self.waiting >= self._of.commit_bytes:
+            self._enough.set()
+        return True
+
+    async def run(self) -> None:
+        """Commit, end parts of logs, make segments, join and expire them; it ends only if a disk fails."""
+        jobs = (self._commit_all(), self._rotate_all(), self._segment_all(), self._tend_all())
+        tasks = [asyncio.ensure_future(job) for job in jobs]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Sync what waits and make segments of everything; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._writer is not None:
+                if self._items:
+                    await self._commit()
+                await self._in(self._closing, self._close)
+        except (ChappeError, OSError) as error:
+            log.error("the rest stays in the log until the next start", reason=str(error))
+        finally:
+            self._committing.shutdown()
+            self._closing.shutdown()
+
+    # --- on the loop
+
+    async def _commit_all(self) -> None:
+        while True:
+            await self._something.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._of.commit_ms / 1e3):  # what comes together is synced together
+                    await self._enough.wait()
+            try:
+                await self._commit()
+            except ChappeError as error:
+                log.error("nothing was synced, it is tried again", reason=str(error))
+                self._something.set()
+                await asyncio.sleep(AGAIN_S)
+
+    async def _commit(self) -> None:
+        """Put what waits on disk and tell."""
+        items, self._items = self._items, []
+        self.waiting = 0
+        self._something.clear()
+        self._enough.clear()
+        taken, failed = await self._in(self._committing, lambda: self._append(items))
+        for item in failed:
+            if item.told is not None:
+                item.told(False)
+        self._untold += [item for item in taken if item.told is not None]
+        try:
+            self.ends |= await self._in(self._committing, self._sync)
+        except OSError as error:  # nobody can say what a disk holds that failed to sync
+            raise StoreError(f"log {self._of.log}: {error}; the archive ends, start it again") from error
+        told = [item for item in self._untold if self.ends.get(item.dataset, 0) >= item.end]
+        self._untold = [item for item in self._untold if self.ends.get(item.dataset, 0) < item.end]
+        for item in told:
+            assert item.told is not None
+            item.told(True)
+
+    async def _rotate_all(self) -> None:
+        while True:
+            await asyncio.sleep(ROTATE_S)
+            with contextlib.suppress(ChappeError):  # said by the commit that follows
+                self._ended += await self._in(self._committing, self._rotate)
+
+    async def _segment_all(self) -> None:
+        while True:
+            while not self._ended:  # noqa: ASYNC110  parts end rarely
+                await asyncio.sleep(ROTATE_S)
+            try:
+                await self._in(self._closing, self._segment_first)
+            except (ChappeError, OSError) as error:
+                log.error("no segment was made, it is tried again", reason=str(error))
+                await asyncio.sleep(AGAIN_S)
+
+    async def _tend_all(self) -> None:
+        while True:
+            await asyncio.sleep(self._of.tend_s)
+            try:
+                await self._in(self._closing, self._tend)
+            except (ChappeError, OSError) as error:
+                log.error("segments were not joined or expired", reason=str(error))
+
+    def _drop(self, dataset: str, count: int) -> None:
+        self.dropped[dataset] += count
+
+    async def _in(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(thread, action))
+
+    # --- in the thread of the log
+
+    def _open(self) -> None:
+        self._writer = Writer(self.segments, Path(self._of.log), self._of.limits)
+
+    def _append(self, items: Sequence[_Item]) -> tuple[list[_Item], list[_Item]]:
+        assert self._writer is not None
+        taken, failed = [], []
+        for item in items:
+            try:
+                rows = item.make()
+                end = self._writer.append(item.dataset, rows, time.time_ns())
+            except (ChappeError, ValueError, TypeError, OverflowError) as error:
+                log.warning("rows are refused", dataset=item.dataset, reason=str(error))
+                self.refused[item.dataset] += item.count
+                failed.append(item)
+                continue
+            if end is None:
+                self._drop(item.dataset, rows.num_rows)
+                failed.append(item)
+                continue
+            item.end = end
+            self.stored[item.dataset] += rows.num_rows
+            taken.append(item)
+        return taken, failed
+
+    def _sync(self) -> dict[str, int]:
+        assert self._writer is not None
+        return self._writer.sync()
+
+    def _rotate(self) -> list[tuple[str, Path]]:
+        assert self._writer is not None
+        return self._writer.rotate(time.time_ns())
+
+    # --- in the thread of segments
+
+    def _segment_first(self) -> None:
+        assert self._writer is not None
+        self._writer.segment(*self._ended[0])
+        self._ended.pop(0)
+
+    def _close(self) -> None:
+        assert self._writer is not None
+        while self._ended:
+            self._segment_first()
+        self._writer.close()
+
+    def _tend(self) -> None:
+        now_ns = time.time_ns()
+        for dataset in DATASETS:
+            if self._of.compaction:
+                compact(self.segments, dataset, now_ns, self._of.compact_rows)
+            days = self._of.retention_days.get(dataset)
+            if days is not None:
+                self.segments.expire(dataset, now_ns - round(days * DAY_NS))
+
+
+def compact(segments: Segments, dataset: str, now_ns: int, rows: int) -> int:
+    """Join small segments of hours that are over, so that each is joined once; how many are fewer."""
+    hour_ns = now_ns // HOUR_NS * HOUR_NS
+    newest = (each.first for each in segments.find(dataset, segments.source, hour_ns))
+    return segments.compact(dataset, min(newest, default=1 << 62), rows)

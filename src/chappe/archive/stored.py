@@ -1,0 +1,136 @@
+"""What publishers and archives tell each other about durable events: stored ones, and ones to store (again).
+
+A durable event is marked on the wire and goes to its topic. An archive that has synced it tells its publisher, on a
+topic of that publisher's session. An event of which nothing is heard is sent again, as the body of an event to `STORE`
+whose properties say what it was; it is of the same session, so nobody can store in the name of another one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from chappe.errors import ChappeError
+
+STORE = "archive/store"
+OWN = "archive/"  # topics of archives, which no archive keeps
+SESSIONS = 4096  # publishers of durable events that are remembered
+REMEMBERED = 65_536  # durable events of each
+
+Sequence32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
+
+
+class Identity(NamedTuple):
+    """The same however often and by whichever way an event arrives."""
+
+    issuer: bytes
+    epoch: int
+    sequence: int
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """An archive has synced these events of a session: from the first to the last of each range."""
+
+    archive: str
+    epoch: int
+    ranges: Annotated[tuple[tuple[Sequence32, Sequence32], ...], Meta(max_length=65_536)]
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of an event that is sent again."""
+
+    epoch: Sequence32
+    sequence: Sequence32
+    topic: Annotated[str, Meta(min_length=1, max_length=1024)]
+    kind: Annotated[str, Meta(pattern="^[sil]$")] = "s"
+    created: int | None = None
+
+
+def stored_topic(session: bytes) -> str:
+    """Where the publisher with this session is told."""
+    return f"archive/stored/{session.hex()}"
+
+
+def encode(message: Stored) -> bytes:
+    return msgspec.json.encode(message)
+
+
+def decode(body: bytes) -> Stored:
+    """What an archive told; ChappeError says what is wrong with it."""
+    try:
+        return msgspec.json.decode(body, type=Stored)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ChappeError(f"is no message of an archive: {error}") from None
+
+
+def again(properties: dict[str, Any]) -> Again:
+    """What an event that is sent again was; ChappeError says what is wrong with it."""
+    try:
+        return msgspec.convert(properties, Again)
+    except msgspec.ValidationError as error:
+        raise ChappeError(f"an event to {STORE} does not say what it was: {error}") from None
+
+
+def ranges(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Numbers as ranges of those that follow each other."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(sequences)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+class Known:
+    """Which durable events are stored or on their way, so that one that is sent again is stored once.
+
+    It remembers the newest of each session, and the sessions that were heard last.
+    """
+
+    def __init__(self, sessions: int = SESSIONS, remembered: int = REMEMBERED) -> None:
+        self._sessions = sessions
+        self._remembered = remembered
+        self._stored: OrderedDict[bytes, OrderedDict[tuple[int, int], bool]] = OrderedDict()
+
+    def seen(self, identity: Identity) -> bool | None:
+        """True: it is stored; False: it is on its way; None: it is new, and on its way from now on."""
+        found = self._stored.get(identity.issuer)
+        if found is None:
+            found = self._stored[identity.issuer] = OrderedDict()
+            if len(self._stored) > self._sessions:
+                self._stored.popitem(last=False)
+        else:
+            self._stored.move_to_end(identity.issuer)
+        known = found.get(identity[1:])
+        if known is None:
+            found[identity[1:]] = False
+            if len(found) > self._remembered:
+                found.popitem(last=False)
+        return known
+
+    def settle(self, identities: Iterable[Identity], stored: bool) -> None:
+        """They are stored, or were not taken and may come again."""
+        for identity in identities:
+            found = self._stored.get(identity.issuer)
+            if found is None or identity[1:] not in found:
+                continue
+            if stored:
+                found[identity[1:]] = True
+            else:
+                del found[identity[1:]]
+
+
+def acknowledgements(archive: str, identities: Iterable[Identity]) -> list[tuple[str, bytes]]:
+    """Topic and body of what publishers are told."""
+    together: dict[tuple[bytes, int], list[int]] = {}
+    for issuer, epoch, sequence in identities:
+        together.setdefault((issuer, epoch), []).append(sequence)
+    return [
+        (stored_topic(issuer), encode(Stored(archive=archive, epoch=epoch, ranges=ranges(sequences))))
+        for (issuer, epoch), sequences in together.items()
+    ]

@@ -1,0 +1,144 @@
+"""Variables that an archive takes: found by their names, watched with the least priority, in Arrow batches.
+
+What the network does not grant is logged and left out, and asked for again later: an archive insists on nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import structlog
+
+from chappe.archive.config import Archive, Variables
+from chappe.archive.rows import status_rows, struct_content, value_rows
+from chappe.archive.sink import Sink
+from chappe.errors import ChappeError, LinkError, TimeoutExpired, UnknownError
+
+log = structlog.get_logger(__name__)
+LISTED = 1_000_000  # variables that are looked at
+TOGETHER = 4096  # variables of one stream
+AGAIN_S = 60.0  # after a refusal
+ROW_BYTES = 120  # of a value in memory, about
+BACKGROUND = 6  # the least priority
+COLUMNS = ("float", "int", "bool")  # types whose values come as columns
+Quality = Callable[..., Any]
+Variable = tuple[str, str]
+
+
+class Watching:
+    """Looks for the variables of a configuration and puts their values into a sink."""
+
+    def __init__(self, of: Archive, sink: Sink, client: Any, quality: Quality) -> None:
+        self._of = of
+        self._sink = sink
+        self._client = client
+        self._quality = quality
+        self._node = client.node.name
+        self._taken: set[Variable] = set()
+        self._later: dict[Variable, float] = {}  # not to be asked for before this time
+        self._streams: list[Any] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def dropped(self) -> int:
+        """Values that found no room in the queues of this client."""
+        return sum(stream.dropped for stream in self._streams)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            if self._of.flooded:
+                stream = self._client.flooded(max_queue=self._of.queue)
+                self._read(stream, columns=False)
+            while self._of.variables:
+                try:
+                    await self._discover()
+                except (LinkError, TimeoutExpired) as error:
+                    log.warning("variables cannot be listed", reason=str(error))
+                await asyncio.sleep(self._of.discover_s)
+            await asyncio.Event().wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _discover(self) -> None:
+        rows = await self._client.list("variables", LISTED)
+        known = {(row["publisher"], row["variable"]): row["type"] for row in rows}
+        now = asyncio.get_running_loop().time()
+        wanted: dict[tuple[float | None, str], list[Variable]] = {}
+        for variable, chosen in chosen_of(self._of.variables, known):
+            if variable not in self._taken and self._later.get(variable, 0.0) <= now:
+                wanted.setdefault((chosen.interval_s, known.get(variable, "")), []).append(variable)
+        for (interval_s, kind), variables in wanted.items():
+            for start in range(0, len(variables), TOGETHER):
+                await self._watch(variables[start : start + TOGETHER], interval_s, kind)
+
+    async def _watch(self, variables: Sequence[Variable], interval_s: float | None, kind: str) -> None:
+        try:
+            stream = await self._client.watch_many(
+                variables, qos=self._quality(interval=interval_s, priority=BACKGROUND), modes=self._of.modes,
+                max_queue=self._of.queue, on_full="drop",
+            )  # fmt: skip
+        except (LinkError, TimeoutExpired):
+            raise
+        except ChappeError as error:
+            if len(variables) > 1:  # one of them is refused: the others need not suffer
+                half = len(variables) // 2
+                await self._watch(variables[:half], interval_s, kind)
+                await self._watch(variables[half:], interval_s, kind)
+                return
+            self._later[variables[0]] = asyncio.get_running_loop().time() + AGAIN_S
+            if not isinstance(error, UnknownError):
+                name = "/".join(variables[0])
+                log.warning("a variable is not archived, the network refuses it", variable=name, reason=str(error))
+            return
+        self._taken.update(variables)
+        kinds = {watch.type for watch in stream.watches}
+        for watch in stream.watches:
+            watch.quality.on_withdrawn = self._withdrawn
+            if watch.type.startswith("struct:"):
+                watch.decoder = struct_content
+        self._read(stream, columns=len(kinds) == 1 and kinds <= set(COLUMNS))
+
+    def _withdrawn(self, watch: Any, error: Exception) -> None:
+        self._taken.discard((watch.publisher, watch.variable))
+
+    def _read(self, stream: Any, columns: bool) -> None:
+        self._streams.append(stream)
+        task = asyncio.ensure_future(self._columns(stream) if columns else self._values(stream))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, stream))
+
+    def _ended(self, stream: Any, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("values of some variables end", reason=str(task.exception()))
+
+    async def _columns(self, stream: Any) -> None:
+        async for batch in stream.arrow(65_536, self._of.commit_ms / 1e3):
+            make = partial(status_rows, batch, self._node, self._client.mode)
+            self._sink.put("status", batch.num_rows, batch.num_rows * ROW_BYTES, make)
+
+    async def _values(self, stream: Any) -> None:
+        async for events in stream.batches(65_536):
+            make = partial(value_rows, events, self._node, self._client.mode)
+            self._sink.put("status", len(events), len(events) * ROW_BYTES, make)
+
+
+def chosen_of(wanted: Iterable[Variables], known: Iterable[Variable]) -> list[tuple[Variable, Variables]]:
+    """Each variable that is wanted, once, with the first entry that wants it; one named in full need not be known."""
+    found: dict[Variable, Variables] = {}
+    for entry in wanted:
+        if not any(sign in entry.name for sign in "*?["):
+            publisher, _, variable = entry.name.partition("/")
+            found.setdefault((publisher, variable), entry)
+            continue
+        for known_one in known:
+            if fnmatchcase("/".join(known_one), entry.name):
+                found.setdefault(known_one, entry)
+    return list(found.items())

@@ -1,0 +1,48 @@
+"""What an archive keeps of a real mesh: values, events and measurements, readable as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+
+from chappe.archive.reader import Reader
+from chappe.archive.schema import schema_of
+from chappe.archive.segments import Segments
+from tests.support.meshrun import FLOATS, SLOW_MS
+
+
+def table(folder: Path, dataset: str) -> ds.Dataset:
+    return ds.dataset(folder / dataset, schema=schema_of(dataset), partitioning="hive")
+
+
+def test_values_events_and_measurements_of_a_mesh_become_rows(mesh_archive: Path) -> None:
+    status = table(mesh_archive, "status").to_table().to_pandas()
+    assert set(status["name"]) == {*FLOATS, "pmu1/steps", "pmu1/closed"}
+    assert status[status["name"].isin(FLOATS)]["value"].between(49, 51).all()
+    steps = status[status["name"] == "pmu1/steps"].sort_values("created_ns")["whole"]
+    assert steps.is_monotonic_increasing
+    assert len(steps) > 100
+    assert (status["created_ns"] <= status["received_ns"]).all()
+
+    events = table(mesh_archive, "events").to_table().to_pandas()
+    assert set(events["topic"]) == {"plant/alarm", "plant/reading"}
+    assert not events.duplicated(["issuer", "epoch", "sequence"]).any()
+    assert len(events) > 50
+
+    measured = table(mesh_archive, "measurements").to_table().to_pandas()
+    assert set(measured["node"]) == {"a", "b", "c", "d"}
+    slowed = measured[(measured["node"] == "a") & (measured["peer"] == "b")]
+    assert slowed["latency_ms"].max() > SLOW_MS / 2
+    assert set(measured["realm"]) == {"plant"}
+
+
+def test_rows_have_offsets_without_gaps_and_the_log_is_empty(mesh_archive: Path) -> None:
+    segments = Segments(mesh_archive, "plant")
+    log = mesh_archive.parent / "log"
+    for dataset in ("status", "events", "measurements"):
+        reader = Reader(segments, log)
+        rows = reader.read(dataset, 0, reader.end(dataset))
+        offsets = [offset for batch in rows for offset in batch.column("offset").to_pylist()]
+        assert offsets == list(range(reader.end(dataset)))
+        assert Reader(segments).end(dataset) == reader.end(dataset) > 0
