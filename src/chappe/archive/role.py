@@ -125,11 +125,14 @@ class Role:
         """Rows of messages that no other subscription of this archive takes."""
         events = []
         repeated = []
+        taken: dict[str, bool] = {}  # by topic, of which there are few beside the messages
         for message in messages:
-            topic = message.topic
-            if topic.startswith(OWN) or (earlier and _among(earlier, topic)) or self._is_fed(topic):
+            wanted = taken.get(message.topic)
+            if wanted is None:
+                wanted = taken[message.topic] = self._wants(message.topic, earlier)
+            if not wanted:
                 continue
-            durable = self.of.durable and getattr(message, "durable", False)
+            durable = self.of.durable and message.durable
             if durable:
                 known = self.known.seen(Identity(*message.identifier))
                 if known is not None:
@@ -206,8 +209,10 @@ class Role:
                 log.warning("a message is refused", topic=topic, reason=str(error))
         return pa.Table.from_batches(found, schema=schema).combine_chunks().to_batches()[0] if found else _none(schema)
 
-    def _is_fed(self, topic: str) -> bool:
-        return any(matches(Pattern("s", text), "s", topic.encode()) for feed in self._feeds for text in feed.topics)
+    def _wants(self, topic: str, earlier: Sequence[Pattern]) -> bool:
+        """Whether an event is a row of its own: no other subscription takes it, and it is nothing that a feed reads."""
+        others = (*earlier, *(Pattern("s", text) for feed in self._feeds for text in feed.topics))
+        return not topic.startswith(OWN) and not any(matches(each, "s", topic.encode()) for each in others)
 
     def _take_rest(self) -> None:
         """What has come and was not read before the end."""
@@ -250,10 +255,6 @@ class Role:
                 identity = Identity(issuer, epoch, sequence)
                 self.known.seen(identity)
                 self.known.settle((identity,), stored=True)
-
-
-def _among(patterns: Sequence[Pattern], topic: str) -> bool:
-    return any(matches(pattern, "s", topic.encode()) for pattern in patterns)
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:

@@ -107,8 +107,7 @@ class Sink:
         self._closed = True
         try:
             if self._writer is not None:
-                if self._items:
-                    await self._commit()
+                await self._commit()  # behind one whose waiter was cancelled
                 await self._in(self._closing, self._close)
         except (ChappeError, OSError) as error:
             log.error("the rest stays in the log until the next start", reason=str(error))
@@ -185,6 +184,7 @@ class Sink:
     # --- in the thread of the log
 
     def _open(self) -> None:
+        pa.array([0])  # the first one loads pandas where it is installed, which takes a second: nobody waits for it yet
         self._writer = Writer(self.segments, Path(self._of.log), self._of.limits)
 
     def _append(self, items: Sequence[_Item]) -> tuple[list[_Item], list[_Item]]:

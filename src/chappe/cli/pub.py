@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from fractions import Fraction
 from itertools import cycle, islice
@@ -22,9 +23,11 @@ EXAMPLES = (
     "chappe pub plant/a/alarm 'valve 7' --priority 0 --property severity=2",
     "tail -f log | chappe pub log/host --stdin",
     "chappe pub load/test hello --count 1000 --rate 100",
+    "chappe pub plant/order 'open valve 7' --durable   # ends when an archive has stored it",
     "chappe pub --variable meter/frequency --rate 30 --count 300 49.98 50.01 50.02",
 )
 PAUSE_S = 0.01
+UNCONFIRMED = 4096  # durable events that may be on their way
 SHOW_FROM = 1_000  # events from which a progress bar is worth it
 
 
@@ -43,6 +46,7 @@ def pub(
     rate: Annotated[float, typer.Option(min=0, help="A second; 0: events as fast as possible, values as alerts.")] = 0,
     kind: Annotated[str, typer.Option("--type", help="Of the variable: float, int, bool or bytes.")] = "float",
     priority: Annotated[int, typer.Option(min=0, max=6, help="0 alert, 3 normal, 6 background.")] = 3,
+    durable: Annotated[bool, typer.Option("--durable", help="Wait until an archive has stored each event.")] = False,
     prop: Annotated[list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Of events.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: how many, as a JSON object.")] = False,
 ) -> None:
@@ -52,9 +56,11 @@ def pub(
         raise typer.BadParameter("write TOPIC BODY, or TOPIC --stdin", param_hint="TOPIC [BODY]")
     if variable is not None and bool(given) is stdin:
         raise typer.BadParameter("give values, or --stdin", param_hint="VALUE")
+    if variable is not None and durable:
+        raise typer.BadParameter("events can be durable, values are taken anyway", param_hint="--durable")
     if variable is None:
         items = _lines() if stdin else _repeated(given[1:], count)
-        job = _events(target, given[0], items, rate, priority, _properties(prop or []), count, as_json)
+        job = _events(target, given[0], items, rate, priority, _properties(prop or []), count, as_json, durable)
     else:
         items = _lines() if stdin else _repeated(given, count or len(given))
         job = _values(target, variable, items, rate, kind, priority, as_json)
@@ -63,16 +69,23 @@ def pub(
 
 async def _events(
     target: Target, topic: str, items: AsyncIterator[str], rate: float, priority: int, properties: dict[str, Any],
-    count: int, as_json: bool,
+    count: int, as_json: bool, durable: bool,
 ) -> None:  # fmt: skip
-    extension = {"properties": properties} if properties else {}
+    extension: dict[str, Any] = {"properties": properties} if properties else {}
     async with target.connect("pub") as client:
+        stored: deque[asyncio.Future[str]] = deque()
 
         async def publish(body: str) -> None:
             await client.publish_wait(topic, body.encode(), priority, **extension)
 
-        sent = await _paced(items, rate, publish, count)
+        async def publish_durable(body: str) -> None:
+            stored.append(client.publish(topic, body.encode(), priority, durable=True, **extension))
+            while len(stored) > UNCONFIRMED or (stored and stored[0].done()):
+                await stored.popleft()
+
+        sent = await _paced(items, rate, publish_durable if durable else publish, count)
         await client.flush()
+        await asyncio.gather(*stored)
     _done(sent, as_json)
 
 

@@ -34,6 +34,9 @@ class Message:
     @property
     def priority(self) -> int: ...
     @property
+    def durable(self) -> bool:
+        """True if its publisher waits until an archive has stored it."""
+    @property
     def resent(self) -> bool: ...
     @property
     def group(self) -> str: ...

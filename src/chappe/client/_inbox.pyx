@@ -24,6 +24,7 @@ cdef enum:
     REPLY = 3                # tags of extension items
     CORRELATION = 4
     EXT = 0x08
+    DURABLE = 0x10
     RESENT = 0x20
     WINDOW = 4096
 
@@ -137,6 +138,11 @@ cdef class Message:
     @property
     def priority(self):
         return self.flags & 7
+
+    @property
+    def durable(self):
+        """True if its publisher waits until an archive has stored it."""
+        return bool(self.flags & DURABLE)
 
     @property
     def resent(self):

@@ -1,5 +1,6 @@
+from asyncio import Future
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal, overload
 
 from chappe.client._outbox import Outbox
 from chappe.client.topics import Topic
@@ -11,12 +12,14 @@ class Sender(Stack):
     outbox: Outbox
     schedule: Callable[[], object] | None
     write: Callable[[], object] | None
+    on_durable: Callable[..., Any] | None
     scheduled: bool
     live_clock: bool
     stamping: bool
     ahead_ns: int
     datagram_heard_ns: int
 
+    @overload
     def publish(
         self,
         topic: Topic,
@@ -29,8 +32,39 @@ class Sender(Stack):
         correlation: int | None = None,
         content_type: str | None = None,
         properties: dict[str, Any] | None = None,
+        durable: Literal[False] = False,
     ) -> bool:
         """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
+    @overload
+    def publish(
+        self,
+        topic: Topic,
+        body: bytes | bytearray | memoryview,
+        priority: int = 3,
+        *,
+        created: int | None = None,
+        expires: int | None = None,
+        reply: Topic | None = None,
+        correlation: int | None = None,
+        content_type: str | None = None,
+        properties: dict[str, Any] | None = None,
+        durable: Literal[True],
+    ) -> Future[str]:
+        """The name of the archive that has stored it, when it has."""
+    def publish_durable(
+        self,
+        topic: Topic,
+        body: bytes | bytearray | memoryview,
+        priority: int = 3,
+        *,
+        created: int | None = None,
+        expires: int | None = None,
+        reply: Topic | None = None,
+        correlation: int | None = None,
+        content_type: str | None = None,
+        properties: dict[str, Any] | None = None,
+    ) -> int | None:
+        """The sequence number of the event, marked as durable; None: the queue is full, nothing happened."""
     def publish_many(self, topic: Topic, bodies: Iterable[bytes], priority: int = 3) -> int:
         """How many of the bodies, from the first on, are in the queue."""
     def write_now(self) -> None:

@@ -13,6 +13,7 @@ from chappe.wire.events import Event
 cdef enum:
     PROBE = 0x04
     CONTROL = 0x05
+    DURABLE = 0x10           # a flag of events
     DATAGRAMS = 1            # port of the data link
 
 
@@ -37,14 +38,38 @@ cdef class Sender(Stack):
         return self.now() + self.ahead_ns if self.stamping else 0
 
     def publish(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
-                content_type=None, properties=None):
-        """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
+                content_type=None, properties=None, durable=False):
+        """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened.
+
+        durable: what comes back can be awaited; it is there when an archive has stored the event.
+        """
+        if priority < 0 or priority > 6:
+            raise ValueError(f"priority {priority} is not in 0 to 6")
+        if durable:
+            if self.on_durable is None:
+                raise ValueError("nobody here waits for archives: publish through a client that is connected")
+            return self.on_durable(
+                topic, body, priority, created=created, expires=expires, reply=reply, correlation=correlation,
+                content_type=content_type, properties=properties
+            )
+        return self.put(topic, body, priority, created, expires, reply, correlation, content_type, properties) == 1
+
+    def publish_durable(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
+                        content_type=None, properties=None):
+        """The sequence number of the event, marked as durable; None: the queue is full, nothing happened."""
+        if priority < 0 or priority > 6:
+            raise ValueError(f"priority {priority} is not in 0 to 6")
+        if self.put(topic, body, priority | DURABLE, created, expires, reply, correlation, content_type, properties):
+            return self.outbox.sequence & 0xFFFFFFFF
+        return None
+
+    cdef int put(self, object topic, object body, int flags, object created, object expires, object reply,
+                 object correlation, object content_type, object properties) except -1:
+        """1 if the event is in the queue, 0 if there is no room."""
         cdef int accepted
         cdef Py_buffer view
         cdef bytes extension = None
         cdef int64_t stamp = 0
-        if priority < 0 or priority > 6:
-            raise ValueError(f"priority {priority} is not in 0 to 6")
         if created is not None or expires is not None or content_type is not None or properties is not None:
             extension = Event(
                 0, 0, created=self.stamp() or None if created is None else created, expires=expires,
@@ -57,19 +82,19 @@ cdef class Sender(Stack):
             stamp = self.stamp()
         if type(body) is bytes:
             accepted = self.outbox.event(topic, <const unsigned char*> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
-                                         priority, extension, stamp)
+                                         flags, extension, stamp)
         elif isinstance(body, str):
             raise TypeError("a body is bytes, not str: encode it, body.encode()")
         else:
             PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
             try:
-                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, priority, extension,
+                accepted = self.outbox.event(topic, <const unsigned char*> view.buf, view.len, flags, extension,
                                              stamp)
             finally:
                 PyBuffer_Release(&view)
         if accepted and not self.scheduled:
             self.mark()
-        return accepted == 1
+        return accepted
 
     cdef bytes answerable(self, object reply, object correlation):
         """The extension of requests and answers: where the answer goes, and which one it is."""

@@ -15,6 +15,7 @@ from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
 from chappe.client.connection import Connection
 from chappe.client.derived import Derived
+from chappe.client.durable import Durable
 from chappe.client.extrapolation import Extrapolator
 from chappe.client.groups import Group
 from chappe.client.intervals import interval_ns
@@ -44,8 +45,11 @@ class Client(Connection):
         super().__init__(*arguments, **options)
         self.publish = self.core.publish  # the compiled methods themselves: nothing in between
         self.publish_many = self.core.publish_many
+        self.durable_s = 30.0  # how long an archive may take to tell that it has stored an event
         self._replies = Replies(self)
-        self._told_of_end.append(self._replies.close)
+        self.durable = Durable(self)
+        self.core.on_durable = self.durable.publish
+        self._told_of_end += [self._replies.close, self.durable.close]
 
     # --- events
 
@@ -55,7 +59,10 @@ class Client(Connection):
         self._session.schedule_from_threads()
 
     async def publish_wait(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> None:
-        """`publish`, waiting for room while the queue is full."""
+        """`publish`, waiting for room while the queue is full; if durable=True, until an archive has stored it."""
+        if extension.get("durable"):
+            await self.core.publish(topic, body, priority, **extension)
+            return
         while not self.core.publish(topic, body, priority, **extension):
             await self.drain()
 

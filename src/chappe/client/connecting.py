@@ -63,6 +63,7 @@ def connect(
     timeout_s: float = 5.0,
     wait_s: float = 0.0,
     compare_s: float = 30.0,
+    durable_s: float = 30.0,
     stamps: bool | None = None,
     report_quality: bool = False,
     options: LinkOptions | None = None,
@@ -80,6 +81,7 @@ def connect(
     wait_s: how long the first connection is tried; a lost one is tried for ever if `reconnect`.
     compare_s: of several addresses, how often they are compared; one that answered sooner three times in a row (by a
     fifth, and 2 ms) is moved to. 0: only when the connection is lost.
+    durable_s: how long an archive may take to confirm an event that is published with durable=True.
     stamps: whether each event says when it was published, by the clock of the node; None: where it is in a mesh.
     report_quality: tell late, missed and extrapolated values and incomplete sets as events on quality/NAME.
     """
@@ -96,8 +98,10 @@ def connect(
         raise ConfigError(f"status is 'stream' or 'udp', not {status!r}")
     if compare_s < 0:
         raise ConfigError(f"compare_s is a time in seconds or 0, not {compare_s}")
-    if heartbeat_s <= 0 or timeout_s <= 0:
-        raise ConfigError(f"heartbeat_s and timeout_s are positive, not {heartbeat_s} and {timeout_s}")
+    if heartbeat_s <= 0 or timeout_s <= 0 or durable_s <= 0:
+        raise ConfigError(
+            f"heartbeat_s, timeout_s and durable_s are positive, not {heartbeat_s}, {timeout_s} and {durable_s}"
+        )
     route = Route(
         addresses=addresses,
         tls=None if tls is None else _context(tls),
@@ -111,13 +115,12 @@ def connect(
         compare_s=compare_s if reconnect else 0.0,
     )
     named = name or f"{socket.gethostname()}-{os.getpid()}-{next(_unnamed)}"
-    return Connecting(
-        Client(
-            route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
-            flooded=flooded, datagrams=status == "udp", timeout_s=timeout_s,
-            report_quality=report_quality,
-        )
+    client = Client(
+        route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
+        flooded=flooded, datagrams=status == "udp", timeout_s=timeout_s, report_quality=report_quality,
     )  # fmt: skip
+    client.durable_s = durable_s
+    return Connecting(client)
 
 
 def _urls(url: str | Sequence[str] | None) -> list[str]:

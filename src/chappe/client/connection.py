@@ -299,6 +299,12 @@ class Connection:
             control.Done,
         )  # fmt: skip
 
+    def subscribe_soon(self, subscription: Subscription) -> asyncio.Future[control.Done] | None:
+        """Subscribe with the next bytes that leave, at every connection; None if there is none yet."""
+        self.core.add_subscription(subscription)
+        self._subscriptions.append(subscription)
+        return self._subscribe(subscription) if self._up.is_set() else None
+
     def _advertise(self, each: Advertisement) -> asyncio.Future[control.Done]:
         return self._requests.ask(
             lambda request: control.Advertise(id=request, pattern=each.pattern, kind=each.kind), control.Done

@@ -256,6 +256,7 @@ class Client:
             self._loop.stop()
             raise
         self._client.publish_from_threads()
+        self._client.core.on_durable = self._publish_durable
         self.publish = self._client.publish
         self.publish_many = self._client.publish_many
         self.counters = self._client.counters
@@ -300,6 +301,14 @@ class Client:
         """`publish`, waiting for room while the queue is full."""
         if not self.publish(topic, body, priority, **extension):
             self._loop.run(self._client.publish_wait(topic, body, priority, **extension))
+
+    def _publish_durable(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> str:
+        """`publish(..., durable=True)`: the name of the archive that has stored it; waits until one has."""
+
+        async def published() -> str:
+            return await self._client.durable.publish(topic, body, priority, **extension)
+
+        return self._loop.run(published())
 
     def drain(self) -> None:
         """Wait until the queue of events is at most half full."""

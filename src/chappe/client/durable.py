@@ -1,0 +1,246 @@
+"""Events whose publisher is told when an archive has stored them; those of which nothing is heard are sent again.
+
+`Outstanding` decides and knows no clock, socket or loop; `Durable` carries it out for a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from chappe.archive.stored import STORE, Stored, decode, stored_topic
+from chappe.client._inbox import Subscription
+from chappe.client.topics import Topic, topic_name
+from chappe.errors import ChappeError, LinkError, QueueFullError, RefusedError, TimeoutExpired
+
+if TYPE_CHECKING:
+    from chappe.client.client import Client
+
+EPOCH = 1  # of all sessions of clients: none of them starts its sequence again
+FIRST_S = 0.5  # until an event is sent again for the first time; then twice as long each time
+LONGEST_S = 5.0
+WAITING = 65_536  # events of which nothing is heard yet; archives remember as many
+WAITING_BYTES = 64 << 20
+AT_ONCE = 1024  # events that are sent again at a time
+LATER = 65_536  # events that wait for room among those
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A durable event; `stored` gets the name of the archive that has it."""
+
+    topic: Topic
+    body: bytes
+    priority: int
+    extension: dict[str, Any]
+    deadline: float
+    stored: asyncio.Future[str]
+    sequence: int = -1
+    pause_s: float = FIRST_S
+    next: float = field(default=0.0)
+
+    def again(self) -> dict[str, Any]:
+        """The properties under which it is sent again."""
+        name = topic_name(self.topic)
+        properties = {"epoch": EPOCH, "sequence": self.sequence, "topic": str(name.name), "kind": name.kind}
+        return properties | {"created": self.extension["created"]}
+
+
+class Outstanding:
+    """Events that were published and of which no archive has told yet; times are seconds of any clock.
+
+    Archives tell in the order of the events. One that is behind what was told is missing; the others wait as long as
+    they tell at all, so that an archive that is slow for a while does not get everything twice.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[int, Event] = {}  # in the order of their sequence
+        self._told = -1  # the latest that was told
+        self._told_at = 0.0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __iter__(self) -> Iterable[Event]:
+        return iter(list(self._events.values()))
+
+    @property
+    def full(self) -> bool:
+        return len(self._events) >= WAITING or self.bytes >= WAITING_BYTES
+
+    def add(self, event: Event, now: float) -> None:
+        """It was published."""
+        event.next = now + event.pause_s
+        self._events[event.sequence] = event
+        self.bytes += len(event.body)
+
+    def stored(self, message: Stored, now: float) -> list[Event]:
+        """Those that an archive says it has."""
+        if message.epoch != EPOCH:
+            return []
+        self._told_at = now
+        found = []
+        for first, last in message.ranges:
+            if last - first < len(self._events):
+                known = [number for number in range(first, last + 1) if number in self._events]
+            else:
+                known = [number for number in self._events if first <= number <= last]
+            found += [self._remove(number) for number in known]
+            self._told = max([self._told, *known])
+        return found
+
+    def due(self, now: float) -> list[Event]:
+        """Those to send again now, the oldest first."""
+        found: list[Event] = []
+        for event in self._events.values():
+            telling = event.sequence > self._told and now - self._told_at < event.pause_s
+            if event.next <= now < event.deadline and not telling:
+                event.pause_s = min(2 * event.pause_s, LONGEST_S)
+                event.next = now + event.pause_s
+                found.append(event)
+                if len(found) == AT_ONCE:
+                    break
+        return found
+
+    def expired(self, now: float) -> list[Event]:
+        """Those that have waited long enough."""
+        return [self._remove(event.sequence) for event in list(self._events.values()) if event.deadline <= now]
+
+    def clear(self) -> list[Event]:
+        """All of them, which are forgotten here."""
+        return [self._remove(number) for number in list(self._events)]
+
+    def _remove(self, number: int) -> Event:
+        event = self._events.pop(number)
+        self.bytes -= len(event.body)
+        return event
+
+
+class Durable:
+    """The durable events of one client, over all its reconnections."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting = Outstanding()
+        self._later: deque[Event] = deque()  # there is no room for them yet
+        self._subscription: Subscription | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.sent_again = 0
+
+    def publish(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> asyncio.Future[str]:
+        """Publish now, or as soon as there is room; what comes back is there when an archive has stored the event.
+
+        TimeoutExpired after the client's `durable_s`. QueueFullError at once if far too many wait.
+        """
+        if self._client.state == "closed":
+            raise LinkError("the client is closed: connect again")
+        if len(self._later) >= LATER:
+            raise QueueFullError(f"{LATER} durable events wait for room: await those that were published before")
+        loop = asyncio.get_running_loop()
+        if extension.get("created") is None:
+            extension["created"] = time.time_ns() + self._client.core.ahead_ns
+        given = {name: value for name, value in extension.items() if value is not None}
+        event = Event(topic, bytes(body), priority, given, loop.time() + self._client.durable_s, loop.create_future())
+        topic_name(topic)
+        if self._subscription is None:
+            self._listen()
+        if self._later or not self._sent(event):
+            self._later.append(event)
+        self._look_again()
+        return event.stored
+
+    def close(self, failure: Exception) -> None:
+        """Nothing more will be heard."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._fail([*self._waiting.clear(), *self._later], failure)
+        self._later.clear()
+
+    def _listen(self) -> None:
+        """Subscribe before the first event leaves, in the same write, so that no answer to it is missed."""
+        client = self._client
+        subscription = Subscription(stored_topic(client.session_id), max_queue=1 << 20)
+        subscription.owner = client
+        subscription.loop = asyncio.get_running_loop()
+        subscription.ready = self._told
+        self._subscription = subscription
+        asked = client.subscribe_soon(subscription)
+        if asked is not None:
+            asked.add_done_callback(self._subscribed)
+
+    def _subscribed(self, asked: asyncio.Future[Any]) -> None:
+        error = None if asked.cancelled() else asked.exception()
+        if not isinstance(error, RefusedError):  # a lost connection asks again when it is back
+            return
+        reason = f"durable events need the right to subscribe to archive/stored/#: {error}"
+        self._fail([*self._waiting.clear(), *self._later], type(error)(reason))
+        self._later.clear()
+
+    def _told(self) -> None:
+        assert self._subscription is not None
+        for message in self._subscription.take_nowait():
+            try:
+                told = decode(message.body)
+            except ChappeError as error:
+                self._client.report(error)
+                continue
+            for event in self._waiting.stored(told, asyncio.get_running_loop().time()):
+                if not event.stored.done():
+                    event.stored.set_result(told.archive)
+        self._send_later()
+
+    def _sent(self, event: Event) -> bool:
+        if self._waiting.full:
+            return False
+        sequence = self._client.core.publish_durable(event.topic, event.body, event.priority, **event.extension)
+        if sequence is None:
+            return False
+        event.sequence = sequence
+        self._waiting.add(event, asyncio.get_running_loop().time())
+        return True
+
+    def _send_later(self) -> None:
+        while self._later and (self._later[0].stored.done() or self._sent(self._later[0])):
+            self._later.popleft()
+
+    def _look_again(self) -> None:
+        if self._timer is None and (self._waiting or self._later):
+            self._timer = asyncio.get_running_loop().call_later(FIRST_S / 4, self._look)
+
+    def _look(self) -> None:
+        """Send again what is due, give up what has waited too long."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = [event for event in self._later if event.deadline <= now]
+        for event in late:
+            self._later.remove(event)
+        for event in [*self._waiting.expired(now), *late]:
+            self._fail([event], TimeoutExpired(_unheard(event, self._client.durable_s, self._client.state)))
+        if self._client.state == "connected" and self._client.core.has_room:
+            for event in self._waiting.due(now):
+                if self._client.core.publish(STORE, event.body, event.priority, properties=event.again()):
+                    self.sent_again += 1
+        self._send_later()
+        self._look_again()
+
+    def _fail(self, events: Iterable[Event], failure: Exception) -> None:
+        for event in events:
+            if not event.stored.done():
+                event.stored.set_exception(failure)
+                event.stored.exception()  # who does not await it has not asked to hear of it
+
+
+def _unheard(event: Event, seconds: float, state: str) -> str:
+    if state != "connected":
+        return f"the event to {event.topic!r} is not known to be stored after {seconds:g} s: the client is {state}"
+    return (
+        f"no archive has confirmed the event to {event.topic!r} within {seconds:g} s: run one "
+        "(chappe archive run FILE) at a node that this one reaches, and see its log; subscribers may have it anyway"
+    )
