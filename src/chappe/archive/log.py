@@ -2,6 +2,7 @@
 
 A part of the log is a file of frames, each with its checksum. A frame without rows is a mark: all before it was synced.
 Readers go up to the last mark; what a crash left behind the last whole frame is cut off when the log is opened again.
+Whoever looks for an offset reads the heads of frames alone, and goes on where it was when it looks again (`Tail`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -21,6 +24,7 @@ from chappe.errors import ChappeError
 
 _FRAME = struct.Struct("<IIqI")  # bytes that follow, their checksum, first offset, rows
 SUFFIX = ".log"
+_AHEAD = 1 << 16  # bytes that are read at once to find the next heads
 
 
 class Frame(NamedTuple):
@@ -30,6 +34,7 @@ class Frame(NamedTuple):
     size: int
     first: int
     rows: int
+    checksum: int = 0
 
 
 def frames(file: BinaryIO) -> Iterator[Frame]:
@@ -44,30 +49,73 @@ def frames(file: BinaryIO) -> Iterator[Frame]:
         content = file.read(size)
         if len(content) < size or _checksum(first, rows, content) != checksum or expected not in (-1, first):
             return
-        yield Frame(at + _FRAME.size, size, first, rows)
+        yield Frame(at + _FRAME.size, size, first, rows, checksum)
         at += _FRAME.size + size
         expected = first + rows
 
 
-def read(path: Path, dataset: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-    """Synced rows of a part from offset `start` up to and without `stop`."""
+class Tail:
+    """What is synced of a part: the heads of its frames up to the last mark, of which `look` reads only new ones."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._at = 0  # behind the last mark
+        self.stop = first_of(path)  # the offset behind the last synced row
+        self._firsts = array("q")  # offsets and places of the frames with rows
+        self._places = array("q")
+
+    def look(self) -> int:
+        """The offset behind the last row that is known to be on disk; FileNotFoundError if it became a segment."""
+        waiting: list[Frame] = []
+        with self.path.open("rb", buffering=0) as file:
+            for frame in _heads(file.fileno(), self._at, self.stop):
+                if frame.rows:
+                    waiting.append(frame)
+                    continue
+                self._firsts.extend(each.first for each in waiting)
+                self._places.extend(each.at - _FRAME.size for each in waiting)
+                self._at, self.stop = frame.at, frame.first
+                waiting.clear()
+        return self.stop
+
+    def place(self, offset: int) -> int:
+        """Where the frame with that row begins in the file."""
+        index = bisect_right(self._firsts, offset) - 1
+        return self._places[index] if index >= 0 else 0
+
+
+def read(path: Path, dataset: str, start: int, stop: int, place: int = -1) -> Iterator[pa.RecordBatch]:
+    """Synced rows of a part from offset `start` up to and without `stop`; ends before rows that are damaged.
+
+    `place` is where `Tail` found the first one: then all up to `stop` must be there, and damage is a ChappeError.
+    """
+    known = place >= 0
+    if not known:
+        tail = Tail(path)
+        stop = min(stop, tail.look())
+        if start >= stop:
+            return
+        place = tail.place(start)
     schema = schema_of(dataset)
     with path.open("rb") as file:
-        for frame in _synced(file):
+        for frame in _heads(file.fileno(), place, -1):
             if frame.first >= stop:
                 return
-            if frame.first + frame.rows <= start:
+            if frame.rows == 0 or frame.first + frame.rows <= start:
                 continue
-            file.seek(frame.at)
-            rows = pa.ipc.read_record_batch(pa.py_buffer(file.read(frame.size)), schema)
+            content = os.pread(file.fileno(), frame.size, frame.at)
+            if _checksum(frame.first, frame.rows, content) != frame.checksum:
+                if known:
+                    raise ChappeError(f"log {path}: row {frame.first} and those behind it are damaged on disk")
+                return
+            rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
             begin = max(start - frame.first, 0)
             yield rows.slice(begin, min(frame.rows, stop - frame.first) - begin)
 
 
 def synced(path: Path) -> int:
     """The offset behind the last row of a part that is known to be on disk."""
-    with path.open("rb") as file:
-        return max((frame.first + frame.rows for frame in _synced(file)), default=first_of(path))
+    return Tail(path).look()
 
 
 def first_of(path: Path) -> int:
@@ -80,15 +128,28 @@ def parts(folder: Path, dataset: str) -> list[Path]:
     return sorted(folder.glob(f"{dataset}-{'[0-9]' * 20}{SUFFIX}"))
 
 
-def _synced(file: BinaryIO) -> Iterator[Frame]:
-    """Frames with rows before the last mark."""
-    waiting: list[Frame] = []
-    for frame in frames(file):
-        if frame.rows:
-            waiting.append(frame)
-        else:
-            yield from waiting
-            waiting.clear()
+def _heads(descriptor: int, at: int, expected: int) -> Iterator[Frame]:
+    """Frames from a place on, by their heads alone; ends before the first that cannot be whole.
+
+    A mark is believed if its checksum is right and no row is missing before it: all before it was synced, so there is
+    no need to read it.
+    """
+    end = os.fstat(descriptor).st_size
+    held, begin = b"", 0
+    while at + _FRAME.size <= end:
+        if not begin <= at <= begin + len(held) - _FRAME.size:
+            held, begin = os.pread(descriptor, _AHEAD, at), at
+            if len(held) < _FRAME.size:
+                return
+        size, checksum, first, rows = _FRAME.unpack_from(held, at - begin)
+        at += _FRAME.size
+        if at + size > end or expected not in (-1, first):
+            return
+        if rows == 0 and (size or checksum != _checksum(first, 0, b"")):
+            return
+        yield Frame(at, size, first, rows, checksum)
+        at += size
+        expected = first + rows
 
 
 def _checksum(first: int, rows: int, content: bytes) -> int:

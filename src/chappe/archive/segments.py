@@ -82,8 +82,11 @@ class Segments:
         """Segments that may hold rows received in a range of time, by source and offset."""
         found = [each for each in self._names(dataset) if not source or each.source == source]
         # A crash between the appearance of a compacted segment and the end of those it replaces leaves both.
-        whole = [each for each in found if not any(other.holds(each) for other in found)]
-        return sorted(each for each in whole if each.to_ns >= from_ns and each.from_ns < to_ns)
+        whole: list[Segment] = []
+        for each in sorted(found, key=lambda each: (each.source, each.first, -each.stop)):
+            if not whole or not whole[-1].holds(each):
+                whole.append(each)
+        return [each for each in whole if each.to_ns >= from_ns and each.from_ns < to_ns]
 
     def write(self, dataset: str, rows: pa.Table) -> list[Segment]:
         """Make segments of rows that follow each other, one for each hour; each is there whole or not at all."""

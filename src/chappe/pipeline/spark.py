@@ -1,4 +1,4 @@
-"""Starting Spark: embedded by default, on a cluster or over Connect by one setting, and one clear sentence without it."""
+"""Starting Spark: embedded by default, on a cluster or over Connect by one setting, one clear sentence without it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
@@ -58,9 +60,31 @@ def session(master: str = "", connect: str = "", settings: Mapping[str, str] | N
 
     builder = SparkSession.Builder().appName("chappe")
     builder = builder.remote(connect) if connect else builder.master(master or EMBEDDED)
-    for name, value in {**_SETTINGS, **(settings or {})}.items():
+    for name, value in {**(_SETTINGS if connect else _started(master or EMBEDDED)), **(settings or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def _started(master: str) -> dict[str, str]:
+    """Settings of a driver that this process starts."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark asks nothing else which Python its workers are
+    said = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings = {
+        **_SETTINGS,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={said}",
+    }
+    if master.startswith("local"):  # nobody else talks to it
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("chappe")` known to a session that somebody else has started."""
+    from chappe.pipeline.source import Source  # here, because everything else must work without Spark
+
+    spark.dataSource.register(Source)
 
 
 def _java_major() -> int | None:
