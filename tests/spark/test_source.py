@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from chappe.archive.segments import Segments
 from chappe.archive.writer import Limits, Writer
+from chappe.errors import ConfigError
+from chappe.pipeline.source import Archive, Options, bounded
 from tests.support.archives import START_NS, readings
 
 
@@ -57,3 +61,103 @@ def test_closed_and_live_rows_are_read_once(spark: SparkSession, archive: Writte
     assert numbers(frame) == list(range(1000))
     assert frame.columns[0] == "offset"
     assert {row.source for row in frame.select("source").distinct().collect()} == {"archive"}
+
+
+def stream(spark: SparkSession, options: dict[str, str], checkpoint: Path) -> tuple[list[int], list[int]]:
+    """What a stream sees until all that is there now is read: its values, and the rows of each batch."""
+    seen: list[int] = []
+    sizes: list[int] = []
+
+    def take(rows: DataFrame, batch: int) -> None:
+        found = numbers(rows)
+        seen.extend(found)
+        sizes.append(len(found))
+
+    query = (
+        spark.readStream.format("chappe")
+        .options(**options)
+        .load()
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return sorted(seen), sizes
+
+
+def test_a_range_of_time_and_an_archive_are_looked_for_in_the_source(
+    spark: SparkSession, tmp_path: Path, archive: Written
+) -> None:
+    other = Written(tmp_path, "north")
+    other.write(50, close=True)
+    other.leave()
+    both = f"archive={archive.log},north={other.log}"
+    frame = spark.read.format("chappe").options(**archive.options(log=both)).load()
+    assert frame.count() == 1050
+    begin, end = START_NS + 600_000_000, START_NS + 800_000_000
+    limited = frame.where(f"received_ns >= {begin} and received_ns < {end} and source = 'archive' and value > 610")
+    assert numbers(limited) == list(range(611, 800))
+    plan = limited._jdf.queryExecution().executedPlan().toString()
+    assert "received_ns" not in plan.partition("Filter")[2].partition("\n")[0]  # what is left to Spark
+    few = spark.read.format("chappe").options(**archive.options(columns="value, node", from_ns=begin, to_ns=end)).load()
+    assert (few.columns, numbers(few)) == (["value", "node"], list(range(600, 800)))
+
+
+def test_a_stream_goes_on_after_the_last_row_wherever_it_lies_by_now(
+    spark: SparkSession, tmp_path: Path, archive: Written
+) -> None:
+    options = archive.options(max_rows=400)
+    seen, sizes = stream(spark, options, tmp_path / "checkpoint")
+    assert (seen, sizes) == (list(range(1000)), [400, 400, 200])
+    archive.write(100, close=True)  # what was live is in a segment now
+    archive.write(10)
+    Segments(archive.path).compact("counters", 1 << 62)
+    assert stream(spark, options, tmp_path / "checkpoint") == (list(range(1000, 1110)), [110])
+    replayed = {**options, "start": '{"archive": 650}', "stop": '{"archive": 720}'}
+    assert numbers(spark.read.format("chappe").options(**replayed).load()) == list(range(650, 720))
+
+
+def test_rows_that_are_gone_are_not_passed_over_in_silence(
+    spark: SparkSession, tmp_path: Path, archive: Written
+) -> None:
+    Segments(archive.path).expire("counters", START_NS + 10_000_000_000)
+    frame = spark.read.format("chappe").options(**archive.options(start='{"archive": 10}')).load()
+    with pytest.raises(Exception, match="rows 10 to 699 of counters are gone"):
+        frame.count()
+    assert numbers(spark.read.format("chappe").options(**archive.options()).load()) == list(range(700, 1000))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"path": "a"}, "dataset is missing; there are status"),
+        ({"dataset": "status"}, "path is missing"),
+        ({"dataset": "statuses", "path": "a"}, "no dataset 'statuses'"),
+        ({"dataset": "status", "path": "a", "columns": "node,size"}, "status has no 'size'; there are offset"),
+        ({"dataset": "status", "path": "a", "max_rows": "0"}, "max_rows must be a whole number of at least 1"),
+        ({"dataset": "status", "path": "a", "from_ns": "now"}, "from_ns must be a whole number of at least 0"),
+    ],
+)
+def test_a_wrong_option_is_told_by_name(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Options.parse(given)
+
+
+def test_offsets_that_are_none_are_told(tmp_path: Path) -> None:
+    options = Options.parse({"path": str(tmp_path), "dataset": "status", "start": "now"})
+    with pytest.raises(ConfigError, match="earliest, latest or offsets like"):
+        Archive(options).at(options.start)
+
+
+@examples(
+    start=st.dictionaries(st.sampled_from("abc"), st.integers(0, 50)),
+    new=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 50)),
+    rows=st.none() | st.integers(1, 60),
+)
+def test_a_limit_is_shared_and_used_up(start: dict[str, int], new: dict[str, int], rows: int | None) -> None:
+    end = {name: start.get(name, 0) + more for name, more in new.items()}
+    reached = bounded(start, end, rows)
+    taken = {name: offset - start.get(name, 0) for name, offset in reached.items()}
+    assert all(0 <= taken[name] <= new.get(name, 0) for name in taken)
+    assert sum(taken.values()) == min(sum(new.values()), sum(new.values()) if rows is None else rows)

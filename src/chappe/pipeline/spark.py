@@ -69,7 +69,12 @@ def session(master: str = "", connect: str = "", settings: Mapping[str, str] | N
 
 def _started(master: str) -> dict[str, str]:
     """Settings of a driver that this process starts."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # PySpark asks nothing else which Python its workers are
+    # the JVM hands these to its workers: the same Python, and the same package as here
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = str(Path(__file__).parents[2])
+    known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    if root not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join((root, *known))
     said = Path(__file__).with_name("log4j2.properties").as_uri()
     settings = {
         **_SETTINGS,
