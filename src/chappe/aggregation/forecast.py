@@ -5,6 +5,7 @@ As in the Network Weather Service: all run over the history, each is judged by h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,22 +34,29 @@ def forecast(values: ArrayLike) -> Forecast | None:
     series = series[np.isfinite(series)][-(JUDGED + WINDOW) :]
     if len(series) < LEAST:
         return None
-    told = {
+    told = opinions(series)
+    errors = {name: float(np.mean(np.abs(said[:-1] - series[1:]))) for name, said in told.items()}
+    best = min(errors, key=lambda name: errors[name])
+    return Forecast(float(told[best][-1]), best, errors[best], len(series) - 1)
+
+
+def opinions(series: Series) -> dict[str, Series]:
+    """What each forecaster said after each value of a series about the next; `last` is the naive one."""
+    return {
         "last": series,
         "mean": np.cumsum(series) / np.arange(1, len(series) + 1),
         "window": _rolling(series, np.mean),
         "median": _rolling(series, np.median),
         "smooth": _smooth(series),
     }
-    # told[i] was said after value i, about value i + 1
-    errors = {name: float(np.mean(np.abs(said[:-1] - series[1:]))) for name, said in told.items()}
-    best = min(errors, key=lambda name: errors[name])
-    return Forecast(float(told[best][-1]), best, errors[best], len(series) - 1)
 
 
-def _rolling(series: Series, of: object) -> Series:
-    assert callable(of)
-    return np.array([of(series[max(0, end - WINDOW) : end]) for end in range(1, len(series) + 1)], dtype=np.float64)
+def _rolling(series: Series, of: Callable[..., Series]) -> Series:
+    """Of the last values at each place; fewer at the beginning."""
+    size = min(WINDOW, len(series))
+    first = [of(series[:end]) for end in range(1, size)]
+    rest = of(np.lib.stride_tricks.sliding_window_view(series, size), axis=1) if size else series
+    return np.concatenate((np.array(first, dtype=np.float64), rest))
 
 
 def _smooth(series: Series) -> Series:
