@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -36,6 +36,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     links: tuple[str, ...] = ()
 
 
+class Saved(NamedTuple):
+    """What is known of one rule at one end of one link, to go on with later."""
+
+    rule: str
+    link: str
+    node: str
+    since_ns: int
+    raised: bool
+    calm_ns: int | None
+
+
 @dataclass(slots=True)
 class _State:
     """Of one rule at one end of one link; there is none while nothing is wrong."""
@@ -64,6 +75,16 @@ class Alerts:
             if event.rule in self.rules:
                 place = (event.rule, event.link, event.node)
                 self._states[place] = _State(event.since_ns, raised=True)
+
+    def saved(self) -> list[Saved]:
+        """All that `resume` needs."""
+        return [Saved(*place, each.since_ns, each.raised, each.calm_ns) for place, each in self._states.items()]
+
+    def resume(self, saved: Iterable[Saved]) -> None:
+        """Go on as if nothing had been between; rules that are no more are forgotten."""
+        for each in saved:
+            if each.rule in self.rules:
+                self._states[each.rule, each.link, each.node] = _State(each.since_ns, each.raised, each.calm_ns)
 
     @property
     def raised(self) -> list[Place]:

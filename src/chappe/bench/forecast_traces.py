@@ -69,7 +69,8 @@ def _busy(size: int, rng: np.random.Generator, weekend: float = 1.0) -> Samples:
     day = at // A_DAY
     height = rng.normal(1.0, 0.15, day[-1] + 1)
     height[np.arange(len(height)) % 7 >= 5] *= weekend
-    return shape * np.maximum(height, 0.0)[day]
+    found: Samples = shape * np.maximum(height, 0.0)[day]
+    return found
 
 
 def _daily(size: int, rng: np.random.Generator) -> Samples:
