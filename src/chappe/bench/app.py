@@ -45,6 +45,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "routing": ("routing", {}),
     "bandwidth": ("bandwidth", {}),
     "churn": ("churn", {}),
+    "clusters": ("clusters", {}),
 }
 
 
@@ -260,6 +261,14 @@ def adaptation(
       chappe bench adaptation --json adaptation.json --check
     """
     _run("adaptation", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def clusters(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """States of 100 to 1,000 peers around points and lines: outliers found and false ones, beside the source's rule."""
+    _run("clusters", Options(quick, json, check, rounds, charts))
 
 
 @app.command("xml")

@@ -52,6 +52,25 @@ def curves(path: Path, title: str, across: str, up: str, lines: Mapping[str, Seq
     return _save(plt, figure, path)
 
 
+def planes(path: Path, title: str, panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Path:
+    """One panel a plane, with the points of each kind in a colour of their own; the first kind is small and grey."""
+    plt = _pyplot()
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(4.2 * columns, 4.2 * lines), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (label, kinds) in zip(axes.flat, panels.items(), strict=False):
+        for at, (kind, points) in enumerate(kinds.items()):
+            colour, size = (COLOURS[at % len(COLOURS)], 14) if at else ("#b9c0c4", 3)
+            axis.scatter([p[0] for p in points], [p[1] for p in points], s=size, c=colour, label=kind)
+        axis.set_title(label, fontsize=9)
+        axis.set_aspect("equal")
+        axis.legend(fontsize=6, loc="upper right")
+    figure.suptitle(title, fontsize=11)
+    return _save(plt, figure, path)
+
+
 def exponent(points: Sequence[tuple[float, float]]) -> float:
     """Slope of the least-squares line through the points on logarithmic axes."""
     logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]
