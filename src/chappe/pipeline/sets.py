@@ -147,6 +147,8 @@ class Following:
     declared: int = 0  # members of a whole set; 0: as many as it has had
     names: list[str] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
+    open: dict[int, list[Sample]] = field(default_factory=dict)  # sets that values may still come for
+    closed: int = -1  # the number of the last set that is over
 
     def see(self, condensed: Condensed) -> Judged:
         """The next instant, in order. The forecast is that of the total after this one."""
@@ -163,13 +165,31 @@ class Following:
             return Judged(members, missing, complete, None, None, None)
         return Judged(members, missing, complete, told.value, told.error, told.method)
 
+    def collect(self, number: int, sample: Sample) -> None:
+        """A value has come; for a set that is over it is too late."""
+        if number > self.closed:
+            self.open.setdefault(number, []).append(sample)
+
+    def close(self, grid: Grid, reached_ns: int) -> Iterator[dict[str, Any]]:
+        """Rows of the sets for which nothing created before `reached_ns` can come any more."""
+        over = sorted(number for number in self.open if last_ns(grid, number) < reached_ns)
+        if over:
+            self.closed = over[-1]
+        yield from followed(self, [(number, grid.instant(number), self.open.pop(number)) for number in over])
+
     def packed(self) -> bytes:
-        return msgspec.msgpack.encode([self.names, self.totals])
+        return msgspec.msgpack.encode([self.names, self.totals, list(self.open.items()), self.closed])
 
     @classmethod
     def unpacked(cls, declared: int, state: bytes) -> Following:
-        names, totals = msgspec.msgpack.decode(state)
-        return cls(declared, names, totals)
+        names, totals, pending, closed = msgspec.msgpack.decode(state)
+        known = {number: [Sample(*sample) for sample in samples] for number, samples in pending}
+        return cls(declared, names, totals, known, closed)
+
+
+def last_ns(grid: Grid, number: int) -> int:
+    """The latest creation that still belongs to a set: half a period after its instant."""
+    return grid.instant(number) + -(-grid.den // (2 * grid.num))
 
 
 def followed(following: Following, rows: Sequence[tuple[int, int, Sequence[Sample]]]) -> Iterator[dict[str, Any]]:

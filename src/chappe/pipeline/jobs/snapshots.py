@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from chappe.pipeline.grid import SECOND_NS
 from chappe.pipeline.job import Frames, Publish, StreamJob, Table, parameter
-from chappe.pipeline.sets import Following, Related, Sample, followed, related
+from chappe.pipeline.sets import Following, Related, Sample, followed, last_ns, related
 
 _VALUE = pa.struct([
     pa.field("name", pa.string()),
@@ -51,7 +51,7 @@ TOTALS = pa.schema([
 ])  # fmt: skip
 
 _PUBLISHED = ("sum", "mean", "min", "max", "largest_variable", "forecast")
-_STATE = "state binary"
+_STATE = pa.schema([pa.field("following", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -75,42 +75,42 @@ class Snapshots(StreamJob):
 
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         """Every set there was."""
-        ordered = self._members(inputs["status"]).repartition("set").sortWithinPartitions("set", "number")
-        snapshots = ordered.mapInPandas(partial(_follow, self._declared()), from_arrow_schema(SNAPSHOTS))
+        together = self._samples(inputs["status"]).groupBy("set", "number", "instant_ns").agg(
+            F.collect_list(F.struct(*Sample._fields)).alias("samples")
+        )  # fmt: skip
+        ordered = together.repartition("set").sortWithinPartitions("set", "number")
+        snapshots = ordered.mapInPandas(partial(_follow, self._sets()), from_arrow_schema(SNAPSHOTS))
         return {"snapshots": snapshots, "totals": totals(snapshots)}
 
     def stream(self, inputs: Frames) -> Frames:
         """Sets as they close."""
-        snapshots = self._members(inputs["status"]).groupBy("set").applyInPandasWithState(
-            partial(_go_on, self._declared()), from_arrow_schema(SNAPSHOTS), _STATE, "append",
-            GroupStateTimeout.NoTimeout,
+        created = F.timestamp_micros(F.call_function("div", F.col("created_ns"), F.lit(1000)))
+        snapshots = (
+            self._samples(inputs["status"])
+            .withColumn("created", created)
+            .withWatermark("created", f"{round(self.latency_s * 1000)} milliseconds")
+            .groupBy("set")
+            .applyInPandasWithState(
+                partial(_go_on, self._sets()), from_arrow_schema(SNAPSHOTS), from_arrow_schema(_STATE), "append",
+                GroupStateTimeout.EventTimeTimeout,
+            )
         )  # fmt: skip
         return {"snapshots": snapshots, "totals": totals(snapshots)}
 
-    def _declared(self) -> dict[str, int]:
-        return {each.name: each.members for each in related(self.sets)}
+    def _sets(self) -> dict[str, Related]:
+        return {each.name: each for each in related(self.sets)}
 
-    def _members(self, status: DataFrame) -> DataFrame:
-        """The values of each set in one row."""
-        sets = related(self.sets)
-        whole = F.coalesce(F.col("value"), F.col("whole").cast("double"))
+    def _samples(self, status: DataFrame) -> DataFrame:
+        """Values with the sets that they belong to."""
         ahead = F.lit(int(self.ahead_s * SECOND_NS))
-        usable = (
-            status.withColumn("value", whole)
+        value = F.coalesce(F.col("value"), F.col("whole").cast("double"))
+        belongs = F.explode(F.array_compact(F.array(*[_place(each) for each in related(self.sets)])))
+        return (
+            status.withColumn("value", value)
             .where(F.col("value").isNotNull() & ~F.isnan("value") & ~F.col("extrapolated"))
             .where((F.col("created_ns") >= 0) & (F.col("created_ns") <= F.col("received_ns") + ahead))
-        )
-        belongs = F.explode(F.array_compact(F.array(*[_place(each) for each in sets])))
-        half = max(float(each.grid.den) / each.grid.num for each in sets) / 2 / SECOND_NS
-        sample = F.struct("name", "variable", "created_ns", "value")
-        return (
-            usable.select("name", "variable", "created_ns", "value", belongs.alias("place"))
-            .select("place.*", sample.alias("sample"))
-            .withColumn("instant", F.timestamp_micros(F.expr("instant_ns div 1000")))
-            .withWatermark("instant", f"{round((self.latency_s + half) * 1000)} milliseconds")
-            .groupBy("set", "number", "instant_ns", "instant")
-            .agg(F.collect_list("sample").alias("samples"))
-            .drop("instant")
+            .select(*Sample._fields, belongs.alias("place"))
+            .select(*Sample._fields, "place.*")
         )
 
 
@@ -140,34 +140,36 @@ def totals(snapshots: DataFrame) -> DataFrame:
     )
 
 
-def _rows(name: str, following: Following, frame: pd.DataFrame) -> pd.DataFrame:
-    ordered = [
-        (int(number), int(instant), [_sample(each) for each in samples])
-        for number, instant, samples in zip(frame["number"], frame["instant_ns"], frame["samples"], strict=True)
-    ]
-    return pd.DataFrame([{"set": name, **row} for row in followed(following, ordered)], columns=SNAPSHOTS.names)
+def _frame(name: str, rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame([{"set": name, **row} for row in rows], columns=SNAPSHOTS.names)
 
 
-def _sample(row: Any) -> Sample:
-    values = row if isinstance(row, dict) else row.asDict()
-    return Sample(values["name"], values["variable"], values["created_ns"], values["value"])
-
-
-def _follow(declared: dict[str, int], frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _follow(sets: dict[str, Related], frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Sets in order, whatever the batches are: no set has to fit into memory."""
     known: dict[str, Following] = {}
     for frame in frames:
         for name, rows in frame.groupby("set", sort=False):
-            following = known.setdefault(str(name), Following(declared[str(name)]))
-            yield _rows(str(name), following, rows)
+            following = known.setdefault(str(name), Following(sets[str(name)].members))
+            ordered = [
+                (int(number), int(instant), [Sample(**sample) for sample in samples])
+                for number, instant, samples in zip(rows["number"], rows["instant_ns"], rows["samples"], strict=True)
+            ]
+            yield _frame(str(name), followed(following, ordered))
 
 
 def _go_on(
-    declared: dict[str, int], key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState
+    sets: dict[str, Related], key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    (name,) = key
-    following = Following.unpacked(declared[name], bytes(state.get[0])) if state.exists else Following(declared[name])
-    frame = pd.concat(list(frames))
-    rows = _rows(name, following, frame)
+    """The values of one trigger, or none when time has come to close a set."""
+    one = sets[key[0]]
+    following = Following.unpacked(one.members, bytes(state.get[0])) if state.exists else Following(one.members)
+    for frame in frames:
+        columns = zip(*(frame[name].tolist() for name in ("number", *Sample._fields)), strict=True)
+        for number, *sample in columns:
+            following.collect(number, Sample(*sample))
+    reached_ms = state.getCurrentWatermarkMs()
+    yield _frame(one.name, following.close(one.grid, reached_ms * 1_000_000))
     state.update((following.packed(),))
-    yield rows
+    if following.open:
+        due = last_ns(one.grid, min(following.open)) // 1_000_000 + 1
+        state.setTimeoutTimestamp(max(due, reached_ms + 1))
