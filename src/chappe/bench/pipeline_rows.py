@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chappe.archive.log import Log
 from chappe.archive.schema import OFFSET, RECEIVED, RECEIVED_NS, given, schema_of
 from chappe.archive.segments import HOUR_NS, Segment, Segments
-from chappe.archive.writer import Limits, Writer
 
 DATASET = "measurements"
 LINKS = 2000  # each is measured once a second
@@ -128,16 +128,15 @@ def _upto(segments: list[Segment], rows: int) -> Iterator[Segment]:
 
 def log(folder: Path, rows: int, batch: int = 20_000) -> int:
     """A log with so many rows, synced and not closed, as an archive has it while it writes; how many there are."""
-    segments = Segments(folder / "segments")
-    writer = Writer(segments, folder / "log", Limits(age_ns=1 << 62, bytes=1 << 62, waiting_bytes=1 << 62))
-    source, written = Rows(), 0
+    writing = Log(folder / "log", DATASET)
+    source = Rows()
     for number in range(max(1, rows // source.chunk)):
         table, _, _ = source.table(number)
         for piece in table.select(given(DATASET).names).to_batches(max_chunksize=batch):
-            writer.append(DATASET, piece, START_NS)
-            writer.sync()
-            written += piece.num_rows
-    return written
+            writing.append(piece)
+            writing.sync()
+    writing.close()
+    return writing.next
 
 
 def _repeated(names: list[str], number: np.ndarray) -> pa.Array:

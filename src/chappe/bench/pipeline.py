@@ -1,0 +1,232 @@
+"""`chappe bench pipeline`: ingest, link statistics and the live source held against plain Spark, DuckDB and polars."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from chappe.archive.segments import Segments
+from chappe.bench import charts, pipeline_alert, pipeline_others, pipeline_rows
+from chappe.bench.pipeline_driver import HEAP, Driver
+from chappe.bench.pipeline_growth import Line, crossing
+from chappe.bench.report import Options, Report
+from chappe.bench.rounds import Ceiling, Rounds, median, ratio
+from chappe.errors import ChappeError, ConfigError
+from chappe.pipeline.spark import missing
+
+SIZES = (1_000_000, 10_000_000, 100_000_000)
+QUICK_SIZES = (1_000_000, 2_000_000)
+LIVE_ROWS = 4_000_000
+RATIO, LIVE, LINEAR, FLAT, ALERT_S = 0.5, 500_000, 1.1, 1.25, 5.0
+BYTES_A_ROW = 45  # on disk, at most: the archive and the clean table beside it
+SPARE_S = 90  # kept for the alert
+
+# What is timed at every size; the last two answer the question of plain Spark in one process.
+INGEST, LINKS, PLAIN, COPY, DUCKDB, POLARS = (
+    "ingest",
+    "link statistics",
+    "plain Spark",
+    "plain copy",
+    "DuckDB",
+    "polars",
+)
+
+
+def run(options: Options, sizes: Sequence[int] = (), alert: bool = True) -> Report:
+    """Every size in a Spark process of its own; the ratios at the size in the middle."""
+    if reason := missing():
+        raise ChappeError(reason)
+    wanted = tuple(sorted(sizes)) or (QUICK_SIZES if options.quick else SIZES)
+    _checked(wanted)
+    report, ceiling = Report("pipeline"), Ceiling()
+    report.versions = {name: importlib.metadata.version(name) for name in ("pyspark", "duckdb", "polars", "pyarrow")}
+    with tempfile.TemporaryDirectory(prefix="chappe-bench-pipeline-") as folder:
+        bench = Bench(Path(folder), options, report, ceiling)
+        bench.measure(wanted)
+        bench.live()
+        bench.judge(wanted)
+    if alert:
+        pipeline_alert.measure(options, report)
+    return report
+
+
+def _checked(sizes: Sequence[int]) -> None:
+    if sizes[0] < pipeline_rows.CHUNK or len(sizes) < 2:
+        raise ConfigError(f"--sizes: two or more, of at least {pipeline_rows.CHUNK:,} rows each")
+    free, needed = shutil.disk_usage(tempfile.gettempdir()).free, sum(sizes) * BYTES_A_ROW
+    if free < needed:
+        raise ChappeError(f"{needed / 1e9:.0f} GB on disk are needed, {free / 1e9:.0f} are free; give smaller --sizes")
+
+
+class Bench:
+    """Archives of several sizes and what was measured on them."""
+
+    def __init__(self, folder: Path, options: Options, report: Report, ceiling: Ceiling) -> None:
+        self._folder, self._options, self._report, self._ceiling = folder, options, report, ceiling
+        self._cores = len(os.sched_getaffinity(0))
+        self._seconds: dict[str, dict[int, list[float]]] = {}
+        self._peaks: dict[int, int] = {}
+        self._done: list[int] = []
+
+    def measure(self, sizes: Sequence[int]) -> None:
+        """All sizes, the smallest first, as far as the time allows."""
+        self._say(f"writing an archive of {sizes[-1]:,} measurements")
+        began = time.monotonic()
+        whole = self._archive(sizes[-1])
+        made = pipeline_rows.make(whole, sizes[-1])
+        self._report.show("rows/s written as segments", made.rows / (time.monotonic() - began), "1/s")
+        for size in sizes:
+            spent = self._expected(size)
+            if self._done and spent > self._ceiling.left_s - SPARE_S:
+                self._report.note(f"{size:,} rows left out: they would take about {spent:.0f} s, over the ceiling")
+                break
+            expected = made if size == sizes[-1] else pipeline_rows.part(whole, self._archive(size), size)
+            self._size(size, expected, self._options.repeats if size == ratio_size(sizes) else 1)
+            self._done.append(size)
+
+    def _size(self, size: int, made: pipeline_rows.Made, rounds: int) -> None:
+        self._say(f"{size:,} rows")
+        archive, work = self._archive(size), self._folder / f"work-{size}"
+        segments = Segments(archive)
+        files = [f"{segments.root}/{each.path}" for each in segments.find(pipeline_rows.DATASET)]
+        with Driver(self._cores) as driver:
+            self._report.versions |= driver.versions
+            warm, first = self._folder / "warm", [files[0]]
+            driver.do("plain", files=first)
+            driver.do("warm", archive=str(self._archive(min(self._done, default=size))), work=str(warm))
+            shutil.rmtree(warm, ignore_errors=True)
+            told = driver.do("ingest", archive=str(archive), work=str(work))
+            if told["rows"] != made.clean:
+                raise ChappeError(f"ingest kept {told['rows']:,} of {made.rows:,} rows, {made.clean:,} are right")
+            clean = told["files"]
+            self._same(driver, clean, size)
+            cells: dict[str, Callable[[], float]] = {
+                INGEST: partial(self._ingest, driver, archive),
+                LINKS: lambda: float(driver.do("links", work=str(work))["seconds"]),
+                PLAIN: lambda: float(driver.do("plain", files=files)["seconds"]),
+                COPY: lambda: float(driver.do("copy", files=files, to=str(self._folder / "copy"))["seconds"]),
+                DUCKDB: lambda: _timed(partial(pipeline_others.duckdb_by_minute, clean, self._cores)),
+                POLARS: lambda: _timed(partial(pipeline_others.polars_by_minute, clean)),
+            }
+            turns: Rounds[str, float] = Rounds(self._report, self._options.console, self._ceiling)
+            turns.run(rounds, list(cells), lambda cell: cells[cell](), f"{size:,} rows")
+            for cell, seconds in turns.values.items():
+                self._seconds.setdefault(cell, {})[size] = seconds
+            self._peaks[size] = driver.peak_bytes
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(self._folder / "copy", ignore_errors=True)
+
+    def _ingest(self, driver: Driver, archive: Path) -> float:
+        again = self._folder / "again"
+        seconds = float(driver.do("ingest", archive=str(archive), work=str(again))["seconds"])
+        shutil.rmtree(again)
+        return seconds
+
+    def _same(self, driver: Driver, clean: Sequence[str], size: int) -> None:
+        """All of them give the same answer, or none of them is a measure of the others."""
+        if self._done:
+            return
+        from pyarrow import parquet
+
+        answer = self._folder / "answer"
+        driver.do("answer", files=list(clean), to=str(answer))
+        plain = parquet.read_table(answer)
+        pipeline_others.same(plain, pipeline_others.duckdb_by_minute(clean, self._cores), DUCKDB)
+        pipeline_others.same(plain, pipeline_others.polars_by_minute(clean), POLARS)
+        self._report.note(f"{plain.num_rows:,} groups of {size:,} rows: plain Spark, DuckDB and polars agree on each")
+
+    def live(self) -> None:
+        """The live source from the log of an archive, to its end."""
+        rows = LIVE_ROWS // 4 if self._options.quick else LIVE_ROWS
+        self._say(f"the live source: a log of {rows:,} rows")
+        place = self._folder / "live"
+        rows = pipeline_rows.log(place, rows)
+        read = {"path": str(place / "segments"), "log": str(place / "log"), "dataset": pipeline_rows.DATASET}
+        with Driver(self._cores) as driver:
+            rates = []
+            for turn in range(self._options.repeats + 1):  # the first one warms up
+                told = driver.do("live", read=read, checkpoint=str(self._folder / f"checkpoint-{turn}"))
+                if told["rows"] != rows:
+                    raise ChappeError(f"the live source gave {told['rows']:,} of {rows:,} rows")
+                rates.append(told["rows"] / told["reading_s"])
+        self._live = median(rates[1:])
+
+    def judge(self, sizes: Sequence[int]) -> None:
+        """Figures against their targets."""
+        report, middle = self._report, ratio_size(self._done)
+        rates = {cell: middle / median(found.get(middle, [])) for cell, found in self._seconds.items()}
+        for cell, rate in rates.items():
+            report.show(f"{cell}: rows/s of {middle:,}", rate, "1/s")
+        report.show("ingest as a ratio to plain Spark that copies the files", ratio(rates[INGEST], rates[COPY]), "")
+        for cell in (INGEST, LINKS):
+            report.compare(
+                f"{cell}: rows/s as a ratio to the plainest Spark scan and aggregation",
+                ratio(rates[cell], rates[PLAIN]), "", ">=", RATIO,
+            )  # fmt: skip
+        report.compare(f"live source on {self._cores} cores", self._live, "rows/s", ">=", LIVE)
+        self._judge_growth()
+        self._judge_memory()
+        report.note(
+            f"ran with {', '.join(f'{size:,}' for size in self._done)} rows on {self._cores} cores, heap {HEAP}"
+        )
+        if len(self._done) < len(sizes):
+            report.note("the largest size did not fit into the ceiling: exponents are over what ran")
+
+    def _judge_growth(self) -> None:
+        lines = {
+            cell: [(float(size), median(seconds)) for size, seconds in sorted(found.items())]
+            for cell, found in self._seconds.items()
+        }
+        for cell in (INGEST, LINKS):
+            self._report.compare(f"{cell}: exponent of time over rows", charts.exponent(lines[cell]), "", "<=", LINEAR)
+        for cell in (PLAIN, DUCKDB, POLARS):
+            self._report.show(f"{cell}: exponent of time over rows", charts.exponent(lines[cell]), "")
+        for cell in (DUCKDB, POLARS):
+            self._report.note(crossing(LINKS, Line.through(lines[LINKS]), cell, Line.through(lines[cell]), self._cores))
+        self._report.charts.append(
+            charts.curves(
+                self._options.charts / "pipeline.png", "Time by size of the data", "rows", "s",
+                {cell: points for cell, points in lines.items() if cell != COPY},
+            )
+        )  # fmt: skip
+
+    def _judge_memory(self) -> None:
+        for size, peak in self._peaks.items():
+            self._report.show(f"peak memory of JVM and Python workers, {size:,} rows", peak / 2**20, "MiB")
+        if len(self._done) > 1:
+            most, before = self._done[-1], self._done[-2]
+            grown = self._peaks[most] / self._peaks[before]
+            self._report.compare(f"peak memory with {most / before:g} times the data", grown, "times", "<=", FLAT)
+
+    def _expected(self, size: int) -> float:
+        """Seconds that a size may take, from the one before."""
+        if not self._done:
+            return 0.0
+        last = self._done[-1]
+        rounds = self._options.repeats if size == ratio_size((*self._done, size)) else 1
+        once = sum(median(found[last]) for found in self._seconds.values() if last in found)
+        ingest = median(self._seconds[INGEST][last])
+        return 25 + (once * rounds + ingest) * size / last
+
+    def _archive(self, size: int) -> Path:
+        return self._folder / f"archive-{size}"
+
+    def _say(self, text: str) -> None:
+        self._options.console.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {text}", highlight=False)
+
+
+def ratio_size(sizes: Sequence[int]) -> int:
+    """The size at which systems are compared: large enough that starting a job is little, and five rounds possible."""
+    return sorted(sizes)[(len(sizes) - 1) // 2]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
