@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from chappe.pipeline.report import ticks
 
@@ -26,7 +27,7 @@ class Axis:
     label: str = ""
     kind: str = "number"  # number, log, time
 
-    def place(self, values: np.ndarray | Sequence[float]) -> np.ndarray:
+    def place(self, values: ArrayLike) -> np.ndarray:
         """Where values are, from 0 to 1."""
         given, low, high = np.asarray(values, float), self.low, self.high
         if self.kind == "log":
@@ -41,7 +42,7 @@ class Axis:
         return [(at, ticks.number_text(at)) for at in found]
 
 
-def axis(values: Iterable[np.ndarray | Sequence[float]], label: str, kind: str = "number", zero: bool = False) -> Axis:
+def axis(values: Iterable[ArrayLike], label: str, kind: str = "number", zero: bool = False) -> Axis:
     """An axis on which all these values have room; `zero`: it begins there."""
     joined = np.concatenate([np.asarray(each, float).ravel() for each in values] or [np.array([0.0])])
     known = joined[np.isfinite(joined)]
@@ -67,12 +68,11 @@ class Plot:
     up: Axis
     title: str  # for who cannot see it
     height: int = HEIGHT
+    scaled: bool = True  # upwards; else lanes with names
     _drawn: list[str] = field(default_factory=list)
     _legend: list[tuple[str, str, str]] = field(default_factory=list)  # kind, colour, label
 
-    def line(
-        self, xs: Sequence[float], ys: Sequence[float], colour: str, label: str = "", dashed: bool = False
-    ) -> None:
+    def line(self, xs: ArrayLike, ys: ArrayLike, colour: str, label: str = "", dashed: bool = False) -> None:
         """A line that is interrupted where there is no number."""
         x, y = _thinned(np.asarray(xs, float), np.asarray(ys, float))
         path = _path(*self._at(x, y))
@@ -81,9 +81,7 @@ class Plot:
             self._drawn.append(f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.7"{dashes}/>')
             self._name("dash" if dashed else "line", colour, label)
 
-    def band(
-        self, xs: Sequence[float], lows: Sequence[float], highs: Sequence[float], colour: str, label: str = ""
-    ) -> None:
+    def band(self, xs: ArrayLike, lows: ArrayLike, highs: ArrayLike, colour: str, label: str = "") -> None:
         """The room between two lines."""
         x, low, high = (np.asarray(each, float) for each in (xs, lows, highs))
         known = np.isfinite(x) & np.isfinite(low) & np.isfinite(high)
@@ -94,7 +92,7 @@ class Plot:
             self._name("band", colour, label)
 
     def points(
-        self, xs: Sequence[float], ys: Sequence[float], colour: str, label: str = "", told: Sequence[str] = (),
+        self, xs: ArrayLike, ys: ArrayLike, colour: str, label: str = "", told: Sequence[str] = (),
         radius: float = 3,
     ) -> None:  # fmt: skip
         """Dots; `told` is said of each under the pointer."""
@@ -109,9 +107,10 @@ class Plot:
         if len(x):
             self._name("dot", colour, label)
 
-    def moments(self, xs: Sequence[float], colour: str, label: str = "", told: Sequence[str] = ()) -> None:
+    def moments(self, xs: ArrayLike, colour: str, label: str = "", told: Sequence[str] = ()) -> None:
         """Upright lines at times when something happened."""
-        x, _ = self._at(np.asarray(xs, float), np.full(len(xs), self.up.low))
+        given = np.asarray(xs, float)
+        x, _ = self._at(given, np.full(len(given), self.up.low))
         for at, place in enumerate(x):
             title = f"<title>{escape(told[at])}</title>" if at < len(told) else ""
             self._drawn.append(
@@ -120,6 +119,20 @@ class Plot:
             )
         if len(x):
             self._name("dash", colour, label)
+
+    def span(self, start: float, end: float, lane: float, colour: str, label: str, told: str) -> None:
+        """A bar in a lane, from one time to another."""
+        x, y = self._at(np.array([start, end], float), np.array([lane, lane], float))
+        self._drawn.append(
+            f'<rect x="{x[0]:.1f}" y="{y[0] - 5:.1f}" width="{max(x[1] - x[0], 3):.1f}" height="10" rx="2" '
+            f'fill="{colour}" fill-opacity=".8"><title>{escape(told)}</title></rect>'
+        )
+        self._name("band", colour, label)
+
+    def label(self, lane: float, text: str) -> None:
+        """The name of a lane, inside the plot: names are longer than a margin is wide."""
+        _, y = self._at(np.array([self.across.low]), np.array([lane], float))
+        self._drawn.append(f'<text class="name" x="{_LEFT}" y="{y[0] - 7:.1f}">{escape(text)}</text>')
 
     def svg(self) -> str:
         """The plot with its axes and a legend below."""
@@ -140,7 +153,7 @@ class Plot:
 
     def _grid(self) -> Iterator[str]:
         bottom = self.height - _BOTTOM
-        for value, text in self.up.ticks():
+        for value, text in self.up.ticks() if self.scaled else ():
             y = float(self._at(np.array([self.across.low]), np.array([value]))[1][0])
             yield f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
             yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'

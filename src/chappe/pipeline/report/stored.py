@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from chappe.pipeline.tables import Tables
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
 class Lacking(Exception):
     """There is nothing to draw; the text says why, for the reader of the report."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The time that a report is about, and how many links it draws one by one."""
+
+    from_ns: int
+    to_ns: int
+    links: int = 6
+
+    def within(self, column: str) -> ds.Expression:
+        """Rows of this time."""
+        return (ds.field(column) >= self.from_ns) & (ds.field(column) <= self.to_ns)
 
 
 class Stored:
@@ -44,6 +59,13 @@ class Stored:
         if found.empty:
             raise Lacking(f"Table {name} has no rows of this time.")
         return found
+
+    def span_ns(self, name: str, column: str) -> tuple[int, int] | None:
+        """The first and the last time in a column; None without one."""
+        if not self.exists(name) or column not in self._dataset(name).schema.names:
+            return None
+        found = pc.min_max(self._dataset(name).to_table(columns=[column])[column])
+        return (found["min"].as_py(), found["max"].as_py()) if found["min"].is_valid else None
 
     def _dataset(self, name: str) -> ds.Dataset:
         # The folder behind the link: a job that replaces the table meanwhile turns the link, and leaves this one be.
