@@ -40,6 +40,7 @@ class Archive(Section, frozen=True):
     ca: str = ""
     cert: str = ""
     key: str = ""
+    brokers: tuple[str, ...] = ()  # urls of brokers, which tell those alone who ask them
     topics: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
     variables: tuple[Variables, ...] = ()
     modes: Annotated[tuple[Mode, ...], Meta(min_length=1)] = (0,)  # in which variables are taken; not in a crisis

@@ -219,6 +219,10 @@ class Log:
             self.sync()
             self._file.close()
 
+    def abandon(self) -> None:
+        """Close without another write: nobody knows what a disk holds that failed to sync."""
+        self._file.close()
+
     @property
     def rows(self) -> int:
         """Rows of this part."""

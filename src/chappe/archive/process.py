@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from chappe.archive.watching import Quality
 from chappe.errors import ChappeError, ConfigError, LinkError
 
 WAIT_S = 30.0  # for the node at the start
+AGAIN_S = 2.0  # until a broker that was not there is tried again
+log = structlog.get_logger(__name__)
 NICE = 5  # publishers and nodes of the same machine come first
 Connect = Callable[..., Any]
 """`chappe.connect`: given from outside, because the client lies above this package."""
@@ -73,12 +76,31 @@ async def _serve(config: Config, connect: Connect, quality: Quality) -> int:
 
 async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:
     of = config.archive
-    async with connect(
-        of.urls, name=of.name, token=_token(of.token_file), tls=_tls(config), wait_s=WAIT_S, flooded=of.flooded
-    ) as client:
+    access = {"token": _token(of.token_file), "tls": _tls(config)}
+    async with connect(of.urls, name=of.name, wait_s=WAIT_S, flooded=of.flooded, **access) as client:
         await role.subscribe(client)
+        hearing = [
+            asyncio.ensure_future(_hear(role, url, partial(connect, url, name=f"{of.name}.{number}", **access)))
+            for number, url in enumerate(of.brokers, 1)
+        ]
         print("serving", flush=True)
-        await role.serve(client, over)
+        try:
+            await role.serve(client, over)
+        finally:
+            for task in hearing:
+                task.cancel()
+            await asyncio.gather(*hearing, return_exceptions=True)
+
+
+async def _hear(role: Role, url: str, connect: Connect) -> None:
+    """What a broker tells, for as long as this runs; one that is not there is tried again."""
+    while True:
+        try:
+            async with connect() as client:
+                await role.hear(client)
+        except ChappeError as error:
+            log.warning("a broker is not heard", url=url, reason=str(error))
+        await asyncio.sleep(AGAIN_S)
 
 
 def _token(file: str) -> Callable[[], str] | None:

@@ -74,6 +74,14 @@ class Role:
             self._again = await client.subscribe(STORE, on_full="drop", since=0)
         self._watching = Watching(self.of, self.sink, client, self._quality)
 
+    async def hear(self, client: Any) -> None:
+        """What a broker tells those alone who ask it; until cancelled."""
+        feeds = [(await client.subscribe(topic, on_full="drop"), feed) for feed in self._feeds if feed.at_brokers
+                 for topic in feed.topics]  # fmt: skip
+        await asyncio.gather(*(self._read_feed(*each) for each in feeds))
+        if not feeds:
+            await asyncio.Event().wait()
+
     async def serve(self, client: Any, over: asyncio.Event) -> None:
         """Until it is over; then what was heard is stored."""
         self.serving = True

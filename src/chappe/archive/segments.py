@@ -167,6 +167,7 @@ class Segments:
                 sink,
                 compression="zstd",
                 row_group_size=ROW_GROUP,
+                write_page_checksum=True,
                 use_dictionary=[field.name for field in rows.schema if field.type == pa.string()],
             )
         local = isinstance(self.filesystem, fs.LocalFileSystem)

@@ -59,6 +59,7 @@ class Sink:
         self._something = asyncio.Event()
         self._enough = asyncio.Event()
         self._closed = False
+        self._broken = False  # the disk of the log has failed
         self.waiting = 0  # bytes of items
         self.stored: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # rows by dataset
         self.dropped: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # there was no room
@@ -95,6 +96,9 @@ class Sink:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+        except OSError as error:  # nobody can say what a disk holds that failed to sync
+            self._broken = True
+            raise StoreError(f"log {self._of.log}: {error}; the archive ends, start it again") from error
         finally:
             for task in tasks:
                 task.cancel()
@@ -106,7 +110,9 @@ class Sink:
             return
         self._closed = True
         try:
-            if self._writer is not None:
+            if self._writer is not None and self._broken:
+                await self._in(self._committing, self._writer.abandon)
+            elif self._writer is not None:
                 await self._commit()  # behind one whose waiter was cancelled
                 await self._in(self._closing, self._close)
         except (ChappeError, OSError) as error:
@@ -141,10 +147,7 @@ class Sink:
             if item.told is not None:
                 item.told(False)
         self._untold += [item for item in taken if item.told is not None]
-        try:
-            self.ends |= await self._in(self._committing, self._sync)
-        except OSError as error:  # nobody can say what a disk holds that failed to sync
-            raise StoreError(f"log {self._of.log}: {error}; the archive ends, start it again") from error
+        self.ends |= await self._in(self._committing, self._sync)
         told = [item for item in self._untold if self.ends.get(item.dataset, 0) >= item.end]
         self._untold = [item for item in self._untold if self.ends.get(item.dataset, 0) < item.end]
         for item in told:

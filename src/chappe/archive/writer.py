@@ -83,6 +83,12 @@ class Writer:
         self._logs.clear()
         return made
 
+    def abandon(self) -> None:
+        """Leave everything as it is on disk; the next start cuts what is not whole."""
+        for writing in self._logs.values():
+            writing.abandon()
+        self._logs.clear()
+
     def _open(self, dataset: str) -> Log:
         known = log.parts(self._folder, dataset)
         closed = (each.stop for each in self._segments.find(dataset, self._segments.source))

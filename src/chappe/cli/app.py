@@ -54,6 +54,9 @@ COMMANDS = {
     "aggregate": Entry(
         "chappe.cli.aggregate:app", "Run an aggregator of measurements, and ask what it has stored.", OPERATE
     ),
+    "archive": Entry(
+        "chappe.cli.archive:app", "Run an archive of a mesh, and look after what it has written.", OPERATE
+    ),
     "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
     "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
     "token": Entry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),

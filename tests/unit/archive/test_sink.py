@@ -1,0 +1,123 @@
+"""The sink of an archive: synced together, told in order, bounded, and going on after a disk that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from chappe.archive import log
+from chappe.archive.config import parse
+from chappe.archive.log import Log
+from chappe.archive.reader import Reader
+from chappe.archive.sink import Sink
+from chappe.errors import StoreError
+from tests.support.archives import readings
+from tests.support.nodes import eventually
+
+FILE = '[archive]\nname = "a"\nfolder = "s"\nlog = "l"\n'
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, more: str = "") -> AsyncIterator[Sink]:
+    sink = Sink(parse(FILE + more, base=folder).archive)
+    await sink.open()
+    task = asyncio.ensure_future(sink.run())
+    try:
+        yield sink
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await sink.close()
+
+
+def values(folder: Path, sink: Sink) -> list[float]:
+    reader = Reader(sink.segments, folder / "l")
+    batches = reader.read("counters", 0, reader.end("counters"))
+    return [value for rows in batches for value in rows.column("value").to_pylist()]
+
+
+async def stored(sink: Sink, rows: pa.RecordBatch, size: int = 100) -> bool:
+    told = asyncio.get_running_loop().create_future()
+    assert sink.put("counters", rows.num_rows, size, lambda: rows, told.set_result)
+    return bool(await told)
+
+
+async def test_who_asked_is_told_when_the_rows_can_be_read(tmp_path: Path) -> None:
+    async with running(tmp_path) as sink:
+        assert await stored(sink, readings(range(3)))
+        assert values(tmp_path, sink) == [0, 1, 2]
+        sink.put("counters", 2, 10, lambda: readings(range(3, 5)))
+    assert values(tmp_path, sink) == [0, 1, 2, 3, 4]
+    assert sink.stored["counters"] == 5
+    assert log.parts(tmp_path / "l", "counters")[0].stat().st_size == 0  # all of it is in segments
+
+
+async def test_rows_without_room_are_dropped_and_counted(tmp_path: Path) -> None:
+    async with running(tmp_path, "waiting_bytes = 5000\n") as sink:
+        assert sink.put("counters", 2, 4000, lambda: readings(range(2)))
+        assert not sink.put("counters", 3, 4000, lambda: readings(range(3)))
+        assert (sink.dropped["counters"], sink.dropped["events"]) == (3, 0)
+        await eventually(lambda: sink.stored["counters"] == 2)
+        assert await stored(sink, readings(range(2, 3)), 4000)
+
+
+async def test_malformed_rows_cost_no_others(tmp_path: Path) -> None:
+    async with running(tmp_path) as sink:
+        wrong = pa.RecordBatch.from_pydict({"value": ["x"]})
+        good = stored(sink, readings(range(2)))
+        outcomes = await asyncio.gather(stored(sink, wrong), good)
+        assert tuple(outcomes) == (False, True)
+        assert (sink.refused["counters"], sink.stored["counters"]) == (1, 2)
+
+
+async def test_old_parts_become_segments_while_rows_come(tmp_path: Path) -> None:
+    async with running(tmp_path, "age_s = 0.1\n") as sink:
+        for number in range(3):
+            await stored(sink, readings(range(number, number + 1)))
+            await eventually(lambda number=number: len(sink.segments.find("counters")) == number + 1)  # type: ignore[misc]
+    assert values(tmp_path, sink) == [0, 1, 2]
+
+
+async def test_a_full_disk_is_waited_for_and_nobody_is_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = True
+    write = Log._write
+
+    def sometimes(self: Log) -> None:
+        if full:
+            raise StoreError("No space left on device")
+        write(self)
+
+    async with running(tmp_path) as sink:
+        await stored(sink, readings(range(1)))
+        monkeypatch.setattr(Log, "_write", sometimes)
+        waiting = asyncio.ensure_future(stored(sink, readings(range(1, 2))))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        full = False
+        assert await waiting
+    assert values(tmp_path, sink) == [0, 1]
+
+
+async def test_a_disk_that_does_not_sync_ends_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink(parse(FILE, base=tmp_path).archive)
+    await sink.open()
+
+    def broken(self: Log) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Log, "sync", broken)
+    told: list[bool] = []
+    sink.put("counters", 1, 10, lambda: readings(range(1)), told.append)
+    with pytest.raises(StoreError, match="Input/output error; the archive ends"):
+        await sink.run()
+    monkeypatch.undo()
+    await sink.close()
+    assert told == []  # a sync that works later says nothing about the one that failed

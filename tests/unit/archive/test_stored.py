@@ -1,0 +1,72 @@
+"""What archives and publishers tell each other about durable events, and what an archive remembers of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chappe.archive.stored import Again, Identity, Known, acknowledgements, again, decode, ranges, stored_topic
+from chappe.errors import ChappeError
+
+A, B = b"a" * 16, b"b" * 16
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_ranges_are_the_numbers_and_no_two_of_them_touch(numbers: set[int]) -> None:
+    found = ranges(numbers)
+    assert [number for first, last in found for number in range(first, last + 1)] == sorted(numbers)
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(found))
+
+
+def test_each_publisher_is_told_on_its_own_topic_and_in_one_message() -> None:
+    told = acknowledgements("plant", [Identity(A, 1, 3), Identity(B, 1, 9), Identity(A, 1, 2), Identity(A, 1, 7)])
+    assert [topic for topic, _ in told] == [stored_topic(A), stored_topic(B)]
+    first = decode(told[0][1])
+    assert (first.archive, first.epoch, first.ranges) == ("plant", 1, ((2, 3), (7, 7)))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"{}", b'{"archive": "a", "epoch": 1, "ranges": [[1]]}'])
+def test_what_is_no_message_of_an_archive_is_refused(body: bytes) -> None:
+    with pytest.raises(ChappeError, match="is no message of an archive"):
+        decode(body)
+
+
+def test_an_event_that_is_sent_again_says_what_it_was() -> None:
+    assert again({"epoch": 1, "sequence": 5, "topic": "a/b"}) == Again(epoch=1, sequence=5, topic="a/b")
+    for wrong in ({}, {"epoch": 1, "sequence": 1 << 32, "topic": "a"}, {"epoch": 1, "sequence": 1, "topic": ""}):
+        with pytest.raises(ChappeError, match="does not say what it was"):
+            again(wrong)
+
+
+def test_an_event_is_new_then_on_its_way_then_stored() -> None:
+    known = Known()
+    identity = Identity(A, 1, 5)
+    assert known.seen(identity) is None
+    assert known.seen(identity) is False
+    known.settle([identity], stored=True)
+    assert known.seen(identity) is True
+    assert known.seen(Identity(A, 2, 5)) is None
+    assert known.seen(Identity(B, 1, 5)) is None
+
+
+def test_an_event_that_was_not_taken_may_come_again() -> None:
+    known = Known()
+    identity = Identity(A, 1, 5)
+    known.seen(identity)
+    known.settle([identity, Identity(B, 1, 1)], stored=False)
+    assert known.seen(identity) is None
+
+
+def test_only_the_newest_events_and_sessions_are_remembered() -> None:
+    known = Known(sessions=2, remembered=3)
+    for sequence in range(4):
+        known.seen(Identity(A, 1, sequence))
+    assert known.seen(Identity(A, 1, 1)) is False
+    assert known.seen(Identity(A, 1, 0)) is None  # it was forgotten
+    known.seen(Identity(B, 1, 0))
+    known.seen(Identity(b"c" * 16, 1, 0))
+    assert known.seen(Identity(B, 1, 0)) is False
+    assert known.seen(Identity(A, 1, 3)) is None
