@@ -18,7 +18,7 @@ def table(folder: Path, dataset: str) -> ds.Dataset:
 
 def test_values_events_and_measurements_of_a_mesh_become_rows(mesh_archive: Path) -> None:
     status = table(mesh_archive, "status").to_table().to_pandas()
-    assert set(status["name"]) == {*FLOATS, "pmu1/steps", "pmu1/closed"}
+    assert set(status["name"]) == {*FLOATS, "pmu1/steps", "pmu1/closed", "turbine/speed"}
     assert status[status["name"].isin(FLOATS)]["value"].between(49, 51).all()
     steps = status[status["name"] == "pmu1/steps"].sort_values("created_ns")["whole"]
     assert steps.is_monotonic_increasing
@@ -35,6 +35,17 @@ def test_values_events_and_measurements_of_a_mesh_become_rows(mesh_archive: Path
     slowed = measured[(measured["node"] == "a") & (measured["peer"] == "b")]
     assert slowed["latency_ms"].max() > SLOW_MS / 2
     assert set(measured["realm"]) == {"plant"}
+
+
+def test_what_a_cloud_tells_of_itself_becomes_rows(mesh_archive: Path) -> None:
+    broker = table(mesh_archive, "broker").to_table().to_pandas()
+    assert set(broker["broker"]) == {"leaf"}
+    assert {"publish", "path", "subscribe", "subscribe_refused"} <= set(broker["action"])
+    quality = table(mesh_archive, "quality").to_table().to_pandas()
+    assert set(quality["client"]) == {"desk"}
+    assert "missed" in set(quality["kind"])
+    counters = table(mesh_archive, "counters").to_table().to_pandas()
+    assert {"a", "b", "c", "d", "z", "leaf"} <= set(counters["node"])
 
 
 def test_rows_have_offsets_without_gaps_and_the_log_is_empty(mesh_archive: Path) -> None:
