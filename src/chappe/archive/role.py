@@ -78,9 +78,14 @@ class Role:
         """What a broker tells those alone who ask it; until cancelled."""
         feeds = [(await client.subscribe(topic, on_full="drop"), feed) for feed in self._feeds if feed.at_brokers
                  for topic in feed.topics]  # fmt: skip
-        await asyncio.gather(*(self._read_feed(*each) for each in feeds))
-        if not feeds:
-            await asyncio.Event().wait()
+        assert self._watching is not None
+        self._watching.brokers.append(client)
+        try:
+            await asyncio.gather(*(self._read_feed(*each) for each in feeds))
+            if not feeds:
+                await asyncio.Event().wait()
+        finally:
+            self._watching.brokers.remove(client)
 
     async def serve(self, client: Any, over: asyncio.Event) -> None:
         """Until it is over; then what was heard is stored."""

@@ -38,6 +38,7 @@ class Watching:
         self._client = client
         self._quality = quality
         self._node = client.node.name
+        self.brokers: list[Any] = []  # clients of brokers, which know what is published elsewhere
         self._taken: set[Variable] = set()
         self._later: dict[Variable, float] = {}  # not to be asked for before this time
         self._streams: list[Any] = []
@@ -68,6 +69,8 @@ class Watching:
 
     async def _discover(self) -> None:
         rows = await self._client.list("variables", LISTED)
+        for broker in self.brokers:
+            rows += await _published(broker)
         known = {(row["publisher"], row["variable"]): row["type"] for row in rows}
         now = asyncio.get_running_loop().time()
         wanted: dict[tuple[float | None, str], list[Variable]] = {}
@@ -128,6 +131,15 @@ class Watching:
         async for events in stream.batches(65_536):
             make = partial(value_rows, events, self._node, self._client.mode)
             self._sink.put("status", len(events), len(events) * ROW_BYTES, make)
+
+
+async def _published(broker: Any) -> list[dict[str, Any]]:
+    """What is published in the cloud of a broker; nothing if it does not say, as one that does not lead."""
+    try:
+        rows: list[dict[str, Any]] = await broker.list("publications", LISTED)
+    except ChappeError:
+        return []
+    return rows
 
 
 def chosen_of(wanted: Iterable[Variables], known: Iterable[Variable]) -> list[tuple[Variable, Variables]]:
