@@ -26,6 +26,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A query costs seconds where many others run."""
+    for item in items:
+        if "spark" in item.path.parts:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 class _Missing(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         pytest.skip(MISSING)

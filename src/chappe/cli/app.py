@@ -56,6 +56,8 @@ COMMANDS = {
     ),
     "archive": Entry(
         "chappe.cli.archive:app", "Run an archive of a mesh, and look after what it has written.", OPERATE
+    "pipeline": Entry(
+        "chappe.cli.pipeline:app", "Run the jobs of the data pipeline on Spark; see their tables.", TOOLS
     ),
     "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
     "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),

@@ -44,6 +44,7 @@ cdef class Outbox:
     cdef Py_ssize_t max_payload
     cdef Py_ssize_t probe_after
     cdef uint64_t sequence
+    cdef bint again                  # events are marked as sent before
     # topic numbers
     cdef dict numbers
     cdef list topics

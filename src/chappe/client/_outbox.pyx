@@ -80,7 +80,7 @@ cdef class Outbox:
         place[2] = (length >> 8) & 255
         place[3] = length & 255
         put32(place + 4, <uint32_t> number)
-        place[8] = priority | (EXT if extra else 0)
+        place[8] = priority | (EXT if extra else 0) | (RESENT if self.again else 0)
         place[9] = place[10] = place[11] = 0
         put32(place + 12, <uint32_t> self.sequence)
         if created:

@@ -69,6 +69,8 @@ class Sender(Stack):
         """How many of the bodies, from the first on, are in the queue."""
     def write_now(self) -> None:
         """Write what is queued in this moment instead of at the end of the tick."""
+    def go_on(self, sequence: int, resent: bool = False) -> None:
+        """Number the next events from behind this one; `resent`: some may have been sent by another process."""
     def flush(self) -> int:
         """The serial that `flushed` reaches when the node has all that was published until now."""
     def acknowledge_soon(self) -> None: ...

@@ -128,6 +128,11 @@ cdef class Sender(Stack):
         if self.scheduled and self.write is not None:
             self.write()
 
+    def go_on(self, sequence, bint resent=False):
+        """Number the next events from behind this one; `resent`: some of them may have been sent by another process."""
+        self.outbox.sequence = sequence
+        self.outbox.again = resent
+
     def flush(self):
         """Ask for an echo; the serial that `flushed` reaches when the node has all that was published until now."""
         serial = self.outbox.request_flush()

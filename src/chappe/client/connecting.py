@@ -33,6 +33,13 @@ class Connecting:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    def issuing(self, session: bytes) -> Connecting:
+        """Let its events be those of a session that other processes may have begun: 16 bytes, the same for all."""
+        if len(session) != 16:
+            raise ConfigError(f"a session has 16 bytes, not {len(session)}")
+        self._client.session_id = session
+        return self
+
     def __await__(self) -> Generator[object, None, Client]:
         return self._client.start().__await__()
 

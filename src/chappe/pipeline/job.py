@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Frames = Mapping[str, "DataFrame"]
+RAW = "raw/"  # before the name of a dataset: its rows in the archive as they came; ingest reads them, nobody else
 
 
 class Publish(StrEnum):
@@ -69,6 +70,25 @@ class StreamJob(Job):
     @abstractmethod
     def stream(self, inputs: Frames) -> Frames:
         """Streaming DataFrames to append to its tables, from streaming inputs."""
+
+
+class Desk(Protocol):
+    """What a job that takes batch after batch may use."""
+
+    def stage(self, table: str, rows: DataFrame) -> DataFrame:
+        """The rows, computed and put on disk where the table will have them if they are returned as they are."""
+
+    def written(self, table: str) -> DataFrame:
+        """What the batches of this input before this one have added to a table."""
+
+
+@dataclass(frozen=True)
+class StepJob(Job):
+    """A job that takes the new rows of each input batch by batch, each once, and may look at what it wrote before."""
+
+    @abstractmethod
+    def step(self, name: str, rows: DataFrame, desk: Desk) -> Frames:
+        """Rows to append to its tables, from new rows of one input."""
 
 
 def parameters(job: type[Job]) -> dict[str, tuple[Any, str]]:

@@ -18,6 +18,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualTo,
     Filter,
     GreaterThan,
@@ -34,6 +36,8 @@ from chappe.archive.reader import ALWAYS_NS, Piece, Reader
 from chappe.archive.schema import DATASETS, RECEIVED_NS, schema_of
 from chappe.archive.segments import ROW_GROUP, Segments
 from chappe.errors import ConfigError
+from chappe.pipeline import sink
+from chappe.pipeline.following import TableReader
 
 SOURCE = "source"  # the column with the name of the archive
 MAX_ROWS = 2_000_000  # of one micro-batch: what a machine of two cores does in a second or two
@@ -95,8 +99,11 @@ def names(dataset: str) -> tuple[str, ...]:
 
 
 def arrow_schema(dataset: str, columns: Sequence[str] = ()) -> pa.Schema:
-    """The columns of a dataset, or some of them, and the name of the archive."""
-    fields = {field.name: field for field in [*schema_of(dataset), pa.field(SOURCE, pa.string(), nullable=False)]}
+    """The columns of a dataset, or some of them, and the name of the archive.
+
+    Any may be empty, whatever the archive promises: whoever believes that a column has no gaps never looks for one.
+    """
+    fields = {field.name: field.with_nullable(True) for field in [*schema_of(dataset), pa.field(SOURCE, pa.string())]}
     return pa.schema([fields[name] for name in columns or names(dataset)])
 
 
@@ -208,7 +215,15 @@ class Source(DataSource):
         return BatchReader(Options.parse(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if "table" in self.options:
+            return TableReader(self.options["table"], schema)
         return StreamReader(Options.parse(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return sink.BatchWriter(sink.Options.parse(self.options, schema.names))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return sink.StreamWriter(sink.Options.parse(self.options, schema.names))
 
 
 class BatchReader(DataSourceReader):

@@ -1,0 +1,295 @@
+"""Runs jobs: those that stream go on with new rows, others are computed anew; what fails is named, the rest goes on.
+
+Every stream has a checkpoint below the work folder, every table is written by batches that appear whole and once, so a
+pipeline that is killed anywhere goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from chappe.archive.schema import schema_of
+from chappe.errors import ChappeError, ConfigError
+from chappe.pipeline import catalogue
+from chappe.pipeline.batches import Appended, Stepped, Telling, empty
+from chappe.pipeline.job import RAW, Job, StepJob, StreamJob, Table
+from chappe.pipeline.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CHECKPOINTS = "checkpoints"
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pipeline reads and writes."""
+
+    work: Path
+    archive: str = ""
+    log: str = ""
+    source: str = ""
+    node: str = ""
+    max_rows: int = 2_000_000
+    trigger_s: float = 0.5  # how often streams look for new rows in continuous mode
+
+    @property
+    def tables(self) -> Tables:
+        return Tables(self.work)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a job does at the moment, for people."""
+
+    job: str
+    state: str  # runs, done, failed, waits
+    rows: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Runner:
+    """Runs jobs over one place; `told` hears what they do."""
+
+    spark: SparkSession
+    place: Place
+    jobs: Sequence[Job]
+    told: Callable[[Told], None] = lambda told: None
+    clock_ns: Callable[[], int] = time.time_ns
+    failures: dict[str, str] = field(default_factory=dict)  # by job
+
+    def __post_init__(self) -> None:
+        self.jobs = catalogue.in_order(self.jobs)
+        self._tables = self.place.tables
+        self._telling = Telling(self.place.work, self.place.node)
+        for job in self.jobs:
+            for name in job.reads:
+                self._check(job, name)
+
+    # --- once
+
+    def once(self, stop: Event | None = None) -> bool:
+        """Every job in order, each over all that is there now; whether all went well. `stop` ends it before."""
+        stop = stop or Event()
+        with self._tables.owned():
+            self._tables.unstage()
+            for job in self.jobs:
+                if not stop.is_set():
+                    self._guarded(job, partial(self._streams_once, stop) if _streams(job) else self._whole)
+        return not self.failures
+
+    def _streams_once(self, stop: Event, job: Job) -> int:
+        """All streams of a job at once, each to the end of what is there."""
+        queries = [start(True) for start in self._queries(job, once=True)]
+        try:
+            for query in queries:
+                while not query.awaitTermination(LOOK_S) and not stop.is_set():
+                    self.told(Told(job.name, "runs", _rows(queries)))
+        finally:
+            for query in queries:
+                query.stop()
+        return _rows(queries)
+
+    def _whole(self, job: Job) -> int:
+        """Compute a job's tables anew; rows that are for the mesh and were not there before are told."""
+        made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())
+        rows = 0
+        for name, spec in job.writes.items():
+            batch = self._tables.last_batch(name) + 1
+            if self._telling.wanted(spec):
+                self._tell_new(name, spec, batch, made[name])
+            else:
+                self._tables.replace(name, made[name], batch)
+            rows += self._tables.read(self.spark, name).count()
+        return rows
+
+    def _tell_new(self, name: str, spec: Table, batch: int, made: DataFrame) -> None:
+        """Replace a table and tell what is new in it: kept on disk before, so that a crash in between loses nothing."""
+        outbox = self._telling.outbox(name, spec)
+        outbox.finish(batch - 1)
+        made = made.persist()
+        try:
+            known = self._tables.exists(name)
+            new = _new(made, self._tables.read(self.spark, name), spec) if known else made
+            outbox.prepare(batch, new.toArrow())
+            self._tables.replace(name, made, batch)
+            outbox.finish(batch)
+        finally:
+            made.unpersist()
+
+    # --- continuously
+
+    def continuous(self, stop: Event) -> bool:
+        """Streams go on, the others are repeated, until `stop` is set; whether all went well."""
+        with self._tables.owned():
+            self._tables.unstage()
+            running: dict[StreamingQuery, Job] = {}
+            for job in self.jobs:
+                if _streams(job):
+                    self._guarded(job, lambda each: self._start(each, running), "waits")
+            due = {job: 0.0 for job in self.jobs if not _streams(job)}
+            try:
+                while not stop.wait(LOOK_S) and (running or due):
+                    self._look(running)
+                    for job, at in due.items():
+                        if time.monotonic() >= at and not stop.is_set():
+                            self._guarded(job, self._whole)
+                            due[job] = time.monotonic() + job.every_s
+            finally:
+                for query in running:
+                    query.stop()
+        return not self.failures
+
+    def _start(self, job: Job, running: dict[StreamingQuery, Job]) -> int:
+        for start in self._queries(job):
+            running[start(False)] = job
+        return 0
+
+    def _look(self, running: dict[StreamingQuery, Job]) -> None:
+        for query, job in list(running.items()):
+            error = None if query.isActive else query.exception()
+            if not query.isActive:
+                del running[query]
+                self._failed(job, str(error or "the query has ended"))
+            elif (progress := query.lastProgress) is not None:
+                self.told(Told(job.name, "runs", progress["numInputRows"]))
+
+    # --- inputs and outputs
+
+    def _queries(self, job: Job, once: bool = False) -> list[Callable[[bool], StreamingQuery]]:
+        """How each stream of a job is started; `once`: without those whose input was always empty."""
+        if isinstance(job, StepJob):
+            return [self._stepping(job, name) for name in job.reads if not once or self._any(name)]
+        assert isinstance(job, StreamJob)
+        made = job.stream({name: self._follow(name) for name in job.reads})
+        return [self._appending(job, name, spec, made[name]) for name, spec in job.writes.items() if name in made]
+
+    def _stepping(self, job: StepJob, name: str) -> Callable[[bool], StreamingQuery]:
+        part = name.removeprefix(RAW)
+        self._has_checkpoint(job, part, max(self._tables.last_batch(table, part) for table in job.writes))
+        frame = self._follow(name)
+        return lambda once: self._begin(job, part, frame, Stepped(self._tables, job, name), once)
+
+    def _appending(self, job: Job, name: str, spec: Table, frame: DataFrame) -> Callable[[bool], StreamingQuery]:
+        self._has_checkpoint(job, name, self._tables.last_batch(name))
+        return lambda once: self._begin(job, name, frame, Appended(self._tables, self._telling, name, spec), once)
+
+    def _begin(
+        self, job: Job, name: str, frame: DataFrame, each: Callable[[DataFrame, int], None], once: bool
+    ) -> StreamingQuery:
+        writer = (
+            frame.writeStream.queryName(f"{job.name}.{name}")
+            .option("checkpointLocation", str(self._checkpoint(job, name)))
+            .foreachBatch(each)
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{round(self.place.trigger_s * 1000)} milliseconds").start()
+
+    def _checkpoint(self, job: Job, name: str) -> Path:
+        return self.place.work.absolute() / CHECKPOINTS / job.name / name
+
+    def _has_checkpoint(self, job: Job, name: str, batch: int) -> None:
+        """Batches of a query that begins anew have the numbers of those that are there, and would be passed over."""
+        folder = self._checkpoint(job, name)
+        if batch >= 0 and not (folder / "offsets").is_dir():
+            raise ConfigError(
+                f"{folder} is gone and the rows that it counts are there: remove the tables "
+                f"{', '.join(job.writes)} in {self._tables.root}, too, to compute them anew"
+            )
+
+    def _read(self, name: str) -> DataFrame:
+        if name.startswith(RAW):
+            return self.spark.read.format("chappe").options(**self._options(name)).load()
+        if self._tables.exists(name):
+            return self._tables.read(self.spark, name)
+        writer = catalogue.writer(name)
+        assert writer is not None  # checked when the runner was made
+        return empty(self.spark, writer.writes[name])
+
+    def _follow(self, name: str) -> DataFrame:
+        """New rows as they come; a table that is always computed anew comes as it is when the stream begins."""
+        if name.startswith(RAW):
+            return self.spark.readStream.format("chappe").options(**self._options(name)).load()
+        writer = catalogue.writer(name)
+        if writer is None or not issubclass(writer, (StreamJob, StepJob)):
+            return self._read(name)
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        schema = from_arrow_schema(writer.writes[name].schema)
+        return (
+            self.spark.readStream.format("chappe").schema(schema).option("table", str(self._tables.path(name))).load()
+        )
+
+    def _options(self, name: str) -> Mapping[str, str]:
+        place = self.place
+        given = {
+            "path": place.archive, "log": place.log, "source": place.source, "dataset": name.removeprefix(RAW),
+            "max_rows": str(place.max_rows),
+        }  # fmt: skip
+        return {option: value for option, value in given.items() if value}
+
+    def _any(self, name: str) -> bool:
+        """Whether an archive ever had a row of a dataset."""
+        from chappe.pipeline.source import Archive, Options
+
+        return any(Archive(Options.parse(self._options(name))).end().values())
+
+    def _check(self, job: Job, name: str) -> None:
+        if name.startswith(RAW):
+            schema_of(name.removeprefix(RAW))
+            if not self.place.archive:
+                raise ConfigError(f"job {job.name} reads an archive: say where with --archive")
+        elif catalogue.writer(name) is None and not any(name in each.writes for each in self.jobs):
+            raise ConfigError(f"job {job.name} reads {name}, and no job writes such a table")
+
+    # --- what went wrong
+
+    def _guarded(self, job: Job, work: Callable[[Job], int], after: str = "done") -> None:
+        from pyspark.errors import PySparkException
+
+        self.told(Told(job.name, "runs"))
+        try:
+            rows = work(job)
+        except (ChappeError, OSError, PySparkException, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self._failed(job, str(error))
+        else:
+            self.failures.pop(job.name, None)
+            self.told(Told(job.name, after, rows))
+
+    def _failed(self, job: Job, reason: str) -> None:
+        text = f"job {job.name} ({', '.join(job.reads)}): {brief(reason)}"
+        self.failures[job.name] = text
+        self.told(Told(job.name, "failed", reason=text))
+
+
+def brief(reason: str) -> str:
+    """The line of a Spark error that says what was wrong: of a Python error its last line, else the first."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip() and not line.startswith("\tat ")]
+    python = [
+        line for line in lines if line.startswith(("chappe.", "Exception:", "ValueError", "TypeError", "KeyError"))
+    ]
+    return (python or lines or ["no reason given"])[-1 if python else 0][:500]
+
+
+def _streams(job: Job) -> bool:
+    return isinstance(job, (StreamJob, StepJob))
+
+
+def _rows(queries: Sequence[StreamingQuery]) -> int:
+    return sum(progress["numInputRows"] for query in queries for progress in query.recentProgress)
+
+
+def _new(now: DataFrame, before: DataFrame, spec: Table) -> DataFrame:
+    """Rows that were not there before; not by all columns if some of them name a row."""
+    keys = list(spec.keys) or list(spec.schema.names)
+    return now.join(before.select(keys), keys, "left_anti")
