@@ -237,14 +237,14 @@ def _windows(rows: list[Series]) -> tuple[NDArray[np.float64], NDArray[np.intp],
 
 
 def _settled(rest: Series, count: NDArray[np.intp]) -> Series:
-    """The mean since the level last shifted: a window that has fewer values than it would have began anew, with two."""
+    """The mean since the level last shifted: a window that has fewer values than it would have began anew."""
     known = np.isfinite(rest)
     expected = np.minimum(np.concatenate(([0], count[:-1])) + known, WINDOW)
     shifted = np.flatnonzero(count < expected)
     seen = np.cumsum(known)
     total = np.cumsum(np.where(known, rest, 0.0))
     begin = np.zeros(len(rest), dtype=np.intp)  # number of values before the present level
-    begin[shifted] = seen[shifted] - 2
+    begin[shifted] = seen[shifted] - count[shifted]
     begin = np.maximum.accumulate(begin)
     before = np.concatenate(([0.0], total[known]))[begin]
     some = seen - begin

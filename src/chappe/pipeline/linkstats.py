@@ -19,7 +19,8 @@ from chappe.pipeline import periods
 # The jitter forgets: what was so many samples ago counts less than 1e-19 of it.
 REMEMBERED = 700
 SIZES = (8, 16, 32, 64)  # of windows that are tried
-TRIED = 256  # windows of each size, spread over the samples of a link
+TRIED = (16, 256)  # windows of each size, spread over the samples of a link: at least and at most
+SPARSE = 128  # samples for each that is tried
 CLOSE = 1.02  # a window is as good as the best if its error is at most so many times as large
 
 Whole = NDArray[np.int64]
@@ -87,7 +88,9 @@ def ordered(samples: Samples) -> Samples:
     at = at[order]
     if np.any((np.diff(link[order]) == 0) & (np.diff(at) < 0)):
         order = np.lexsort((samples.created_ns, link))
-    return Samples(*(column[order] for column in samples))
+    return Samples(
+        link[order], samples.created_ns[order], samples.latency_ms[order], samples.loss[order], samples.bandwidth[order]
+    )
 
 
 def statistics(samples: Samples, length_ns: int, flags: Mask) -> Statistics:
@@ -132,22 +135,23 @@ def advice(samples: Samples, sizes: tuple[int, ...] = SIZES, z: float = metrics.
     begin = _begins((link,))
     count = np.diff(np.append(begin, len(link)))
     longest = max(sizes)
-    rows = []
-    for start, many in zip(begin.tolist(), count.tolist(), strict=True):
-        if many <= longest:
-            continue
-        ends = start + np.unique(np.linspace(longest, many - 1, TRIED).astype(np.intp))
-        tried = []
-        for size in sizes:
-            window = values[ends[:, None] - np.arange(size, 0, -1)]
-            out, middle, _, _ = metrics.summary(window, None, z)
-            tried.append((float(np.abs(middle - values[ends]).mean()), float(out.sum() / window.size)))
-        best = min(error for error, _ in tried)
-        close = next(at for at, (error, _) in enumerate(tried) if error <= best * CLOSE)
-        rows += [(link[start], size, len(ends), *tried[at], at == close) for at, size in enumerate(sizes)]
-    columns = zip(*rows, strict=True) if rows else ((),) * 6
-    kinds = (np.intp, np.int64, np.int64, np.float64, np.float64, np.bool_)
-    return Advice(*(np.array(column, dtype=kind) for column, kind in zip(columns, kinds, strict=True)))
+    begin, count = begin[count > longest], count[count > longest]
+    tries = np.minimum(np.clip(count // SPARSE, *TRIED), count - longest)
+    share = _within(tries) / np.repeat(np.maximum(tries - 1, 1), tries)
+    ends = np.repeat(begin + longest, tries) + (share * np.repeat(count - 1 - longest, tries)).astype(np.intp)
+    first = np.cumsum(tries) - tries
+    errors, shares = np.empty((len(begin), len(sizes))), np.empty((len(begin), len(sizes)))
+    for at, size in enumerate(sizes):
+        out, middle, _, _ = metrics.summary(values[ends[:, None] - np.arange(size, 0, -1)], None, z)
+        errors[:, at] = _sums(np.abs(middle - values[ends]), first) / tries
+        shares[:, at] = _sums(out.astype(np.float64), first) / tries / size
+    close = errors <= errors.min(axis=1, keepdims=True) * CLOSE
+    advised = np.cumsum(close, axis=1) == 1
+    many = len(sizes)
+    return Advice(
+        np.repeat(link[begin], many), np.tile(np.array(sizes, dtype=np.int64), len(begin)), np.repeat(tries, many),
+        errors.ravel(), shares.ravel(), (advised & close).ravel(),
+    )  # fmt: skip
 
 
 def _latencies(values: Floats, known: Mask, begin: Places, rounds: Whole, count: Whole) -> tuple[Floats, ...]:

@@ -1,0 +1,128 @@
+"""Link statistics (SJ-02): the numbers of the node's formulas, whatever the order of the rows."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from chappe.errors import ConfigError
+from chappe.measure import metrics
+from chappe.measure.cost import cost
+from chappe.pipeline import periods
+from chappe.pipeline.job import configured
+from chappe.pipeline.jobs.links import Links
+from tests.support.cleanrows import SECOND_NS, clean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MONDAY_NS = periods.start_ns(2960, periods.WEEK_NS)
+SPIKE_NS = MONDAY_NS + 400 * SECOND_NS
+
+
+def rounds(seconds: int = 600) -> list[dict[str, Any]]:
+    """Three ends of links around the midnight before a Monday, one of them without loss and with a spike."""
+    noise = random.Random(11)
+    rows = []
+    for number, (node, peer, transport) in enumerate((("a", "b", "tcp"), ("b", "a", "tcp"), ("a", "c", "udp"))):
+        for second in range(-seconds, seconds):
+            created = MONDAY_NS + second * SECOND_NS + noise.randrange(SECOND_NS // 2)
+            latency = 10.0 * (number + 1) + noise.gauss(0, 0.5)
+            if number == 2 and second == 400:
+                created, latency = SPIKE_NS, 95.0
+            rows.append({
+                "node": node, "peer": peer, "link": f"link {min(number, 1)}", "transport": transport,
+                "realm": "east" if number else None, "created_ns": created,
+                "latency_ms": None if noise.random() < 0.02 else latency,
+                "loss": None if number == 2 else noise.choice([0.0, 0.0, 0.1]),
+            })  # fmt: skip
+    return rows
+
+
+def expected(rows: list[dict[str, Any]]) -> list[float]:
+    """Of rows in the order of time."""
+    series = np.array([row["latency_ms"] for row in rows if row["latency_ms"] is not None])
+    loss = [row["loss"] for row in rows if row["loss"] is not None]
+    mean, jitter = metrics.mean(series), metrics.relative_jitter(series)
+    lost = metrics.mean(loss) if loss else np.nan
+    return [
+        len(rows), len(series), mean, metrics.deviation(series), series.min(), series.max(),
+        metrics.rtp_jitter(series), jitter, lost, cost("media", mean, jitter, lost),
+    ]  # fmt: skip
+
+
+NUMBERS = (
+    "rounds", "samples", "latency_ms", "deviation_ms", "least_ms", "most_ms", "jitter_ms", "jitter", "loss", "cost",
+)  # fmt: skip
+
+
+# @pytest.mark.spec("SJ-02")
+def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_come(spark: SparkSession) -> None:
+    rows = rounds()
+    mixed = list(rows)
+    random.Random(5).shuffle(mixed)
+    made = Links(profile="media").run({"measurements": clean(spark, "measurements", mixed).repartition(3)}, 0)
+    for name, table in Links.writes.items():
+        assert made[name].columns == table.schema.names
+
+    statistics = made["link_statistics"].toPandas()
+    keys = list(Links.writes["link_statistics"].keys)
+    assert not statistics.duplicated(keys).any()
+    assert statistics.groupby("period").size().to_dict() == {"minute": 60, "hour": 6, "day": 6, "week": 6}
+    by_time = sorted(rows, key=lambda row: row["created_ns"])
+    for _, row in statistics.iterrows():
+        length = periods.LENGTHS[row["period"]]
+        inside = [
+            each for each in by_time
+            if (each["node"], each["peer"], each["realm"] or "") == (row["node"], row["peer"], row["realm"])
+            and row["start_ns"] <= each["created_ns"] < row["start_ns"] + length
+        ]  # fmt: skip
+        assert [row[name] for name in NUMBERS] == pytest.approx(expected(inside), rel=1e-9, nan_ok=True)
+
+    groups = made["group_statistics"].toPandas().set_index(["period", "start_ns", "by", "name"]).sort_index()
+    assert groups.index.is_unique
+    tcp = [row["latency_ms"] for row in rows if row["transport"] == "tcp" and row["created_ns"] >= MONDAY_NS]
+    known = [latency for latency in tcp if latency is not None]
+    week = groups.loc["week", MONDAY_NS, "transport", "tcp"]
+    assert (week["links"], week["rounds"], week["samples"]) == (2, 1200, len(known))
+    assert week["latency_ms"] == pytest.approx(metrics.mean(known))
+    assert week["deviation_ms"] == pytest.approx(metrics.deviation(known))
+    assert week["cost"] == pytest.approx(cost("media", week["latency_ms"], week["jitter"], week["loss"]))
+    assert set(groups.loc["week", MONDAY_NS, "client"].index) == {"a", "b", "c"}
+    assert set(groups.loc["week", MONDAY_NS, "realm"].index) == {"", "east"}
+
+    (spike,) = [row for row in made["spikes"].collect() if row["latency_ms"] > 50]
+    assert (spike["node"], spike["peer"], spike["created_ns"], spike["latency_ms"]) == ("a", "c", SPIKE_NS, 95.0)
+    assert spike["usual_ms"] == pytest.approx(30, abs=1)
+    assert spike["times"] > 20
+    advice = made["window_advice"].toPandas()
+    assert (advice.groupby(["node", "peer", "start_ns"])["advised"].sum() == 1).all()
+    assert len(advice) == 3 * 2 * 4
+
+
+def test_nothing_comes_of_nothing(spark: SparkSession) -> None:
+    made = Links().run({"measurements": clean(spark, "measurements")}, 0)
+    assert [frame.count() for frame in made.values()] == [0, 0, 0, 0]
+
+
+def test_a_link_that_never_answered_has_its_loss_alone(spark: SparkSession) -> None:
+    silent = [{"node": "a", "link": "x", "created_ns": MONDAY_NS + second, "loss": 1.0} for second in range(3)]
+    made = Links().run({"measurements": clean(spark, "measurements", silent)}, 0)
+    for row in made["link_statistics"].collect():
+        assert (row["rounds"], row["samples"], row["loss"]) == (3, 0, 1.0)
+        assert row["latency_ms"] is row["jitter_ms"] is row["cost"] is None
+    assert made["spikes"].count() == 0
+    (group, *_) = made["group_statistics"].where("by = 'node' and period = 'week'").collect()
+    assert (group["samples"], group["latency_ms"], group["loss"]) == (0, None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"profile": "fast"}, "no cost profile 'fast'"), ({"window": 5}, "window = 5"), ({"z": 0}, "z = 0")],
+)
+def test_bad_parameters_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        configured(Links, settings).run({}, 0)
