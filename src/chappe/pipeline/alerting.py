@@ -19,8 +19,8 @@ from chappe.aggregation import conditions
 from chappe.aggregation.alerts import SECOND, Alerts, Rule, Saved
 from chappe.aggregation.conditions import Comparison, Condition
 from chappe.aggregation.messages import AlertEvent
-from chappe.aggregation.record import METRICS, Record
 from chappe.errors import ConfigError
+from chappe.measure.record import METRICS, Record
 
 TOPIC = "pipeline/alerts"
 TABLES = ("aggregates", "alert", "view", "foreign", "order")  # of an aggregator's file, which can be given as it is

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from chappe.aggregation.alerts import Alerts
 from chappe.aggregation.messages import AlertEvent
-from chappe.aggregation.record import Record
 from chappe.errors import ConfigError
+from chappe.measure.record import Record
 from chappe.pipeline import alerting
 from chappe.pipeline.alerting import End, judge, next_ns, records, rules
 from tests.support.records import LINK, NOW, SECOND, record
