@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MONDAY_NS = periods.start_ns(2960, periods.WEEK_NS)
-SPIKE_NS = MONDAY_NS + 400 * SECOND_NS
+SPIKE_NS = MONDAY_NS + 100 * SECOND_NS
 
 
-def rounds(seconds: int = 600) -> list[dict[str, Any]]:
+def rounds(seconds: int = 150) -> list[dict[str, Any]]:
     """Three ends of links around the midnight before a Monday, one of them without loss and with a spike."""
     noise = random.Random(11)
     rows = []
@@ -31,7 +31,7 @@ def rounds(seconds: int = 600) -> list[dict[str, Any]]:
         for second in range(-seconds, seconds):
             created = MONDAY_NS + second * SECOND_NS + noise.randrange(SECOND_NS // 2)
             latency = 10.0 * (number + 1) + noise.gauss(0, 0.5)
-            if number == 2 and second == 400:
+            if number == 2 and second == 100:
                 created, latency = SPIKE_NS, 95.0
             rows.append({
                 "node": node, "peer": peer, "link": f"link {min(number, 1)}", "transport": transport,
@@ -71,7 +71,7 @@ def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_
     statistics = made["link_statistics"].toPandas()
     keys = list(Links.writes["link_statistics"].keys)
     assert not statistics.duplicated(keys).any()
-    assert statistics.groupby("period").size().to_dict() == {"minute": 60, "hour": 6, "day": 6, "week": 6}
+    assert statistics.groupby("period").size().to_dict() == {"minute": 18, "hour": 6, "day": 6, "week": 6}
     by_time = sorted(rows, key=lambda row: row["created_ns"])
     for _, row in statistics.iterrows():
         length = periods.LENGTHS[row["period"]]
@@ -87,7 +87,7 @@ def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_
     tcp = [row["latency_ms"] for row in rows if row["transport"] == "tcp" and row["created_ns"] >= MONDAY_NS]
     known = [latency for latency in tcp if latency is not None]
     week = groups.loc["week", MONDAY_NS, "transport", "tcp"]
-    assert (week["links"], week["rounds"], week["samples"]) == (2, 1200, len(known))
+    assert (week["links"], week["rounds"], week["samples"]) == (2, 300, len(known))
     assert week["latency_ms"] == pytest.approx(metrics.mean(known))
     assert week["deviation_ms"] == pytest.approx(metrics.deviation(known))
     assert week["cost"] == pytest.approx(cost("media", week["latency_ms"], week["jitter"], week["loss"]))

@@ -46,6 +46,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "bandwidth": ("bandwidth", {}),
     "churn": ("churn", {}),
     "clusters": ("clusters", {}),
+    "forecast": ("forecast", {}),
 }
 
 
@@ -269,6 +270,25 @@ def clusters(
 ) -> None:  # fmt: skip
     """States of 100 to 1,000 peers around points and lines: outliers found and false ones, beside the source's rule."""
     _run("clusters", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def forecast(
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Latencies over time (.csv, .json, .npz) of your own network.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay the run that printed it.")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Forecasts of latencies, with and without a daily pattern, beside the last value and that of a day before.
+
+    Examples:
+
+      chappe bench forecast --quick
+
+      chappe bench forecast --trace latencies.csv --json forecast.json --check
+    """
+    _run("forecast", Options(quick, json, check, rounds, charts), seed=seed, trace=trace)
 
 
 @app.command("xml")

@@ -61,8 +61,9 @@ class Alerts(StreamJob):
 
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         """What the rules would have said over the whole history, and of silence until now."""
+        of = rules(self.rules)
         judged = _ends(inputs["measurements"]).applyInPandas(
-            partial(_history, rules(self.rules), now_ns), from_arrow_schema(ALERTS)
+            lambda frame: _history(of, now_ns, frame), from_arrow_schema(ALERTS)
         )
         return {"alerts": judged}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -88,7 +87,7 @@ class Forecast(Job):
         bucket = F.pmod(F.hash("node", "link"), F.lit(self.buckets))
         found = (
             intervals.groupBy(bucket)
-            .applyInPandas(partial(_told, self, rhythm, now_ns), from_arrow_schema(_FOUND))
+            .applyInPandas(lambda frame: _told(self, rhythm, now_ns, frame), from_arrow_schema(_FOUND))
             .localCheckpoint(eager=False)  # three tables are made of it
         )
         return {
