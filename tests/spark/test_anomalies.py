@@ -1,0 +1,176 @@
+"""SJ-10: what stands alone and what was forged, from clean tables, as batch and as stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from chappe.errors import ConfigError
+from chappe.pipeline.jobs.anomalies import Anomalies
+from tests.support.frames import BEGUN, frames, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECOND = 1_000_000_000
+START = BEGUN - BEGUN % (60 * SECOND)
+JOB = Anomalies(least=3, late_s=5.0, unknown_ids="auto")
+
+
+def _links(begin: int, count: int = 40) -> list[dict[str, Any]]:
+    """Links of about 1 ms, but one of 80 ms and one that went from 1 to 300."""
+    random = np.random.default_rng(7)
+    rows = []
+    for link in range(count):
+        for tick in range(0, 20, 5):
+            latency = 80.0 if link == 0 else 300.0 if link == 1 and tick >= 10 else random.uniform(0.8, 1.2)
+            rows.append({
+                "node": "a", "link": f"l{link}", "created_ns": begin + tick * SECOND, "latency_ms": latency,
+                "jitter": random.uniform(0.05, 0.1), "received_ns": begin + tick * SECOND + 1000,
+            })  # fmt: skip
+    return rows
+
+
+def _stamps(variable: int, name: str, begin: int, count: int = 100, period: int = SECOND // 10) -> list[dict[str, Any]]:
+    first = begin - begin % period
+    return [{"variable": variable, "name": name, "created_ns": first + n * period, "value": 1.0} for n in range(count)]
+
+
+def _issued(variable: int, action: str = "publish", at: int = START, **more: Any) -> dict[str, Any]:
+    detail = {"variable_id": variable, "rate_num": 10, "rate_den": SECOND, **more}
+    return {"action": action, "created_ns": at, "detail": json.dumps(detail)}
+
+
+def _inputs() -> dict[str, list[dict[str, Any]]]:
+    links = _links(START)
+    malformed = [
+        {"link": "empty", "created_ns": START, "latency_ms": None, "jitter": None},
+        {"link": "nan", "created_ns": START, "latency_ms": float("nan"), "jitter": 0.1},
+        {"link": "infinite", "created_ns": START, "latency_ms": float("inf"), "jitter": 0.1},
+        {"link": "future", "created_ns": START + 900 * SECOND, "received_ns": START, "latency_ms": 9.0, "jitter": 0.1},
+        {"link": "negative", "created_ns": -5, "received_ns": START, "latency_ms": 9.0, "jitter": 0.1},
+    ]
+    forged = [
+        {"variable": 7, "name": "pmu1/frequency", "created_ns": START + SECOND + 33_000_000, "value": 9.0},
+        {"variable": 7, "name": "pmu1/frequency", "created_ns": START + 3600 * SECOND, "received_ns": START + SECOND,
+         "value": 9.0},
+        {"variable": 99, "name": "pmu9/ghost", "created_ns": START + SECOND, "value": 9.0},
+        {"variable": 8, "name": "pmu1/gone", "created_ns": START + 50 * SECOND, "value": 9.0},
+    ]  # fmt: skip
+    status = _stamps(7, "pmu1/frequency", START) + forged
+    return {
+        "measurements": links[::-1] + links[:30] + malformed,  # out of order, some twice
+        "status": status[::-1] + status[:20],
+        "events": [
+            {"topic": "plant/alarm", "created_ns": START + 7200 * SECOND, "received_ns": START},
+            {"topic": "plant/alarm", "created_ns": START, "received_ns": START},
+            {"topic": "plant/plain", "created_ns": None, "received_ns": START},
+        ],
+        "broker": [
+            _issued(7),
+            _issued(8),
+            _issued(8, "unpublish", START + SECOND),
+            _issued(0, "publish_refused"),
+            {"action": "path", "created_ns": START, "detail": "no json"},
+            {"action": "mode", "created_ns": START, "detail": None},
+        ],
+    }
+
+
+@pytest.mark.spec("SJ-10")
+def test_a_batch_finds_what_stands_alone_and_what_was_forged(spark: SparkSession) -> None:
+    found = JOB.run(frames(spark, **_inputs()), START)
+    for name, written in JOB.writes.items():
+        assert found[name].columns == written.schema.names
+    outliers = {row["peer"]: row for row in found["outliers"].collect()}
+    assert set(outliers) == {"a/l0", "a/l1"}
+    assert outliers["a/l0"]["position"][0] == 80.0
+    assert outliers["a/l0"]["window_ns"] == START
+    assert outliers["a/l1"]["near"] < outliers["a/l1"]["needed"]
+    assert outliers["a/l1"]["topic"] == "pipeline/anomalies/links/a/l1"
+    assert json.loads(outliers["a/l1"]["body"])["position"][0] == 300.0
+    centroids = found["centroids"].collect()
+    assert {row["cluster"] for row in centroids} == {0}
+    assert sum(row["states"] for row in centroids) == 38 * 2 + 1  # two periods, and one of the link that changed
+    assert all(0.8 < row["position"][0] < 1.2 and row["peers"] == 40 for row in centroids)
+    forged = {(row["kind"], row["subject"]): row for row in found["forgeries"].collect()}
+    assert set(forged) == {
+        ("off_schedule", "pmu1/frequency"), ("far_future", "pmu1/frequency"), ("far_future", "plant/alarm"),
+        ("unknown_id", "pmu9/ghost"), ("withdrawn_id", "pmu1/gone"),
+    }  # fmt: skip
+    off = forged["off_schedule", "pmu1/frequency"]
+    assert (off["count"], off["of"], off["first_ns"]) == (1, 101, START + SECOND + 33_000_000)
+    assert off["topic"] == "pipeline/forgeries/off_schedule/pmu1/frequency"
+    assert "every 100 ms" in json.loads(off["body"])["reason"]
+
+
+def test_nothing_comes_of_nothing_and_ids_are_not_judged_without_a_log(spark: SparkSession) -> None:
+    empty = JOB.run(frames(spark), START)
+    assert {name: each.count() for name, each in empty.items()} == dict.fromkeys(JOB.writes, 0)
+    unlogged = frames(spark, status=_inputs()["status"])
+    kinds = {row["kind"] for row in JOB.run(unlogged, START)["forgeries"].select("kind").collect()}
+    assert kinds == {"off_schedule", "far_future"}
+
+
+@pytest.mark.spec("SJ-10", "CN-106")
+def test_a_stream_finds_the_same_when_its_windows_close(spark: SparkSession, tmp_path: Path) -> None:
+    job = Anomalies(least=3, late_s=5.0, unknown_ids="yes")
+    first = _inputs()
+    later = {
+        "measurements": _links(START + 60 * SECOND, 3) + _links(START, 1),  # the last are too late, and there already
+        "status": _stamps(7, "pmu1/frequency", START + 120 * SECOND, 10),
+        "events": [{"topic": "plant/alarm", "created_ns": START + 120 * SECOND}],
+        "broker": [_issued(7, at=START + 120 * SECOND)],
+    }
+    streams = {}
+    for name in ("measurements", "counters", "status", "events", "broker"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for part, given in enumerate((first, later)):
+            pq.write_table(table(name, given.get(name, ())), folder / f"{part}.parquet")
+        schema = spark.createDataFrame(table(name)).schema
+        streams[name] = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    found = {}
+    for name, each in job.stream(streams).items():
+        query = (
+            each.writeStream.format("memory").queryName(f"anomalies_{name}").outputMode("append")
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{name}")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        found[name] = spark.table(f"anomalies_{name}").collect()
+    whole = JOB.run(frames(spark, **first), START)
+    same = ("peer", "created_ns", "position", "near", "needed", "region", "body")
+    assert sorted([tuple(row[name] for name in same) for row in found["outliers"]]) == sorted(
+        [tuple(row[name] for name in same) for row in whole["outliers"].collect()]
+    )
+    places = sorted((row["cluster"], row["states"], row["position"]) for row in found["centroids"])
+    assert places == sorted((row["cluster"], row["states"], row["position"]) for row in whole["centroids"].collect())
+    forged = {(row["kind"], row["subject"], row["count"]) for row in found["forgeries"]}
+    assert forged == {
+        ("off_schedule", "pmu1/frequency", 1), ("far_future", "pmu1/frequency", 1), ("far_future", "plant/alarm", 1),
+        ("unknown_id", "pmu9/ghost", 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"spaces": "links"}, "NAME = FEED"),
+        ({"spaces": "a = measurements: speed 0 1"}, "no 'speed'"),
+        ({"spaces": "a = counters: x 1 0"}, "below HIGH"),
+        ({"spaces": "a = counters: x 0 1 log"}, "above 0"),
+        ({"spaces": "a = planets: x 0 1"}, "no feed"),
+        ({"periods": 1}, "2 or more"),
+        ({"reach": 0.0}, "reach"),
+        ({"rule": "magic"}, "cells"),
+        ({"unknown_ids": "maybe"}, "auto"),
+    ],
+)
+def test_parameters_that_cannot_be_say_why(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Anomalies(**settings)
