@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,12 +42,12 @@ def test_events_are_in_one_order_by_corrected_time_once_each(spark: SparkSession
     rows = published()
     strays = [
         {"topic": "mill", "issuer": b"right", "epoch": 1, "sequence": 99, "created_ns": START_NS},
-        {"topic": "plant/late", "kind": "s", "issuer": b"mute", "epoch": 1, "sequence": 1, "received_ns": START_NS + 30},
+        {"topic": "plant/late", "issuer": b"mute", "epoch": 1, "sequence": 1, "received_ns": START_NS + 30},
         # a clock that was set back while it was running
-        {"topic": "plant/0", "kind": "s", "issuer": b"right", "epoch": 2, "sequence": 1, "created_ns": START_NS + 9 * MS,
-         "received_ns": START_NS + 10 * MS, "source": "east"},
-        {"topic": "plant/0", "kind": "s", "issuer": b"right", "epoch": 2, "sequence": 2, "created_ns": START_NS + 7 * MS,
-         "received_ns": START_NS + 11 * MS, "source": "east"},
+        {"topic": "plant/0", "kind": "s", "issuer": b"right", "epoch": 2, "sequence": 1,
+         "created_ns": START_NS + 9 * MS, "received_ns": START_NS + 10 * MS, "source": "east"},
+        {"topic": "plant/0", "kind": "s", "issuer": b"right", "epoch": 2, "sequence": 2,
+         "created_ns": START_NS + 7 * MS, "received_ns": START_NS + 11 * MS, "source": "east"},
     ]  # fmt: skip
     mixed = [*rows, *rows[::5], *strays]
     random.Random(2).shuffle(mixed)
@@ -76,14 +77,18 @@ def test_events_are_in_one_order_by_corrected_time_once_each(spark: SparkSession
     assert again == [START_NS + 9 * MS] * 2
 
     zero = [row for row in replay if row["topic"] == "plant/0"]
-    for before, row in zip(zero, zero[1:], strict=False):
+    for before, row in pairwise(zero):
         same = before["slice"] == row["slice"]
         assert row["gap_ns"] == (row["corrected_ns"] - before["corrected_ns"] if same else 0)
     slices = {(row["topic"], row["slice"]): row for row in made["replay_slices"].collect()}
     assert sum(row["events"] for row in slices.values()) == 83
     for (topic, number), one in slices.items():
         mine = [row for row in replay if (row["topic"], row["slice"]) == (topic, number)]
-        assert (one["events"], one["from_ns"], one["to_ns"]) == (len(mine), mine[0]["corrected_ns"], mine[-1]["corrected_ns"])
+        assert (one["events"], one["from_ns"], one["to_ns"]) == (
+            len(mine),
+            mine[0]["corrected_ns"],
+            mine[-1]["corrected_ns"],
+        )
         assert (one["first_position"], one["last_position"]) == (mine[0]["position"], mine[-1]["position"])
         assert number == one["from_ns"] // (2 * SECOND_NS) == one["to_ns"] // (2 * SECOND_NS)
 

@@ -61,6 +61,8 @@ class Hop(Span):
     path: int
     source: str
     target: str
+    intervals_ns: tuple[int, ...]  # one for all modes, or 16
+    modes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ def actions(rows: Iterable[tuple[str, str, int, str | None]]) -> tuple[list[Acti
 def history(rows: Iterable[tuple[str, str, int, str | None]], until_ns: int) -> History:
     """What a broker's log says; what has not ended is said to last until `until_ns`."""
     ordered, bad = actions(rows)
-    reading = _Reading(History(unreadable=bad))
+    reading = _Reading(History(unreadable=bad), ordered[0].created_ns if ordered else until_ns)
     for action in ordered:
         try:
             reading.take(action)
@@ -157,9 +159,9 @@ def history(rows: Iterable[tuple[str, str, int, str | None]], until_ns: int) -> 
 class _Reading:
     """The state of a broker as its log goes on."""
 
-    def __init__(self, found: History) -> None:
+    def __init__(self, found: History, since_ns: int) -> None:
         self.found = found
-        self._mode = Mode(0, ALWAYS_NS, 0, 0, "", "")
+        self._mode = Mode(since_ns, ALWAYS_NS, 0, 0, "", "")
         self._grants: dict[tuple[str, str], _Grant] = {}
         self._hops: dict[tuple[str, int, int], Hop] = {}
         self._published: dict[str, Published] = {}
@@ -260,17 +262,23 @@ class _Reading:
         begun = max(at - took, self._mode.from_ns)
         for (entity, subject), grant in self._grants.items():
             self._term(entity, subject, grant, begun)
-        _close(self.found.modes, self._mode, begun)
+        self.found.modes.append(replace(self._mode, to_ns=begun))  # the first one, too, however short
         self._mode = Mode(at, ALWAYS_NS, mode, took, str(detail.get("by", "")), str(detail.get("note") or ""))
 
     def _laid(self, router: str, at: int, paths: Iterable[Mapping[str, Any]]) -> None:
         for each in paths:
             key = router, int(each["variable_id"]), int(each["path"])
-            source, target = str(each["source"] or ""), str(each["target"] or "")
+            intervals = tuple(int(interval) for interval in each["intervals_ns"])
+            if len(intervals) not in (1, MODES):
+                raise ValueError("a path has one interval or 16")
+            hop = Hop(
+                at, ALWAYS_NS, router, key[1], key[2], str(each["source"] or ""), str(each["target"] or ""), intervals,
+                int(each["modes"]),
+            )  # fmt: skip
             known = self._hops.get(key)
-            if known is None or (known.source, known.target) != (source, target):
+            if known is None or replace(known, from_ns=at) != hop:
                 self._removed(key, at)
-                self._hops[key] = Hop(at, ALWAYS_NS, router, key[1], key[2], source, target)
+                self._hops[key] = hop
 
     def _removed(self, key: tuple[str, int, int], at: int) -> None:
         hop = self._hops.pop(key, None)

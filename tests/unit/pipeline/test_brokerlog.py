@@ -31,7 +31,7 @@ def test_a_promise_lasts_from_its_grant_to_its_end_in_each_mode() -> None:
     ]
     assert (found.terms[0].rate_num, found.terms[2].rate_den, found.terms[0].interval_ns) == (3, 100, 10)
     assert [(mode.mode, mode.from_ns, mode.to_ns) for mode in found.modes] == [
-        (0, 0, 190),
+        (0, 100, 190),
         (1, 200, 280),
         (5, 300, 900),
     ]
@@ -55,7 +55,7 @@ def test_paths_publications_functions_and_floods_have_their_spans() -> None:
         100,
     )
     assert found.published == [Published(5, 90, "p/v", 1, "a", 30, 1000)]
-    assert Hop(11, 30, "b", 1, 7, "a", "c") in found.hops
+    assert Hop(11, 30, "b", 1, 7, "a", "c", (0,), 0xFFFF) in found.hops
     assert found.functions == [Function(40, 60, "p/sum", "b", "sum", ("p/v", "p/w"))]
     assert [(flood.from_ns, flood.to_ns, flood.router) for flood in found.floods] == [(45, 50, "a")]
     assert set(routes(found.hops, {1: ["c", "b"], 2: ["c"]})) == {

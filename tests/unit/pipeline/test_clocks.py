@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from chappe.pipeline.clocks import Basis, Correction, Delay, corrections
 
@@ -13,6 +13,7 @@ offsets = st.integers(-5_000, 5_000)
 
 
 @pytest.mark.spec("SJ-11")
+@settings(deadline=None)
 @given(
     st.lists(offsets, min_size=1, max_size=5),
     st.lists(offsets, min_size=0, max_size=2),

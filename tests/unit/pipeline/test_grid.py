@@ -8,7 +8,7 @@ from fractions import Fraction
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from chappe.client.violations import Terms
 from chappe.engine._status import StatusTable
@@ -22,6 +22,7 @@ stamps = st.one_of(
 
 
 @pytest.mark.spec("SJ-09")
+@settings(deadline=None)
 @given(rates, st.integers(1, 40), st.lists(stamps, min_size=1, max_size=30))
 def test_the_filter_of_a_router_passes_what_counts(rate: tuple[int, int], every: int, created: list[int]) -> None:
     num, den = rate
@@ -37,12 +38,14 @@ def test_the_filter_of_a_router_passes_what_counts(rate: tuple[int, int], every:
         assert terms.nominal(stamp) == int(period) * den
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**12), st.integers(1, 50), st.lists(stamps, min_size=1, max_size=30))
 def test_for_a_whole_period_it_is_the_printed_formula(period: int, every: int, created: list[int]) -> None:
     numbers = Grid(1, period, every).sets(created)
     assert numbers.tolist() == [(stamp + period // 2) // (every * period) for stamp in created]
 
 
+@settings(deadline=None)
 @given(rates, st.integers(1, 40), stamps, st.integers(0, 10**10))
 def test_a_set_is_found_at_its_instant_and_instants_can_be_counted(
     rate: tuple[int, int], every: int, start: int, length: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from chappe.pipeline.growth import arrivals, burst, by_window, labels_of, series
 
@@ -23,6 +23,7 @@ def test_labels_are_read_as_prometheus_writes_them() -> None:
 
 
 @pytest.mark.spec("SJ-08")
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=40), st.sets(st.integers(1, 39)), st.randoms())
 def test_growth_is_what_was_counted_whatever_restarted_and_in_whatever_order(
     steps: list[int], anew: set[int], mix

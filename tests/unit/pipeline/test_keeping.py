@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from chappe.client.violations import Detector, Terms
 from chappe.pipeline.keeping import Promise, archived_every, kept
@@ -57,6 +57,7 @@ def test_promises_that_follow_each_other_are_one_subscription() -> None:
 
 
 @pytest.mark.spec("SJ-07")
+@settings(deadline=None)
 @given(st.sets(st.integers(1, 60), min_size=1), st.integers(1, 4), st.sampled_from([(1, PERIOD), (3, 1000)]))
 def test_the_violations_of_a_client_are_the_gaps_of_the_report(
     lost: set[int], every: int, rate: tuple[int, int]

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from chappe.client.snapshots import Rhythm, Rounds
 from chappe.client.snapshots import Sample as Received
@@ -77,6 +77,7 @@ def test_a_member_that_is_missing_is_named_and_its_total_is_in_no_forecast() -> 
 
 
 @pytest.mark.spec("SJ-09")
+@settings(deadline=None)
 @given(
     st.sampled_from([(Fraction(30), 1), (Fraction(30), 5), (Fraction(7, 3), 2)]),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.floats(-0.49, 0.49)), max_size=60),

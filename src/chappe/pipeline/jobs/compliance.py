@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -16,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
-from chappe.pipeline.brokerlog import History, history, routes
+from chappe.pipeline.brokerlog import History, routes
+from chappe.pipeline.brokertables import from_histories
 from chappe.pipeline.growth import by_window, series
 from chappe.pipeline.job import Frames, Job, Table, parameter
 from chappe.pipeline.keeping import Kept, Promise, archived_every, kept
@@ -146,11 +146,10 @@ class Compliance(Job):
             raise ConfigError(f"job compliance: target = {self.target} must be a share above 0 and at most 1")
         if self.days <= 0:
             raise ConfigError(f"job compliance: days = {self.days} must be above 0")
-        log = inputs["broker"].select("broker", "action", "subject", "created_ns", "detail")
         since = now_ns - round(self.days * 24 * HOUR_NS)
-        terms = _told(log, _TERMS, partial(_terms, now_ns)).where(F.col("to_ns") > since)
+        terms = from_histories(inputs["broker"], _TERMS, now_ns, _terms).where(F.col("to_ns") > since)
         terms = terms.withColumn("from_ns", F.greatest("from_ns", F.lit(max(since, 0))))
-        ways = _told(log, _ROUTES, partial(_routes, now_ns))
+        ways = from_histories(inputs["broker"], _ROUTES, now_ns, _routes)
         hours = _hours(terms)
         measured = _measured(inputs["status"], terms)
         segments = _segments(inputs["counters"])
@@ -185,23 +184,11 @@ def _counted(name: str) -> Column:
 # what the brokers say
 
 
-def _told(log: DataFrame, schema: pa.Schema, of: Any) -> DataFrame:
-    """Rows of the history of each broker."""
-    return log.groupBy("broker").applyInPandas(partial(_historic, schema.names, of), from_arrow_schema(schema))
+def _terms(told: History) -> Iterator[dict[str, Any]]:
+    yield from (asdict(term) for term in told.terms)
 
 
-def _historic(names: list[str], of: Any, frame: pd.DataFrame) -> pd.DataFrame:
-    broker = str(frame["broker"].iloc[0])
-    rows = zip(frame["action"], frame["subject"], (int(at) for at in frame["created_ns"]), frame["detail"], strict=True)
-    return pd.DataFrame([{"broker": broker, **row} for row in of(rows)], columns=names)
-
-
-def _terms(now_ns: int, rows: Iterable[tuple[str, str, int, str | None]]) -> Iterator[dict[str, Any]]:
-    yield from (asdict(term) for term in history(rows, now_ns).terms)
-
-
-def _routes(now_ns: int, rows: Iterable[tuple[str, str, int, str | None]]) -> Iterator[dict[str, Any]]:
-    told: History = history(rows, now_ns)
+def _routes(told: History) -> Iterator[dict[str, Any]]:
     edges: dict[int, set[str]] = {}
     for term in told.terms:
         edges.setdefault(term.variable_id, set()).add(term.edge)
@@ -234,16 +221,16 @@ def _hours_of(from_ns: str, to_ns: str) -> Column:
 
 def _measured(status: DataFrame, terms: DataFrame) -> DataFrame:
     """How each subscription was kept in each hour, where its variable was archived at its edge."""
-    hour = F.call_function("div", F.col("created_ns"), F.lit(HOUR_NS))
-    rates = terms.select("subject", "rate_num", "rate_den").dropDuplicates(["subject"])
-    values = (
+    places = terms.select("subject", "edge", "rate_num", "rate_den").dropDuplicates(["subject", "edge"])
+    half = F.when(F.col("rate_num") > 0, F.expr("rate_den div (2 * rate_num) + 1")).otherwise(0)
+    near = [F.call_function("div", F.col("created_ns") + way * half, F.lit(HOUR_NS)) for way in (-1, 1)]
+    at_edges = (
         status.where(~F.col("extrapolated") & (F.col("created_ns") > 0))
         .select(F.col("name").alias("subject"), F.col("node").alias("edge"), "created_ns", "received_ns")
-        .withColumn("hour", hour)
+        .join(F.broadcast(places), ["subject", "edge"])
+        .withColumn("hour", F.explode(F.array_distinct(F.array(*near))))  # jitter takes a value out of its hour
     )
-    at_edges = values.join(F.broadcast(terms.select("subject", "edge").distinct()), ["subject", "edge"], "left_semi")
-    with_rates = at_edges.join(F.broadcast(rates), "subject")
-    hourly = with_rates.groupBy("subject", "edge", "hour").applyInPandas(_seen_in_hour, from_arrow_schema(_SEEN))
+    hourly = at_edges.groupBy("subject", "edge", "hour").applyInPandas(_seen_in_hour, from_arrow_schema(_SEEN))
     seen = hourly.groupBy("subject", "edge").applyInPandas(_seen, from_arrow_schema(_SEEN))
     covered = (
         terms.join(seen.withColumnRenamed("every", "archived"), ["subject", "edge"])
