@@ -221,13 +221,13 @@ def _hours_of(from_ns: str, to_ns: str) -> Column:
 
 def _measured(status: DataFrame, terms: DataFrame) -> DataFrame:
     """How each subscription was kept in each hour, where its variable was archived at its edge."""
-    places = terms.select("subject", "edge", "rate_num", "rate_den").dropDuplicates(["subject", "edge"])
-    half = F.when(F.col("rate_num") > 0, F.expr("rate_den div (2 * rate_num) + 1")).otherwise(0)
+    places = terms.select("subject", "edge", F.col("rate_num").alias("num"), F.col("rate_den").alias("den"))
+    half = F.when(F.col("num") > 0, F.expr("den div (2 * num) + 1")).otherwise(0)
     near = [F.call_function("div", F.col("created_ns") + way * half, F.lit(HOUR_NS)) for way in (-1, 1)]
     at_edges = (
         status.where(~F.col("extrapolated") & (F.col("created_ns") > 0))
         .select(F.col("name").alias("subject"), F.col("node").alias("edge"), "created_ns", "received_ns")
-        .join(F.broadcast(places), ["subject", "edge"])
+        .join(F.broadcast(places.dropDuplicates(["subject", "edge"])), ["subject", "edge"])
         .withColumn("hour", F.explode(F.array_distinct(F.array(*near))))  # jitter takes a value out of its hour
     )
     hourly = at_edges.groupBy("subject", "edge", "hour").applyInPandas(_seen_in_hour, from_arrow_schema(_SEEN))
@@ -247,7 +247,7 @@ def _measured(status: DataFrame, terms: DataFrame) -> DataFrame:
 
 def _seen_in_hour(frame: pd.DataFrame) -> pd.DataFrame:
     created = frame["created_ns"].to_numpy()
-    every = archived_every(created, int(frame["rate_num"].iloc[0]), int(frame["rate_den"].iloc[0]))
+    every = archived_every(created, int(frame["num"].iloc[0]), int(frame["den"].iloc[0]))
     return _seen_row(frame, every, int(created.min()), int(created.max()))
 
 
