@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 S = 1_000_000_000
 BEGIN = 500_000 * HOUR_NS
 NOW = BEGIN + HOUR_NS
+pytestmark = pytest.mark.timeout(600)  # many small stages, each of which starts workers on a busy machine
 TABLES = ("status", "counters", "broker", "quality")
 PLANTS = [f"plant/{number}" for number in range(4)]
 
@@ -101,7 +102,7 @@ def test_loads_stand_beside_allocations_and_proposals_have_their_evidence(spark:
 
     arrivals = {row["name"]: row for row in made["arrivals"].collect()}
     assert arrivals["plant/0"]["cv"] == pytest.approx(0.0, abs=1e-6)
-    assert arrivals["plant/0"]["count"] == 600
+    assert arrivals["plant/0"]["values"] == 600
     assert arrivals["plant/1"]["cv"] > 0.1
     assert "plant/rare" not in arrivals
 

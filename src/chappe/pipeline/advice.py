@@ -39,8 +39,13 @@ class Proposal:
         return f"{PROPOSALS}/{self.kind}"
 
     @property
+    def said(self) -> str:
+        """What is proposed, as JSON; the same text for the same."""
+        return msgspec.json.encode(self.value, order="sorted").decode()
+
+    @property
     def body(self) -> str:
-        """The same text for the same proposal."""
+        """All of it as JSON."""
         said = {"subject": self.subject, "value": self.value, "evidence": self.evidence, "effect": self.effect}
         return msgspec.json.encode(said, order="sorted").decode()
 
@@ -202,10 +207,10 @@ class Breaches(NamedTuple):
     """Promises that were not kept, as clients reported them: when, and how many."""
 
     at_ns: Sequence[int]
-    count: Sequence[int]
+    counts: Sequence[int]
 
     def within(self, from_ns: int, to_ns: int) -> int:
-        return sum(count for at, count in zip(self.at_ns, self.count, strict=True) if from_ns <= at < to_ns)
+        return sum(count for at, count in zip(self.at_ns, self.counts, strict=True) if from_ns <= at < to_ns)
 
 
 class Change(NamedTuple):
@@ -244,8 +249,8 @@ def modes(told: History, until_ns: int, breaches: Breaches, enough: Enough) -> I
 def _seasons(past: Sequence[Mode], enough: Enough) -> Iterator[Proposal]:
     """Times of day at which people change to a mode, on most days of those that were seen."""
     entered: dict[int, list[int]] = defaultdict(list)
-    for mode in past[1:]:
-        entered[mode.mode].append(mode.from_ns // SECOND_NS)
+    for each in past[1:]:
+        entered[each.mode].append(each.from_ns // SECOND_NS)
     if len(past) < 2:
         return
     days = (past[-1].to_ns - past[1].from_ns) / SECOND_NS / DAY_S

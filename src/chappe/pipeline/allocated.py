@@ -40,8 +40,9 @@ def allocations(told: History) -> Iterator[Allocated]:
     """Every change of the load that is allocated to a resource, as spans in the order of their ends."""
     sweep = _Sweep(rates_of(told))
     changes: list[tuple[int, int, Hop | Published | None, int]] = []
-    for span in (*told.hops, *told.published):
-        changes += [(span.from_ns, 1, span, 0), (span.to_ns, -1, span, 0)]
+    spans: list[Hop | Published] = [*told.hops, *told.published]
+    for each in spans:
+        changes += [(each.from_ns, 1, each, 0), (each.to_ns, -1, each, 0)]
     changes += [(mode.from_ns, 0, None, mode.mode) for mode in told.modes]
     changes.sort(key=lambda change: change[:2])
     for place, (at, step, span, mode) in enumerate(changes):

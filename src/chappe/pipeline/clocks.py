@@ -21,7 +21,7 @@ class Delay(NamedTuple):
     source: str
     clock: str
     least_ns: int
-    count: int
+    events: int
 
 
 class Basis(StrEnum):
@@ -59,7 +59,7 @@ def corrections(delays: Iterable[Delay], bound_ns: int) -> Corrections:
     rows: Counter[str] = Counter()
     by_clock: dict[str, list[Delay]] = defaultdict(list)
     for delay in seen:
-        rows[delay.source] += delay.count
+        rows[delay.source] += delay.events
         by_clock[delay.clock].append(delay)
     if not seen:
         return Corrections("", {}, {})

@@ -58,7 +58,8 @@ class Grid:
         """The publishing period of each value."""
         created = np.asarray(created_ns, dtype=np.int64)
         whole, rest = np.divmod(created, self.den)  # so that the product below stays in 64 bits
-        return whole * self.num + (rest * self.num + self.den // 2) // self.den
+        found: Whole = whole * self.num + (rest * self.num + self.den // 2) // self.den
+        return found
 
     def counts(self, created_ns: ArrayLike) -> NDArray[np.bool_]:
         """Which values pass the filter."""

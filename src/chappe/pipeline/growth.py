@@ -95,7 +95,7 @@ def burst(counted: Series) -> Burst | None:
 class Arrivals(NamedTuple):
     """How evenly values of a variable come, by their creation."""
 
-    count: int
+    values: int
     mean_s: float  # between two
     cv: float  # deviation through mean: 0 for a clock, 1 for Poisson
     p99_s: float

@@ -67,9 +67,20 @@ def archived_every(created_ns: Whole, rate_num: int, rate_den: int) -> int:
     return int(np.gcd.reduce(Grid(rate_num, rate_den).periods(created_ns)))
 
 
-def kept(created_ns: Whole, received_ns: Whole, promises: Sequence[Promise], archived: int) -> Kept:
-    """How successive promises of one subscription were kept; the archive has one of `archived` published values."""
-    parts = [_one(created_ns, received_ns, promise, archived) for promise in promises]
+class Values(NamedTuple):
+    """Values of one variable as archives at one node noted them; `source` numbers the archives."""
+
+    created_ns: Whole
+    received_ns: Whole
+    source: Whole
+
+    def where(self, chosen: NDArray[np.bool_]) -> Values:
+        return Values(*(column[chosen] for column in self))
+
+
+def kept(values: Values, promises: Sequence[Promise], archived: int) -> Kept:
+    """How successive promises of one subscription were kept; archives have one of `archived` published values."""
+    parts = [_one(values, promise, archived) for promise in promises]
     counted = [part for part in parts if part.expected is not None]
     bounded = [part for part in parts if part.late is not None]
     return Kept(
@@ -83,10 +94,11 @@ def kept(created_ns: Whole, received_ns: Whole, promises: Sequence[Promise], arc
     )
 
 
-def _one(created: Whole, received: Whole, promise: Promise, archived: int) -> Kept:
+def _one(values: Values, promise: Promise, archived: int) -> Kept:
+    created = values.created_ns
     if promise.rate_num == 0:  # an alert: nobody knows when it is due
         inside = (created >= promise.from_ns) & (created < promise.to_ns)
-        return _told(None, created[inside], received[inside], promise, None)
+        return _told(None, values.where(inside), promise)
     grid = Grid(promise.rate_num, promise.rate_den, lcm(promise.every, max(archived, 1)))
     step = grid.every * grid.den
     first, end = -(-promise.from_ns * grid.num // step), -(-promise.to_ns * grid.num // step)
@@ -97,18 +109,15 @@ def _one(created: Whole, received: Whole, promise: Promise, archived: int) -> Ke
     longest = int(missing.max()) if end > first else 0
     gaps = int((missing > 0).sum()) if end > first else 0
     longest_ns = (longest + 1) * step // grid.num if longest else 0
-    return _told((max(end - first, 0), len(there), gaps, longest_ns), created[inside], received[inside], promise, there)
+    return _told((max(end - first, 0), len(there), gaps, longest_ns), values.where(inside), promise)
 
 
-def _told(
-    counted: tuple[int, int, int, int] | None, created: Whole, received: Whole, promise: Promise, there: Whole | None
-) -> Kept:
+def _told(counted: tuple[int, int, int, int] | None, values: Values, promise: Promise) -> Kept:
+    created, received, source = values
     order = np.argsort(received, kind="stable")
     _, places = np.unique(created[order], return_index=True)  # of copies the first to come counts
     latencies = (received - created)[order][places]
     late = int((latencies > promise.bound_ns).sum()) if promise.bound_ns else None
-    copies = len(created) - len(places)
-    if counted is None:
-        return Kept(None, len(places), None, None, latencies, late, copies)
-    expected, served, gaps, longest = counted
+    copies = len(created) - len(np.unique(np.stack([created, source]), axis=1).T)
+    expected, served, gaps, longest = counted or (None, len(places), None, None)
     return Kept(expected, served, gaps, longest, latencies, late, copies)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from chappe.client.violations import Detector, Terms
-from chappe.pipeline.keeping import Promise, archived_every, kept
+from chappe.pipeline.keeping import Kept, Promise, Values, archived_every
+from chappe.pipeline.keeping import kept as judged
 
 PERIOD = 100
 EMPTY = np.empty(0, np.int64)
@@ -16,6 +17,10 @@ EMPTY = np.empty(0, np.int64)
 
 def stamps(numbers: list[int]) -> np.ndarray:
     return np.array(numbers, dtype=np.int64) * PERIOD
+
+
+def kept(created: np.ndarray, received: np.ndarray, promises: list[Promise], archived: int) -> Kept:
+    return judged(Values(created, received, np.zeros(len(created), np.int64)), promises, archived)
 
 
 def test_gaps_are_counted_on_the_grid_of_the_subscription() -> None:
@@ -40,6 +45,8 @@ def test_an_outage_at_the_end_copies_alerts_and_nothing() -> None:
     found = kept(created, created + np.array([1, 1, 9, 5, 7]), [Promise(0, 1000, 1, PERIOD, 1, 0)], 1)
     assert (found.expected, found.received, found.gaps, found.longest_gap_ns) == (10, 3, 1, 8 * PERIOD)
     assert (found.duplicates, int(found.latencies_ns.max())) == (2, 5)  # the first copy counts
+    two = Values(created, created, np.array([0, 0, 0, 1, 1]))
+    assert judged(two, [Promise(0, 1000, 1, PERIOD, 1, 0)], 1).duplicates == 1  # two archives are no copies
     alert = kept(created, created + 1, [Promise(0, 150, 0, 1, 1, 0)], 1)
     assert (alert.expected, alert.received, alert.gaps) == (None, 2, None)
     none = kept(EMPTY, EMPTY, [Promise(0, 500, 1, PERIOD, 1, 9)], 1)

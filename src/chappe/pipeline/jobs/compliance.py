@@ -18,10 +18,11 @@ from chappe.errors import ConfigError
 from chappe.pipeline.brokerlog import History, routes
 from chappe.pipeline.brokertables import from_histories
 from chappe.pipeline.growth import by_window, series
-from chappe.pipeline.job import Frames, Job, Table, parameter
-from chappe.pipeline.keeping import Kept, Promise, archived_every, kept
+from chappe.pipeline.job import RAW, Frames, Job, Table, parameter
+from chappe.pipeline.keeping import Kept, Promise, Values, archived_every, kept
 
 HOUR_NS = 3_600_000_000_000
+AHEAD_NS = 60_000_000_000  # no clock is further ahead, as ingest has it
 KINDS = ("late", "missed", "extrapolated", "incomplete")
 
 _SUBSCRIPTION = [
@@ -129,7 +130,7 @@ class Compliance(Job):
     id: ClassVar[str] = "SJ-07"
     name: ClassVar[str] = "compliance"
     line: ClassVar[str] = "what subscriptions were promised by mode and hour, how it was kept, and an SLA report"
-    reads: ClassVar[tuple[str, ...]] = ("status", "counters", "broker", "quality")
+    reads: ClassVar[tuple[str, ...]] = (f"{RAW}status", "counters", "broker", "quality")  # copies are in the raw layer
     writes: ClassVar[dict[str, Table]] = {
         "compliance": Table(COMPLIANCE, (*_WHO, "hour_ns")),
         "segments": Table(SEGMENTS, ("from_node", "to_node", "hour_ns")),
@@ -148,10 +149,10 @@ class Compliance(Job):
             raise ConfigError(f"job compliance: days = {self.days} must be above 0")
         since = now_ns - round(self.days * 24 * HOUR_NS)
         terms = from_histories(inputs["broker"], _TERMS, now_ns, _terms).where(F.col("to_ns") > since)
-        terms = terms.withColumn("from_ns", F.greatest("from_ns", F.lit(max(since, 0))))
+        terms = terms.withColumn("from_ns", F.greatest("from_ns", F.lit(max(since, 0)))).localCheckpoint(eager=False)
         ways = from_histories(inputs["broker"], _ROUTES, now_ns, _routes)
         hours = _hours(terms)
-        measured = _measured(inputs["status"], terms)
+        measured = _measured(inputs[f"{RAW}status"], terms)
         segments = _segments(inputs["counters"])
         rows = (
             hours.join(measured, [*_WHO, "hour"], "left")
@@ -167,7 +168,7 @@ class Compliance(Job):
             _counted("paths"),
             F.coalesce("segments", F.array().cast("array<string>")).alias("segments"),
             "segment_loss",
-        )
+        ).localCheckpoint(eager=False)  # two tables come from it
         return {
             "compliance": compliance,
             "segments": segments.select(
@@ -226,7 +227,8 @@ def _measured(status: DataFrame, terms: DataFrame) -> DataFrame:
     near = [F.call_function("div", F.col("created_ns") + way * half, F.lit(HOUR_NS)) for way in (-1, 1)]
     at_edges = (
         status.where(~F.col("extrapolated") & (F.col("created_ns") > 0))
-        .select(F.col("name").alias("subject"), F.col("node").alias("edge"), "created_ns", "received_ns")
+        .where(F.col("created_ns") <= F.col("received_ns") + AHEAD_NS)
+        .select(F.col("name").alias("subject"), F.col("node").alias("edge"), "created_ns", "received_ns", "source")
         .join(F.broadcast(places.dropDuplicates(["subject", "edge"])), ["subject", "edge"])
         .withColumn("hour", F.explode(F.array_distinct(F.array(*near))))  # jitter takes a value out of its hour
     )
@@ -263,8 +265,8 @@ def _seen_row(frame: pd.DataFrame, every: int, first: int, last: int) -> pd.Data
 
 def _kept(terms: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
     """One row for each subscription to one variable in one hour at one edge."""
-    created = values["created_ns"].to_numpy(dtype=np.int64)
-    received = values["received_ns"].to_numpy(dtype=np.int64)
+    archive = pd.factorize(values["source"])[0].astype(np.int64)
+    seen = Values(values["created_ns"].to_numpy(np.int64), values["received_ns"].to_numpy(np.int64), archive)
     rows = []
     for who, spans in terms.groupby([*_WHO]):
         begin = int(spans["hour"].iloc[0]) * HOUR_NS
@@ -273,7 +275,7 @@ def _kept(terms: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
                     each.every, each.bound_ns)
             for each in spans.itertuples()
         ]  # fmt: skip
-        found = kept(created, received, promises, int(spans["archived"].iloc[0]))
+        found = kept(seen, promises, int(spans["archived"].iloc[0]))
         rows.append({**dict(zip(_WHO, who, strict=True)), "hour": begin // HOUR_NS, **found.row()})
     return pd.DataFrame(rows, columns=_MEASURED.names)
 

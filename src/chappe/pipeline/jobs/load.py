@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
+from chappe.pipeline.advice import PROPOSALS as TOPIC
 from chappe.pipeline.advice import Breaches, Enough, Proposal, changes, condensation, flooding, modes
 from chappe.pipeline.allocated import allocations
 from chappe.pipeline.brokerlog import History, history
@@ -41,7 +42,7 @@ ARRIVALS = pa.schema([
     pa.field("name", pa.string(), nullable=False),
     pa.field("node", pa.string(), nullable=False),
     pa.field("hour_ns", pa.int64(), nullable=False),
-    pa.field("count", pa.int64(), nullable=False),
+    pa.field("values", pa.int64(), nullable=False),
     pa.field("mean_s", pa.float64(), nullable=False),
     pa.field("cv", pa.float64(), nullable=False),
     pa.field("p99_s", pa.float64(), nullable=False),
@@ -71,6 +72,8 @@ EXTRAPOLATORS = pa.schema([
 ])  # fmt: skip
 PROPOSALS = pa.schema([
     pa.field("topic", pa.string(), nullable=False),
+    pa.field("subject", pa.string(), nullable=False),
+    pa.field("value", pa.string(), nullable=False),  # JSON; the same proposal is told once, whatever its evidence grows to
     pa.field("body", pa.string(), nullable=False),
 ])  # fmt: skip
 
@@ -101,7 +104,7 @@ class Load(Job):
         "arrivals": Table(ARRIVALS, ("name", "node", "hour_ns")),
         "mode_changes": Table(MODE_CHANGES, ("broker", "at_ns")),
         "extrapolators": Table(EXTRAPOLATORS, ("name",)),
-        "load_proposals": Table(PROPOSALS, ("topic", "body"), Publish.EVENTS),
+        "load_proposals": Table(PROPOSALS, ("topic", "subject", "value"), Publish.EVENTS),
     }
     every_s: ClassVar[float] = 600.0
 
@@ -130,7 +133,7 @@ class Load(Job):
             return inputs[dataset].where((F.col("created_ns") > since) & (F.col("created_ns") <= now_ns))
 
         status = recent("status").where(~F.col("extrapolated"))
-        extrapolators = _extrapolators(status, self.newest)
+        extrapolators = _extrapolators(status, self.newest).localCheckpoint(eager=False)  # proposals come from it, too
         advised = _Advised(inputs["broker"], recent("quality"), now_ns)
         return {
             "loads": _loads(recent("counters"), inputs["broker"], since, now_ns),
@@ -138,7 +141,7 @@ class Load(Job):
             "mode_changes": advised.rows(MODE_CHANGES, _changed),
             "extrapolators": extrapolators,
             "load_proposals": advised.rows(PROPOSALS, self._proposed(now_ns))
-            .distinct()
+            .dropDuplicates(["topic", "subject", "value"])
             .unionByName(self._extrapolated(extrapolators)),
         }
 
@@ -153,25 +156,25 @@ class Load(Job):
                 *condensation(told, now_ns, enough), *flooding(told, now_ns, enough),
                 *modes(told, now_ns, broken, enough),
             )  # fmt: skip
-            yield from ({"topic": each.topic, "body": each.body} for each in found)
+            for each in found:
+                yield {"topic": each.topic, "subject": each.subject, "value": each.said, "body": each.body}
 
         return proposed
 
     def _extrapolated(self, extrapolators: DataFrame) -> DataFrame:
         """Proposals for variables that another function than the last value suits clearly better."""
         worth = (F.col("gain") >= self.gain) & (F.col("trials") >= self.trials)
-        body = F.to_json(
-            F.struct(
-                F.struct(F.struct(F.col("error_last").alias("now"), F.col("error").alias("then")).alias("error")).alias(
-                    "effect"
-                ),
-                F.struct("failed", "gain", "trials").alias("evidence"),
-                F.col("name").alias("subject"),
-                F.struct(F.lit("extrapolate").alias("action"), "function", "points").alias("value"),
-            )
+        error = F.struct(F.col("error_last").alias("now"), F.col("error").alias("then"))
+        value = F.struct(F.lit("extrapolate").alias("action"), "function", "points")
+        body = F.struct(
+            F.struct(error.alias("error")).alias("effect"),
+            F.struct("failed", "gain", "trials").alias("evidence"),
+            F.col("name").alias("subject"),
+            value.alias("value"),
         )
+        topic = F.lit(f"{TOPIC}/extrapolator").alias("topic")
         return extrapolators.where(worth).select(
-            F.lit("pipeline/proposals/extrapolator").alias("topic"), body.alias("body")
+            topic, F.col("name").alias("subject"), F.to_json(value).alias("value"), F.to_json(body).alias("body")
         )
 
 
