@@ -99,9 +99,7 @@ def test_promises_are_judged_by_what_was_seen_reported_and_counted(spark: SparkS
     mixed = {"status": status(), "counters": counters(), "broker": log(), "quality": quality()}
     for rows in mixed.values():
         random.Random(5).shuffle(rows)
-    made = Compliance(target=0.95).run(
-        {name: clean(spark, name, rows) for name, rows in mixed.items()}, BEGIN + 2 * HOUR_NS
-    )
+    made = Compliance(target=0.95).run(tables(spark, mixed), BEGIN + 2 * HOUR_NS)
     assert made["compliance"].columns == COMPLIANCE.names
     assert made["segments"].columns == SEGMENTS.names
     assert made["sla"].columns == SLA.names
@@ -148,7 +146,7 @@ def test_promises_are_judged_by_what_was_seen_reported_and_counted(spark: SparkS
 
 @pytest.mark.spec("SJ-07")
 def test_nothing_bad_rows_and_wrong_parameters(spark: SparkSession) -> None:
-    nothing = tables(spark, dict.fromkeys(TABLES, []))
+    nothing = tables(spark, {name: [] for name in TABLES})
     made = Compliance().run(nothing, BEGIN)
     assert [frame.count() for frame in made.values()] == [0, 0, 0]
     odd = {

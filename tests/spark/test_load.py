@@ -51,8 +51,9 @@ def counters() -> list[dict[str, Any]]:
     rows = []
     for step in range(0, 3600, 10):
         for node, link, value in (("a", "b", 40.0 * (step % 1800)), ("c", "d", 3000.0 * (step // 100))):
+            labels = f'node="{node}",role="node",link="{link}",direction="out"'
             rows.append({"node": node, "name": "chappe_port_status_total", "created_ns": BEGIN + step * S,
-                         "value": value, "labels": f'node="{node}",role="node",link="{link}",direction="out"'})  # fmt: skip
+                         "value": value, "labels": labels})  # fmt: skip
         rows += [
             {"node": "b", "name": "chappe_port_status_total", "created_ns": BEGIN + step * S, "value": rate * step,
              "labels": f'node="b",role="{role}",link="{link}",direction="in"'}

@@ -18,10 +18,11 @@ from chappe.errors import ConfigError
 from chappe.pipeline.brokerlog import History, routes
 from chappe.pipeline.brokertables import from_histories
 from chappe.pipeline.growth import by_window, series
-from chappe.pipeline.job import RAW, Frames, Job, Table, parameter
+from chappe.pipeline.job import Frames, Job, Table, parameter
 from chappe.pipeline.keeping import Kept, Promise, Values, archived_every, kept
 
 HOUR_NS = 3_600_000_000_000
+STATUS = "raw/status"  # as archives wrote it: of copies, and of values that several have, the clean table keeps one
 AHEAD_NS = 60_000_000_000  # no clock is further ahead, as ingest has it
 KINDS = ("late", "missed", "extrapolated", "incomplete")
 
@@ -130,7 +131,7 @@ class Compliance(Job):
     id: ClassVar[str] = "SJ-07"
     name: ClassVar[str] = "compliance"
     line: ClassVar[str] = "what subscriptions were promised by mode and hour, how it was kept, and an SLA report"
-    reads: ClassVar[tuple[str, ...]] = (f"{RAW}status", "counters", "broker", "quality")  # copies are in the raw layer
+    reads: ClassVar[tuple[str, ...]] = (STATUS, "counters", "broker", "quality")
     writes: ClassVar[dict[str, Table]] = {
         "compliance": Table(COMPLIANCE, (*_WHO, "hour_ns")),
         "segments": Table(SEGMENTS, ("from_node", "to_node", "hour_ns")),
@@ -152,7 +153,7 @@ class Compliance(Job):
         terms = terms.withColumn("from_ns", F.greatest("from_ns", F.lit(max(since, 0)))).localCheckpoint(eager=False)
         ways = from_histories(inputs["broker"], _ROUTES, now_ns, _routes)
         hours = _hours(terms)
-        measured = _measured(inputs[f"{RAW}status"], terms)
+        measured = _measured(inputs[STATUS], terms)
         segments = _segments(inputs["counters"])
         rows = (
             hours.join(measured, [*_WHO, "hour"], "left")

@@ -73,7 +73,7 @@ EXTRAPOLATORS = pa.schema([
 PROPOSALS = pa.schema([
     pa.field("topic", pa.string(), nullable=False),
     pa.field("subject", pa.string(), nullable=False),
-    pa.field("value", pa.string(), nullable=False),  # JSON; the same proposal is told once, whatever its evidence grows to
+    pa.field("value", pa.string(), nullable=False),  # JSON; what is proposed already is not told again
     pa.field("body", pa.string(), nullable=False),
 ])  # fmt: skip
 
