@@ -198,9 +198,10 @@ class _Advised:
 
         second = F.call_function("div", F.col("created_ns"), F.lit(SECOND_NS)).alias("second")
         broken = self.quality.groupBy(second).agg(F.sum("count").alias("count"))
-        everywhere = self.broker.select("broker").distinct().crossJoin(F.broadcast(broken))
+        roles = self.broker.select(F.col("broker").alias("role")).distinct()
+        everywhere = roles.crossJoin(F.broadcast(broken))
         logged = self.broker.select("broker", "action", "subject", "created_ns", "detail").groupBy("broker")
-        return logged.cogroup(everywhere.groupBy("broker")).applyInPandas(read, from_arrow_schema(schema))
+        return logged.cogroup(everywhere.groupBy("role")).applyInPandas(read, from_arrow_schema(schema))
 
 
 def _changed(told: History, broken: Breaches) -> Iterator[dict[str, Any]]:
