@@ -6,7 +6,7 @@ of actions until they are taken, and counts what it had to leave out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -23,12 +23,13 @@ NAMES = 200_000  # variables whose names are known
 PART, PART_BYTES = 500, 256 << 10  # of one event
 PATHS = 200  # of one action
 
-ASKED = (
+ASKED: frozenset[type[Message]] = frozenset([
     m.Publish, m.Unpublish, m.Want, m.Unwant, m.Condense, m.Uncondense, m.Seek, m.ChangeMode, m.SetFlood, m.ClearFlood,
     m.AddRouter, m.RemoveRouter, m.AddChannel, m.RemoveChannel, m.AddChild, m.RemoveChild,
-)  # fmt: skip
+])  # fmt: skip
 Detail = dict[str, Any]
 Key = tuple[Address, int]
+_encode = msgspec.json.Encoder().encode
 
 
 class BrokerLog:
@@ -47,7 +48,7 @@ class BrokerLog:
         self._ordered: dict[Key, str] = {}
         self._names: dict[int, str] = {}
 
-    def happened(self, action: str, subject: str, detail: Detail, now_ns: int) -> None:
+    def happened(self, action: str, subject: str, detail: Detail | msgspec.Struct, now_ns: int) -> None:
         """Write an action down."""
         if len(self._actions) >= WAITING or self._bytes >= WAITING_BYTES:
             self.dropped += 1
@@ -55,12 +56,12 @@ class BrokerLog:
         else:
             self._append(action, subject, detail, now_ns)
 
-    def _append(self, action: str, subject: str, detail: Detail, now_ns: int) -> None:
+    def _append(self, action: str, subject: str, detail: Detail | msgspec.Struct, now_ns: int) -> None:
         # Strictly later than the one before: the time is the order, whatever the clock does meanwhile.
         self._last_ns = max(now_ns, self._last_ns + 1)
-        raw = msgspec.Raw(msgspec.json.encode(detail))
-        self._bytes += len(bytes(raw))
-        self._actions.append(told.Action(action, subject, self._last_ns, raw))
+        encoded = _encode(detail)
+        self._bytes += len(encoded)
+        self._actions.append(told.Action(action, subject, self._last_ns, msgspec.Raw(encoded)))
 
     def take(self, now_ns: int) -> list[bytes]:
         """The bodies of events that tell everything since the last time."""
@@ -72,11 +73,9 @@ class BrokerLog:
         actions, self._actions, self._bytes = self._actions, [], 0
         bodies, start, size = [], 0, 0
         for at, action in enumerate(actions):
-            size += len(bytes(action.detail))
+            size += len(memoryview(action.detail))
             if at + 1 == len(actions) or size >= PART_BYTES or at + 1 - start >= PART:
-                bodies.append(
-                    msgspec.json.encode(told.Actions(epoch=self.epoch, actions=tuple(actions[start : at + 1])))
-                )
+                bodies.append(_encode(told.Actions(epoch=self.epoch, actions=tuple(actions[start : at + 1]))))
                 start, size = at + 1, 0
         return bodies
 
@@ -107,7 +106,7 @@ class BrokerLog:
             case m.Left():
                 detail = {"edge": _name(source), "gone": message.gone}
                 self.happened("client_left", message.entity.name, detail, now_ns)
-            case Request() if isinstance(message, ASKED):
+            case Request() if type(message) in ASKED:
                 if len(self._asked) >= OPEN:
                     self._asked.pop(next(iter(self._asked)))
                 self._asked[source, message.id] = (message, now_ns)
@@ -135,7 +134,7 @@ class BrokerLog:
                 self.happened("withdraw", subject, detail, now_ns)
             case m.Regranted():
                 detail = {"entity": message.entity, "edge": _name(to), **_of(message.variable), "modes": message.modes,
-                          "granted": _grants(message.grants)}  # fmt: skip
+                          "granted": _qualities(message.grants)}  # fmt: skip
                 self.happened("regrant", _subject(message.variable), detail, now_ns)
             case Done() | Failed() | m.Issued() | m.Granted():
                 asked = self._asked.pop((to, message.id), None)
@@ -151,7 +150,7 @@ class BrokerLog:
             case m.Setup():
                 for start in range(0, len(command.paths), PATHS):
                     paths = [_path(path) for path in command.paths[start : start + PATHS]]
-                    self.happened("path", router, {"paths": paths}, now_ns)
+                    self.happened("path", router, _Paths(paths), now_ns)
             case m.Teardown():
                 for start in range(0, len(command.paths), PATHS):
                     gone = [{"variable_id": number, "path": path}
@@ -208,12 +207,12 @@ class BrokerLog:
         self.happened(f"{action}_refused" if refused else action, subject, detail, now_ns)
 
     def _wanted(self, want: m.Want, answer: Message) -> Detail:
-        detail: Detail = {"modes": want.modes, "wanted": [_fields(qos) for qos in want.qos]}
+        detail: Detail = {"modes": want.modes, "wanted": _qualities(want.qos)}
         if isinstance(answer, m.Granted):
             self._know(answer.variable.variable_id, _subject(answer.variable))
-            detail |= {**_of(answer.variable), "modes": answer.modes, "granted": _grants(answer.grants)}
+            detail |= {**_of(answer.variable), "modes": answer.modes, "granted": _qualities(answer.grants)}
         elif isinstance(answer, Failed):
-            detail |= {"best": _grants(answer.best), "obstacle": answer.obstacle}
+            detail |= {"best": _qualities(answer.best), "obstacle": answer.obstacle}
         return detail
 
     def _know(self, number: int, name: str) -> None:
@@ -236,10 +235,27 @@ def _of(variable: Variable) -> Detail:
             "rate_den": variable.rate_den}  # fmt: skip
 
 
-def _path(path: m.Path) -> Detail:
-    return {"variable_id": path.variable.variable_id, "name": _subject(path.variable), "path": path.path,
-            "source": path.source, "target": path.target, "intervals_ns": path.intervals_ns,
-            "priorities": path.priorities, "modes": path.modes}  # fmt: skip
+class _Path(msgspec.Struct):
+    variable_id: int
+    name: str
+    path: int
+    source: str
+    target: str
+    intervals_ns: tuple[int, ...]
+    priorities: tuple[int, ...]
+    modes: int
+
+
+class _Paths(msgspec.Struct):
+    paths: list[_Path]
+
+
+def _path(path: m.Path) -> _Path:
+    variable = path.variable
+    return _Path(
+        variable.variable_id, f"{variable.publisher}/{variable.variable}", path.path, path.source, path.target,
+        path.intervals_ns, path.priorities, path.modes,
+    )  # fmt: skip
 
 
 def _function(function: m.Function) -> Detail:
@@ -248,11 +264,10 @@ def _function(function: m.Function) -> Detail:
     return {"calculator": function.calculator, "trigger": function.trigger, "inputs": inputs}
 
 
-def _grants(grants: Iterable[Grant | None]) -> list[Detail | None]:
-    return [None if grant is None else _fields(grant) for grant in grants]
-
-
-_fields: Callable[[Qos | Grant], Detail] = msgspec.structs.asdict
+@lru_cache(4096)  # thousands of subscriptions want the same
+def _qualities(given: tuple[Qos | Grant | None, ...]) -> msgspec.Raw:
+    """The qualities of a subscription by mode, with the names of their fields."""
+    return msgspec.Raw(_encode([None if each is None else msgspec.structs.asdict(each) for each in given]))
 
 
 def _plain(value: Any) -> Any:
