@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -14,34 +13,10 @@ from chappe.pipeline.report import ticks
 from chappe.pipeline.report.page import Section, page, sentence, table
 from chappe.pipeline.report.pictures import Edge, heat, network
 from chappe.pipeline.report.plot import Axis, Plot, axis, shade
+from tests.support.html import Tags
 
 DAY_NS = 86_400 * ticks.SECOND_NS
 START_NS = 1_790_000_000 * ticks.SECOND_NS
-
-
-class Tags(HTMLParser):
-    """Every tag that is open must be closed; `seen` counts them."""
-
-    VOID = ("meta", "br", "line", "circle", "rect", "path")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.seen: dict[str, int] = {}
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen[tag] = self.seen.get(tag, 0) + 1
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen[tag] = self.seen.get(tag, 0) + 1
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))

@@ -16,8 +16,9 @@ from chappe.pipeline.report.stored import Lacking, Scope, Stored
 from chappe.pipeline.report.ticks import moment
 from chappe.pipeline.tables import Tables
 
+TABLES = "tables"  # below the folder of a pipeline
 HOUR_NS = 3_600_000_000_000
-TIMES = {"link_stats": "start_ns", "alerts": "stamp_ns", "compliance": "hour_ns", "measurements": "created_ns"}
+TIMES = {"link_statistics": "start_ns", "alerts": "stamp_ns", "compliance": "hour_ns", "measurements": "created_ns"}
 Drawn = Callable[[Stored, Scope], str]
 
 
@@ -36,7 +37,7 @@ PARTS = (
     Part("latency", "Latency percentiles", (links.percentiles, quality.percentiles)),
     Part("week", "Hours of the week", (links.week,)),
     Part("network", "The network by cost", (network.map_by_cost,)),
-    Part("anomalies", "Anomalies in the plane", (plane.anomalies,)),
+    Part("anomalies", "Anomalies in the plane", (plane.anomalies, plane.forgeries)),
     Part("sla", "Promises and how they were kept", (quality.sla, quality.lossy)),
 )
 
@@ -53,7 +54,7 @@ def report(
 
     `hours`: only the newest, 0 for all; `begun` hears of each section, with its number and how many there are.
     """
-    tables = Tables(work)
+    tables = Tables(work / TABLES)
     if not tables.names():
         raise ConfigError(
             f"{work}: there are no tables; run jobs first: chappe pipeline run ingest links --work {work}"

@@ -69,7 +69,7 @@ def week(stored: Stored, scope: Scope) -> str:
 
 def _statistics(stored: Stored, scope: Scope, period: str) -> pd.DataFrame:
     where = scope.within("start_ns") & (ds.field("period") == period)
-    return stored.read("link_stats", "links", _STATISTICS, where)
+    return stored.read("link_statistics", "links", _STATISTICS, where)
 
 
 def _optional(
