@@ -18,7 +18,8 @@ _COLUMNS = ("node", "peer", "link", "transport", "created_ns", "cost", "latency_
 
 def map_by_cost(stored: Stored, scope: Scope) -> str:
     """Nodes and links; links that are or were in an alert are drawn thick and broken."""
-    newest = Scope(max(scope.from_ns, scope.to_ns - NEWEST_NS), scope.to_ns)
+    last = min(scope.to_ns, (stored.span_ns("measurements", "created_ns") or (0, scope.to_ns))[1])
+    newest = Scope(max(scope.from_ns, last - NEWEST_NS), last)
     found = stored.read("measurements", "ingest", _COLUMNS, newest.within("created_ns"))
     means = found.groupby(["node", "peer", "link", "transport"], as_index=False)[["cost", "latency_ms", "loss"]].mean()
     costs = means["cost"].dropna()

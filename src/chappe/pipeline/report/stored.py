@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from chappe.pipeline.tables import Tables
@@ -61,11 +60,18 @@ class Stored:
         return found
 
     def span_ns(self, name: str, column: str) -> tuple[int, int] | None:
-        """The first and the last time in a column; None without one."""
+        """The first and the last time in a column, from what files say of themselves; None without one."""
         if not self.exists(name) or column not in self._dataset(name).schema.names:
             return None
-        found = pc.min_max(self._dataset(name).to_table(columns=[column])[column])
-        return (found["min"].as_py(), found["max"].as_py()) if found["min"].is_valid else None
+        known = [
+            group.statistics[column]
+            for fragment in self._dataset(name).get_fragments()
+            for group in fragment.row_groups
+            if group.num_rows and column in group.statistics
+        ]
+        if not known:
+            return None
+        return min(each["min"] for each in known), max(each["max"] for each in known)
 
     def _dataset(self, name: str) -> ds.Dataset:
         # The folder behind the link: a job that replaces the table meanwhile turns the link, and leaves this one be.

@@ -24,9 +24,12 @@ def numbers(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def powers(low: float, high: float) -> list[float]:
-    """Powers of ten between two numbers above zero; round numbers where there are fewer than two."""
-    found = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-    return found if len(found) > 1 else numbers(low, high)
+    """Powers of ten between two numbers above zero; with 2 and 5 times each, or round numbers, where those are few."""
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high))
+    factors = (1,) if last - first > 2 else (1, 2, 5)
+    found = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    inside = [tick for tick in found if low <= tick <= high]
+    return inside if len(inside) > 1 else numbers(low, high)
 
 
 def times(low_ns: float, high_ns: float, wanted: int = 6) -> list[float]:
@@ -56,7 +59,7 @@ def time_text(at_ns: float, span_ns: float) -> str:
     if span_ns > 2 * _DAY_S * SECOND_NS:
         return f"{at:%d %b}" if at.hour == 0 else f"{at:%d %b %H:%M}"
     if span_ns > 10 * _MINUTE_S * SECOND_NS:
-        return f"{at:%H:%M}"
+        return f"{at:%H:%M}" if at.hour or at.minute else f"{at:%d %b}"
     return f"{at:%H:%M:%S}"
 
 
