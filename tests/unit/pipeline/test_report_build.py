@@ -72,11 +72,15 @@ def test_links_with_alerts_are_drawn_first_and_then_the_dearest(tables: Path, sc
 
 def test_baseline_and_forecast_stand_beside_the_history(tables: Path, scope: Scope) -> None:
     end = {"link": "bc", "node": "b"}
-    put(tables, "baselines", [end | {"hour_of_week": hour, "latency_ms": 20.0, "low_ms": 18.0, "high_ms": 25.0}
-                              for hour in range(168)])  # fmt: skip
+    hours = [end | {"hour": hour, "latency_ms": 20.0, "spread_ms": 2.0} for hour in range(168)]
+    put(tables, "baselines", hours)
     put(tables, "forecasts", [end | {"start_ns": scope.to_ns + ahead * MINUTE, "latency_ms": 20.0, "low_ms": 15.0,
                                      "high_ms": 30.0} for ahead in range(1, 20)])  # fmt: skip
+    off = {"judged": 90, "error_ms": 1.5, "naive_ms": 3.0, "seasonal_ms": None}
+    put(tables, "forecast_errors", [end | off | {"step": step} for step in (1, 2, 3)])
     text = links.history(Stored(Tables(tables)), scope)
+    assert re.findall(r'<td class="n">(\d)</td><td class="n">1.5</td><td class="n">3</td>', text) == ["1", "2"]
+    assert '<td class="n">50</td>' in text  # better than the last value, in percent
     for words in ("baseline", "usual at this hour of the week", "forecast band"):
         assert text.count(words) == 1
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.dataset as ds
 
 from chappe.pipeline.report import alerted
-from chappe.pipeline.report.page import heading, sentence
+from chappe.pipeline.report.page import heading, sentence, table
 from chappe.pipeline.report.pictures import heat
 from chappe.pipeline.report.plot import SERIES, Axis, Plot, axis
 from chappe.pipeline.report.stored import Lacking, Scope, Stored
@@ -22,6 +22,7 @@ HOUR_NS = 3_600_000_000_000
 MONDAY_NS = 4 * 24 * HOUR_NS  # the first Monday after 1970 began
 FINE_NS = 36 * HOUR_NS  # up to so long minutes are drawn, beyond it hours
 _STATISTICS = ("period", "start_ns", "link", "node", "peer", "latency_ms", "deviation_ms", "cost")
+_STEPS = (1, 2, 4, 8, 16, 24)
 _END = ["link", "node"]  # both ends of a link measure it
 
 
@@ -34,7 +35,7 @@ def history(stored: Stored, scope: Scope) -> str:
     drawn = [_history(stored, scope, found, changes, link, node) for link, node in chosen]
     ends = len(found.groupby(_END))
     said = f"{len(chosen)} of {ends:,} ends of links: those with alerts first, then the dearest."
-    return sentence(said) + "".join(drawn)
+    return sentence(said) + "".join(drawn) + _errors(stored)
 
 
 def percentiles(stored: Stored, scope: Scope) -> str:
@@ -93,7 +94,7 @@ def _history(
 ) -> str:
     rows = found[(found["link"] == link) & (found["node"] == node)].sort_values("start_ns")
     own = (ds.field("link") == link) & (ds.field("node") == node)
-    baseline = _optional(stored, "baselines", "forecast", ("hour_of_week", "latency_ms", "low_ms", "high_ms"), own)
+    baseline = _optional(stored, "baselines", "forecast", ("hour", "latency_ms", "spread_ms"), own)
     ahead = _optional(stored, "forecasts", "forecast", ("start_ns", "latency_ms", "low_ms", "high_ms"), own)
     at, latency, off = (rows[name].to_numpy(float) for name in ("start_ns", "latency_ms", "deviation_ms"))
     up, across = [latency + off, latency - off], [at]
@@ -118,6 +119,22 @@ def _history(
     return heading(f"{node} → {peer} ({link})") + plot.svg()
 
 
+def _errors(stored: Stored) -> str:
+    """How far off forecasts were, beside the simplest ones."""
+    names = ("step", "judged", "error_ms", "naive_ms", "seasonal_ms")
+    found = _optional(stored, "forecast_errors", "forecast", names, None)
+    if found is None:
+        return sentence("There are no forecasts yet: chappe pipeline run forecast")
+    means = found.groupby("step", as_index=False)[["judged", "error_ms", "naive_ms", "seasonal_ms"]].mean()
+    rows = [
+        (int(row.step), float(row.error_ms), float(row.naive_ms), float(row.seasonal_ms),
+         float(100 * (1 - row.error_ms / row.naive_ms)) if row.naive_ms else None)
+        for row in means[means["step"].isin(_STEPS)].itertuples()
+    ]  # fmt: skip
+    columns = ["intervals ahead", "off by, ms", "last value, ms", "a day before, ms", "better than the last, %"]
+    return heading("Mean error of forecasts over all links") + table(columns, rows)
+
+
 def _moments(changes: pd.DataFrame | None, link: str, node: str, state: str) -> tuple[list[float], list[str]]:
     if changes is None:
         return [], []
@@ -127,11 +144,13 @@ def _moments(changes: pd.DataFrame | None, link: str, node: str, state: str) -> 
 
 def _expected(baseline: pd.DataFrame, scope: Scope) -> np.ndarray:
     """Time, value, low and high of the baseline in every hour of the report."""
-    by_hour = {int(row[0]): row[1:] for row in baseline.to_numpy(float)}
+    by_hour = {
+        int(hour): (usual, usual - spread, usual + spread) for hour, usual, spread in baseline.to_numpy(float).tolist()
+    }
     return np.array(list(_hours(by_hour, scope)), float).reshape(-1, 4)
 
 
-def _hours(by_hour: dict[int, np.ndarray], scope: Scope) -> Iterator[tuple[float, ...]]:
+def _hours(by_hour: dict[int, tuple[float, float, float]], scope: Scope) -> Iterator[tuple[float, ...]]:
     first, last = scope.from_ns // HOUR_NS, scope.to_ns // HOUR_NS + 1
     for hour in range(int(first), int(last) + 1):
         known = by_hour.get(int((hour * HOUR_NS - MONDAY_NS) // HOUR_NS % 168))
