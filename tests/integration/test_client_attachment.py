@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import chappe
-from chappe.bench.delays import DelayRelay
+from chappe.links.delays import DelayRelay
 from tests.support.nodes import eventually, free_port, running
 
 TOML = '[node]\nname = "{name}"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n'

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import chappe
-from chappe.bench.delays import DelayRelay
+from chappe.links.delays import DelayRelay
 from tests.support.meshes import Plan, mesh, quiet, wants
 from tests.support.nodes import eventually
 

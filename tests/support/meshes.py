@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chappe.bench.delays import DelayRelay
+from chappe.links.delays import DelayRelay
 from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from tests.support.nodes import NodeProcess, eventually, free_port, running

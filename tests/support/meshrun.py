@@ -15,7 +15,7 @@ import msgspec
 import uvloop
 
 import chappe
-from chappe.bench.delays import DelayRelay
+from chappe.links.delays import DelayRelay
 from chappe.node.sections import Counters
 from tests.support.deployed import Deployed, deployed, deployment
 from tests.support.meshes import Plan, mesh, relayed

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from chappe.bench.delays import DelayRelay
 from chappe.bench.peers.common import environment, process_cpu_s
 from chappe.errors import LinkError
+from chappe.links.delays import DelayRelay
 from chappe.links.ports import free_ports
 
 START_S = 60.0

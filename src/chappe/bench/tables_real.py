@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from chappe.bench.delays import DelayRelay
 from chappe.bench.measured_nodes import Rows
 from chappe.bench.measured_run import measure
 from chappe.bench.namespaces import Namespaces, Shape
+from chappe.links.delays import DelayRelay
 from chappe.links.ports import free_ports
 from chappe.security.authority import Authority
 

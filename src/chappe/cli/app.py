@@ -56,6 +56,7 @@ COMMANDS = {
     ),
     "archive": Entry(
         "chappe.cli.archive:app", "Run an archive of a mesh, and look after what it has written.", OPERATE
+    ),
     "pipeline": Entry(
         "chappe.cli.pipeline:app", "Run the jobs of the data pipeline on Spark; see their tables.", TOOLS
     ),
