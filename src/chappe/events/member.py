@@ -37,6 +37,7 @@ Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name sa
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 FAR_NS = 1 << 62
+ASK = -1
 LONGEST_PACE_NS = 86_400_000_000_000
 READ_AT_ONCE = 20  # readings in one tick: each may be told to every neighbour
 
@@ -73,7 +74,9 @@ class Member:
         self._ways_changed = False
         self._ways_ns = 0  # when ways were last changed
         self.weigh: Weigh | None = None
-        self._state_ns = self.state.next_ns() if settings.mesh else FAR_NS
+        self._state_ns = FAR_NS  # when the map has something to do; ASK: it is to be asked
+        if settings.mesh:
+            self._state_ns = ASK
 
     # --- links
 
@@ -211,7 +214,7 @@ class Member:
         if self._advertised:
             self._advertised = False
             outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
-        if now_ns >= self._state_ns:
+        if now_ns >= self._map_ns():
             outputs += self._obey(self.state.tick(now_ns))
         if self._ways_changed:
             self._new_ways()
@@ -235,7 +238,12 @@ class Member:
         """When `tick` has something to do at the latest."""
         if self._interest_changed or self._ways_changed or self.busy:
             return 0
-        return min(self.measurement.next_ns(), self._state_ns)
+        return min(self.measurement.next_ns(), self._map_ns())
+
+    def _map_ns(self) -> int:
+        if self._state_ns == ASK:
+            self._state_ns = self.state.next_ns()
+        return self._state_ns
 
     # --- interest
 
@@ -308,7 +316,7 @@ class Member:
         """What the network map wants, with neighbours as ports and facts as events."""
         found: list[Output] = []
         noticed: list[netmap.Notice] = []
-        self._state_ns = self.state.next_ns()
+        self._state_ns = ASK
         for output in asked:
             match output:
                 case netmap.Tell(peer, message):

@@ -12,6 +12,7 @@ from chappe.measure.cost import Metrics
 from chappe.netmap.checks import Checks
 from chappe.netmap.choices import NEVER
 from chappe.netmap.claims import NOWHERE, Claims
+from chappe.netmap.covering import Covering
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
@@ -28,7 +29,7 @@ from chappe.netmap.settings import SECOND, Settings
 from chappe.netmap.spreading import Spreading
 from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between
-from chappe.netmap.voice import Interest, Voice
+from chappe.netmap.voice import Interest, Voice, leads_to
 from chappe.wire.base import Message
 from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert, Wanted
 from chappe.wire.patterns import Pattern
@@ -63,6 +64,7 @@ class LinkState:
         self._duties = Duties(me, settings, self.database, self._voice)
         self._partitions = Partitions(me, settings)
         self._spreading = Spreading(settings, rng)
+        self._covering = Covering(me.node, self.database)
         self._lacking = Lacking(settings)
         self._peers: dict[str, Peer] = {}
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
@@ -223,14 +225,17 @@ class LinkState:
             return
         old = self.database.store(key, advert, self._now_ns)
         self._lacking.has(key, advert.sequence)
-        others = [other for other in self._audience[advert.level] if other != peer]
-        self._spreading.add(key, advert.sequence, others, self._now_ns)
+        if key[:2] == ("l", 0):
+            self._covering.changed()
+        now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._audience[0])
+        self._spreading.add(key, advert.sequence, now, self._now_ns)
+        self._spreading.offer(key, advert.sequence, later, self._now_ns)
         self._spread(out)
         self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
             self._links_told(key[1:], advert.links, advert.sequence, advert.members)
-            if not advert.links or not getattr(old, "links", ()):
-                self._far = 0  # somebody else speaks for a unit: it may be in parts, of which each is a destination
+            if key[1] and leads_to(advert.links) != leads_to(getattr(old, "links", ())):
+                self._far = 0  # a unit lies elsewhere in the map, or somebody else speaks for it: ways would lead astray
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
             self._indexed = False
             self._dutiful = True
@@ -400,6 +405,7 @@ class LinkState:
         self._audience = [
             [name for name, peer in self._peers.items() if peer.level <= level] for level in range(self.me.depth + 1)
         ]
+        self._covering.changed()
 
     def _reshaped(self, out: list[Output]) -> list[Output]:
         """The own links are others."""
@@ -438,6 +444,8 @@ class LinkState:
             entry = self.database.entries.get(key)
             if entry is not None:
                 out.append(Tell(peer, entry.advert))
+        for peer, keys in self._spreading.offered(self._now_ns).items():
+            out.append(Tell(peer, Digest(adverts=tuple((key, self.database.sequence(key)) for key in keys))))
 
     def _forget(self) -> None:
         gone = self.database.forget(self._now_ns, self._voice.keys())

@@ -16,28 +16,31 @@ from chappe.wire.patterns import Pattern
 FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
 
 Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
+NO_LINKS: tuple[LinkFact, ...] = ()
+NO_INTEREST: Interest = ((), ())
 
 
 class _Told:
-    """One key of this node."""
+    """One key of this node: what is to be told, and what was."""
 
     __slots__ = (
-        "due", "interest", "links", "members", "pace_ns", "refresh_ns", "sequence", "silent", "since_ns", "told_ns",
-        "urgent",
+        "again", "due", "interest", "links", "members", "pace_ns", "refresh_ns", "said_interest", "said_links",
+        "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.links: tuple[LinkFact, ...] = ()
-        self.interest: Interest = ((), ())
+        self.links = self.said_links = NO_LINKS
+        self.interest = self.said_interest = NO_INTEREST
         self.members = 1
         self.sequence = 0
         self.told_ns = -NEVER
         self.refresh_ns = NEVER
         self.due = False
         self.urgent = False  # others would miss something, or send into the void
+        self.again = False  # it is told in any case
         self.since_ns = -NEVER  # when the first change came that is not told yet
         self.pace_ns = 0  # from one telling to the next of what is not urgent
-        self.silent = True  # nothing is told, or all of it was withdrawn
+        self.silent = self.said_nothing = True  # nothing is told, or all of it was withdrawn
 
 
 class Voice:
@@ -61,13 +64,10 @@ class Voice:
         if told is not None:
             told.members = members  # told with the next change: who is in a unit is nobody's business outside it
             if difference(told.links, links):
-                if told.silent:
-                    told.told_ns = -NEVER
-                told.urgent |= told.silent or _neighbours(told.links) != _neighbours(links)
-                if not told.due:
-                    told.since_ns = now_ns
-                told.links, told.due, told.silent = links, True, not links
-                self._next_ns = None
+                told.links = links
+                turned = self._turned(told, not links)
+                urgent = turned or leads_to(told.said_links) != leads_to(links)
+                self._due(told, turned or difference(told.said_links, links) > 0, urgent, now_ns)
 
     def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
         """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.
@@ -77,14 +77,24 @@ class Voice:
         silent = not (speaks or any(interest))
         told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
         if told is not None and (told.interest != interest or told.silent is not silent):
-            if told.silent:
-                told.told_ns = -NEVER
-            gained = any(set(new).difference(old) for new, old in zip(interest, told.interest, strict=True))
-            told.urgent |= told.silent is not silent or gained
-            if not told.due:
-                told.since_ns = now_ns
-            told.interest, told.due, told.silent = interest, True, silent
-            self._next_ns = None
+            told.interest = interest
+            turned = self._turned(told, silent)
+            gained = any(set(new).difference(old) for new, old in zip(interest, told.said_interest, strict=True))
+            self._due(told, turned or told.said_interest != interest, turned or gained, now_ns)
+
+    def _turned(self, told: _Told, silent: bool) -> bool:
+        """Whether something is told where nothing was, which is done at once, or the other way round."""
+        if told.silent:
+            told.told_ns = -NEVER
+        told.silent = silent
+        return told.said_nothing is not silent
+
+    def _due(self, told: _Told, changed: bool, urgent: bool, now_ns: int) -> None:
+        """What is to be told now compares like this to what was; what is as it was needs no telling."""
+        if changed and not told.due:
+            told.since_ns = now_ns
+        told.due, told.urgent = changed or told.again, urgent or told.again
+        self._next_ns = None
 
     def repeat(self, key: Key, sequence: int, now_ns: int) -> None:
         """Somebody has a higher number of this node: go on from there, with what is true now.
@@ -96,7 +106,7 @@ class Voice:
         told = self._told.setdefault(key, _Told())
         told.since_ns = now_ns
         told.sequence = max(told.sequence, sequence)
-        told.due = told.urgent = True
+        told.due = told.urgent = told.again = True
         told.told_ns = now_ns + 2 * key[1] * self.settings.settle_ns if key[1] and told.silent else -NEVER
 
     def speaks(self, kind: str, level: int) -> bool:
@@ -169,7 +179,8 @@ class Voice:
         told.sequence = max(told.sequence, *others, 0) + 1
         if told.due and level:
             self._pace(level, told)
-        told.due = told.urgent = False
+        told.due = told.urgent = told.again = False
+        told.said_links, told.said_interest, told.said_nothing = told.links, told.interest, told.silent
         told.told_ns = now_ns
         early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
         told.refresh_ns = NEVER if told.silent else now_ns + int(self.settings.refresh_ns * early)
@@ -192,6 +203,6 @@ class Voice:
         return advert
 
 
-def _neighbours(links: tuple[LinkFact, ...]) -> set[str]:
+def leads_to(links: tuple[LinkFact, ...]) -> set[str]:
     """The units that these links lead to."""
     return {fact.far for fact in links if not fact.suspect}

@@ -68,7 +68,7 @@ Key = tuple[str, int, str, str]
 
 
 class Digest(Message):
-    """All that the sender has for this neighbour; the receiver answers Wanted for what it lacks."""
+    """What the sender has for this neighbour, all or what is new; the receiver answers Wanted for what it lacks."""
 
     adverts: tuple[tuple[Key, int], ...]  # with the sequence
 

@@ -62,8 +62,20 @@ def neighbours() -> LinkState:
 @pytest.mark.spec("MR-015")
 def test_links_of_a_cluster_are_told_inside_it_only() -> None:
     state = neighbours()
-    news = advert("b", 2, fact(AB, "a"), fact(BC, "c", 9.0))
+    news = advert("b", 2, fact(AB, "a"))
     assert [tell.peer for tell in told(state.receive("b", news, 3 * SECOND), LinkAdvert)] == ["c"]
+
+
+def test_who_hears_something_from_another_is_asked_later_whether_it_did() -> None:
+    state = neighbours()
+    news = advert("b", 2, fact(AB, "a"), fact(BC, "c", 9.0))
+    assert told(state.receive("b", news, 3 * SECOND), LinkAdvert) == []
+    assert state.next_ns() <= 4 * SECOND
+    outputs = state.tick(4 * SECOND)
+    assert [(tell.peer, tell.message.adverts) for tell in told(outputs, Digest)] == [("c", ((("l", 0, "b", "b"), 2),))]
+    state.receive("b", advert("b", 3, fact(AB, "a"), fact(BC, "c", 2.0)), 5 * SECOND)
+    state.receive("c", Digest(adverts=((("l", 0, "b", "b"), 3),)), 5 * SECOND)
+    assert told(state.tick(6 * SECOND), Digest) == [], "it has it"
 
 
 def test_what_is_known_is_not_told_again() -> None:
@@ -273,15 +285,16 @@ def test_interest_is_told_found_and_forgotten() -> None:
         origin="b", level=0, scope="w/1", speaker="b", sequence=1,
         patterns=(Pattern("s", "a/+"), Pattern("s", "a/b", "g"), Pattern("i", "7")), publications=(Pattern("s", "p"),),
     )  # fmt: skip
-    outputs = state.receive("b", wish, 3 * SECOND)
+    state.receive("b", advert("b", 2, fact(AB, "a")), 3 * SECOND)
+    outputs = state.receive("b", wish, 4 * SECOND)
     assert [tell.peer for tell in told(outputs, InterestAdvert)] == ["c"]
     assert state.interested("s", b"a/b") == [Thing(0, "b")]
     assert state.wanting("s", b"a/b") == {Thing(0, "b"): frozenset({"", "g"})}
     assert state.interested("s", b"a/b/c") == []
     assert state.interested("i", (7).to_bytes(4, "big")) == [Thing(0, "b")]
     assert state.publications() == {Thing(0, "b"): (Pattern("s", "p"),)}
-    assert state.receive("b", msgspec.structs.replace(wish, sequence=2), 4 * SECOND)[1:] == []
-    state.receive("b", msgspec.structs.replace(wish, sequence=3, patterns=()), 5 * SECOND)
+    assert state.receive("b", msgspec.structs.replace(wish, sequence=2), 5 * SECOND)[1:] == []
+    state.receive("b", msgspec.structs.replace(wish, sequence=3, patterns=()), 6 * SECOND)
     assert state.interested("s", b"a/b") == []
 
 
