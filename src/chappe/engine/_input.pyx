@@ -4,7 +4,7 @@ The hot path rewrites topic and issuer numbers in the receive buffer and merges 
 subscribers into runs, so that a run costs one copy a port.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from chappe.engine._bytes cimport get32, get64, payload_size, put32, record_size

@@ -79,8 +79,8 @@ class Measurement:
         return self.initiator.tick(now_ns)
 
     def probe(self, now_ns: int) -> bool:
-        """Queue the probes and trains that are due; whether any is to be written now. They count as sent at this moment;
-        those of links with traffic ride with it and count from there."""
+        """Queue probes and trains that are due; whether any is to be written now. They count as sent at this moment,
+        those of links with traffic from when it is written: they ride with it."""
         before = self.sent
         while self._riding and self._riding[0][0] <= now_ns:
             _, port, token = self._riding.popleft()

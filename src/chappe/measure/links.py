@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chappe.measure import metrics
+from chappe.measure._windows import absorb
 from chappe.measure.cost import Metrics, cost
 from chappe.measure.metrics import Floats, Mask
 from chappe.measure.pace import Pace
 from chappe.measure.probes import Probes
 from chappe.measure.readings import FACTORS, HISTORY, Reading, Settings
-from chappe.measure._windows import absorb
 from chappe.measure.windows import Absorbed, Rows, Windows
 
 _LATENCY, _DEVIATION, _JITTER, _LOSS, _BANDWIDTH = range(len(FACTORS))

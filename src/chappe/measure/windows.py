@@ -25,7 +25,7 @@ class Windows:
     """One window of latencies a row; all rows that got a sample are evaluated at once.
 
     Outliers stay in their window and are left out of what is computed from it. A sample outside the usual range changes
-    nothing until the next one says what it means: a level shift restarts the window with the two that showed it, or with
+    nothing until the next one says what it means: a level shift restarts the window with the two that showed it, or by
     the second alone if they differ.
     """
 
