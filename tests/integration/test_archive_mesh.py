@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
+import pandas
+import polars
 import pyarrow.dataset as ds
 
 from chappe.archive.reader import Reader
@@ -57,3 +60,26 @@ def test_rows_have_offsets_without_gaps_and_the_log_is_empty(mesh_archive: Path)
         offsets = [offset for batch in rows for offset in batch.column("offset").to_pylist()]
         assert offsets == list(range(reader.end(dataset)))
         assert Reader(segments).end(dataset) == reader.end(dataset) > 0
+
+
+def test_pandas_polars_and_duckdb_read_the_folder_as_it_is(mesh_archive: Path) -> None:
+    """The same question to each: rows and the largest latency by node, with the date and hour of the folders."""
+    place = mesh_archive / "measurements"
+    question = "select node, count(*) as rows, max(latency_ms) as worst from {} group by node order by node"
+    with duckdb.connect() as connection:
+        files = f"read_parquet('{place}/**/*.parquet', hive_partitioning = true)"
+        by_duckdb = connection.execute(question.format(files)).fetchall()
+    frame = polars.scan_parquet(f"{place}/**/*.parquet", hive_partitioning=True)
+    by_polars = (
+        frame.group_by("node")
+        .agg(polars.len().alias("rows"), polars.col("latency_ms").max().alias("worst"))
+        .sort("node")
+        .collect()
+        .rows()
+    )
+    table = pandas.read_parquet(place)
+    grouped = table.groupby("node")["latency_ms"].agg(["size", "max"])
+    by_pandas = [(node, int(row["size"]), row["max"]) for node, row in grouped.iterrows()]
+    assert by_duckdb == by_polars == by_pandas
+    assert {"date", "hour"} <= set(table.columns) & set(frame.collect_schema().names())
+    assert sum(rows for _, rows, _ in by_duckdb) == len(table)

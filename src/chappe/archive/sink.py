@@ -158,7 +158,7 @@ class Sink:
         while True:
             await asyncio.sleep(ROTATE_S)
             with contextlib.suppress(ChappeError):  # said by the commit that follows
-                self._ended += await self._in(self._committing, self._rotate)
+                await self._in(self._committing, self._rotate)
 
     async def _segment_all(self) -> None:
         while True:
@@ -215,9 +215,10 @@ class Sink:
         assert self._writer is not None
         return self._writer.sync()
 
-    def _rotate(self) -> list[tuple[str, Path]]:
+    def _rotate(self) -> None:
+        """What has ended is remembered here and not on the loop, where whoever waits may be cancelled."""
         assert self._writer is not None
-        return self._writer.rotate(time.time_ns())
+        self._ended += self._writer.rotate(time.time_ns())
 
     # --- in the thread of segments
 

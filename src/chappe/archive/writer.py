@@ -10,7 +10,7 @@ import pyarrow as pa
 from chappe.archive import log
 from chappe.archive.log import Log
 from chappe.archive.schema import DATASETS
-from chappe.archive.segments import HOUR_NS, Segments
+from chappe.archive.segments import HOUR_NS, Segment, Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Writer:
         self._folder = folder
         self._limits = limits or Limits()
         self._logs: dict[str, Log] = {}
-        self._closed: dict[str, int] = {}  # the offset behind the last row of a dataset that is in a segment
+        self._known: dict[str, list[Segment]] = {}  # that may have rows of parts that are still in the log
         self._since_ns: dict[str, int] = {}  # when the log of a dataset got its first row
         self.dropped = dict.fromkeys(DATASETS, 0)
         for dataset in DATASETS:
@@ -91,13 +91,13 @@ class Writer:
 
     def _open(self, dataset: str) -> Log:
         known = log.parts(self._folder, dataset)
-        closed = (each.stop for each in self._segments.find(dataset, self._segments.source))
-        self._closed[dataset] = max(closed, default=0)
+        self._known[dataset] = self._segments.find(dataset, self._segments.source)
+        closed = max((each.stop for each in self._known[dataset]), default=0)
         for path in known[:-1]:
             self.segment(dataset, path)
-        writing = self._logs[dataset] = Log(self._folder, dataset, self._closed[dataset])
-        if known and known[-1] != writing.path:  # all of it is in segments
-            known[-1].unlink()
+        writing = self._logs[dataset] = Log(self._folder, dataset, closed)
+        if known and known[-1] != writing.path:
+            self.segment(dataset, known[-1])
         return writing
 
     def segment(self, dataset: str, path: Path) -> int:
@@ -105,8 +105,12 @@ class Writer:
 
         It may run beside `append` and `sync` in another thread, one part after the other.
         """
-        batches = list(log.read(path, dataset, self._closed[dataset], 1 << 62))
+        begin = log.first_of(path)
+        for each in self._known[dataset]:  # by offset; a crash or a failure may have left some of its rows in segments
+            if each.first <= begin < each.stop:
+                begin = each.stop
+        batches = list(log.read(path, dataset, begin, 1 << 62))
         made = self._segments.write(dataset, pa.Table.from_batches(batches)) if batches else []
-        self._closed[dataset] = max([self._closed[dataset], *(each.stop for each in made)])
         path.unlink()
+        self._known[dataset] = [each for each in self._known[dataset] if each.stop > begin]
         return len(made)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given as examples
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from chappe.archive import log
@@ -64,6 +65,7 @@ def test_a_log_that_is_opened_again_goes_on(tmp_path: Path) -> None:
     assert values(tmp_path) == [0, 1, 2]
 
 
+@settings(deadline=None)  # it syncs, and a disk takes the time it takes
 @examples(cut=st.integers(min_value=0), synced=st.integers(1, 6), more=st.integers(0, 4))
 def test_a_crash_at_any_byte_leaves_all_that_was_synced_and_nothing_half(cut: int, synced: int, more: int) -> None:
     with tempfile.TemporaryDirectory() as name:
