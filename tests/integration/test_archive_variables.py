@@ -125,6 +125,26 @@ async def test_what_the_network_refuses_is_left_out_and_the_rest_is_kept(tmp_pat
             assert {row["variable"] for row in listed} == {"slow"}
 
 
+async def test_an_archive_gives_way_to_others(tmp_path: Path) -> None:
+    """Two variables of which the channel carries one: the archive has the first, somebody else wants the second."""
+    async with (
+        deployed(tmp_path, narrow()) as made,
+        chappe.connect(made.url("a"), name="meter") as client,
+        chappe.connect(made.url("b"), name="desk") as desk,
+    ):
+        first = await client.register("meter", "first", rate=500)
+        async with archiving(tmp_path, made.url("b"), f'brokers = ["{made.url("leaf")}"]') as archive:
+            await publishing(tmp_path, {first: [5.0]})
+            await client.register("other", "second", rate=500)
+            watched = None
+            async with asyncio.timeout(30):
+                while watched is None:
+                    with contextlib.suppress(chappe.errors.QosError):
+                        watched = await desk.watch("other", "second")
+                    await asyncio.sleep(0.05)
+            assert any("gives way" in line for line in archive.log)
+
+
 async def test_in_a_crisis_only_what_is_flooded_is_kept(tmp_path: Path) -> None:
     """Variables are taken in the normal mode; flooded ones whenever the mode sends them to everybody."""
     async with (

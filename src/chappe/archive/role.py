@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 MESSAGES = 8192  # of a topic that are taken at once
 MESSAGE_BYTES = 200  # in memory, beside the body
 PATTERNS = 1 << 20
+FULL = " are free"  # how a broker ends its reason if a channel or router has no room
 REBUILT = 1 << 20  # rows that are read at the start for durable events that may come again
 
 
@@ -125,6 +126,7 @@ class Role:
             "refused": dict(sink.refused), "ends": dict(sink.ends), "waiting_bytes": sink.waiting,
             "queue_dropped": sum(queue.dropped for queue in queues),
             "watch_dropped": self._watching.dropped if self._watching is not None else 0,
+            "gave_way": self._watching.gave_way if self._watching is not None else 0,
             "lost_by_node": dict(zip(("status", "events"), self._client.losses, strict=True)) if self._client else {},
         }  # fmt: skip
 
@@ -207,6 +209,20 @@ class Role:
         size = sum(len(message.body) for message in messages) + len(messages) * MESSAGE_BYTES
         pairs = [(str(message.topic), message.body) for message in messages]
         self.sink.put(feed.dataset, len(pairs), size, partial(self._fed_rows, pairs, feed, time.time_ns()))
+        crowded = feed.dataset == "broker" and any(self._crowded(topic, body, feed) for topic, body in pairs)
+        if crowded and self._watching is not None:
+            self._watching.give_way()
+
+    def _crowded(self, topic: str, body: bytes, feed: Feed) -> bool:
+        """Whether a broker refused somebody else because a channel or router is full."""
+        if FULL.encode() not in body:
+            return False
+        try:
+            rows = feed.rows(topic, body, 0)
+        except ChappeError:
+            return False  # counted where it becomes a row
+        refused = (json.loads(str(row["detail"])) for row in rows if str(row["action"]).endswith("_refused"))
+        return any(str(of.get("reason")).endswith(FULL) and of.get("entity") != self.of.name for of in refused)
 
     def _fed_rows(self, messages: Sequence[tuple[str, bytes]], feed: Feed, received_ns: int) -> pa.RecordBatch:
         """Rows of all messages that are well-formed; one that is not is counted and costs no other."""

@@ -1,11 +1,13 @@
 """Variables that an archive takes: found by their names, watched with the least priority, in Arrow batches.
 
-What the network does not grant is logged and left out, and asked for again later: an archive insists on nothing.
+What the network does not grant is logged and left out, and asked for again later; what somebody else lacks is given
+back: an archive insists on nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -42,19 +44,43 @@ class Watching:
         self._taken: set[Variable] = set()
         self._later: dict[Variable, float] = {}  # not to be asked for before this time
         self._streams: list[Any] = []
+        self._flood: Any = None
+        self._dropped = 0  # of streams that are left
+        self.gave_way = 0  # how often
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def dropped(self) -> int:
         """Values that found no room in the queues of this client."""
-        return sum(stream.dropped for stream in self._streams)
+        return self._dropped + sum(int(stream.dropped) for stream in self._streams)
+
+    def give_way(self) -> None:
+        """Somebody was refused because a channel or router is full: what is watched here is left for a while."""
+        left, self._streams = self._streams, [each for each in self._streams if each is self._flood]
+        left = [each for each in left if each is not self._flood]
+        if not left:
+            return
+        log.warning("a subscription was refused: the archive gives way", variables=len(self._taken), seconds=AGAIN_S)
+        self.gave_way += 1
+        again = asyncio.get_running_loop().time() + AGAIN_S
+        self._later.update(dict.fromkeys(self._taken, again))
+        self._taken.clear()
+        self._dropped += sum(stream.dropped for stream in left)
+        task = asyncio.ensure_future(self._unwatch(left))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _unwatch(self, streams: Sequence[Any]) -> None:
+        for stream in streams:
+            with contextlib.suppress(ChappeError):  # a lost connection has left them, too
+                await self._client.unwatch(stream)
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             if self._of.flooded:
-                stream = self._client.flooded(max_queue=self._of.queue)
-                self._read(stream, columns=False)
+                self._flood = self._client.flooded(max_queue=self._of.queue)
+                self._read(self._flood, columns=False)
             while self._of.variables:
                 try:
                     await self._discover()
@@ -119,6 +145,9 @@ class Watching:
 
     def _ended(self, stream: Any, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if stream in self._streams:
+            self._streams.remove(stream)
+            self._dropped += stream.dropped
         if not task.cancelled() and task.exception() is not None:
             log.info("values of some variables end", reason=str(task.exception()))
 
