@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from chappe.archive.config import load, parse
+from chappe.archive.config import Archive, load, parse
+from chappe.archive.schema import DATASETS, given
 from chappe.errors import ConfigError
 
 LEAST = '[archive]\nname = "plant"\nfolder = "history"\nlog = "log"\n'
@@ -54,3 +56,17 @@ def test_the_log_is_on_a_local_disk_and_a_missing_file_is_an_error() -> None:
         parse(LEAST.replace('"log"', '"s3://x"'))
     with pytest.raises(ConfigError, match=r"cannot be read: No such file"):
         load("nowhere.toml")
+
+
+def test_the_reference_names_every_key_and_its_file_can_be_read() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/archive.md").read_text()
+    (block,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert parse(block).archive.retention_days == {"status": 30, "measurements": 365}
+    keys = page.partition("## Keys")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", keys, re.MULTILINE)
+    assert {key for cell in cells for key in re.findall(r"`(\w+)`", cell)} == set(Archive.__struct_fields__)
+    columns = page.partition("| dataset | columns |")[2].partition("```")[0]
+    for dataset in DATASETS:
+        (line,) = re.findall(rf"^\| `{dataset}` \| (.*) \|$", columns, re.MULTILINE)
+        said = re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", line))
+        assert said == [name for name in given(dataset).names if name != "received_ns"]
