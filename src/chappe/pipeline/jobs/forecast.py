@@ -87,7 +87,7 @@ class Forecast(Job):
         bucket = F.pmod(F.hash("node", "link"), F.lit(self.buckets))
         found = (
             intervals.groupBy(bucket)
-            .applyInPandas(lambda frame: _told(self, rhythm, now_ns, frame), from_arrow_schema(_FOUND))
+            .applyInArrow(lambda table: _told(self, rhythm, now_ns, table), from_arrow_schema(_FOUND))
             .localCheckpoint(eager=False)  # three tables are made of it
         )
         return {
@@ -121,9 +121,9 @@ def _of(found: DataFrame, kind: str, schema: pa.Schema) -> DataFrame:
     return found.where(F.col(kind).isNotNull()).select(*columns)
 
 
-def _told(job: Forecast, rhythm: Rhythm, now_ns: int, frame: pd.DataFrame) -> pd.DataFrame:
+def _told(job: Forecast, rhythm: Rhythm, now_ns: int, intervals: pa.Table) -> pa.Table:
     """All tables of the links of a bucket."""
-    return pd.DataFrame(list(_rows(job, rhythm, now_ns, frame)), columns=_FOUND.names)
+    return pa.Table.from_pylist(list(_rows(job, rhythm, now_ns, intervals.to_pandas())), schema=_FOUND)
 
 
 def _rows(job: Forecast, rhythm: Rhythm, now_ns: int, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
