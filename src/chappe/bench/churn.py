@@ -45,7 +45,7 @@ QUIET_S = 120.0  # maps must agree after that at the latest
 PROBES_S = 10.0  # base interval of measurement: the latencies here never change, and probes would be most of the work
 APART_KM = 400.0  # neighbours are about so far from each other
 JITTER_MS = 0.02
-GRAIN_MS = 0.5  # arrivals are put off to whole multiples of it
+GRAIN_MS = 2.0  # arrivals and timers are put off to whole multiples of it; a link takes 2 ms or so
 
 
 @dataclass(slots=True)

@@ -218,6 +218,8 @@ class Member:
             outputs += self._obey(self.state.tick(now_ns))
         if self._ways_changed:
             self._new_ways()
+        if now_ns >= self.rescue.next_ns:
+            self.rescue.again(now_ns)
         if self.rescue.busy:
             self.rescue.work(now_ns)
         if self.rescue.waiting:
@@ -238,7 +240,7 @@ class Member:
         """When `tick` has something to do at the latest."""
         if self._interest_changed or self._ways_changed or self.busy:
             return 0
-        return min(self.measurement.next_ns(), self._map_ns())
+        return min(self.measurement.next_ns(), self._map_ns(), self.rescue.next_ns)
 
     def _map_ns(self) -> int:
         if self._state_ns == ASK:

@@ -13,6 +13,9 @@ from chappe.events.ways import Outputs, Ways
 Raw = Callable[[Outputs], RawOutputs]
 
 EACH_BYTES = 400  # what an event that waits takes besides its own bytes
+AGAIN_NS = 250_000_000  # what waits is tried again after this time, twice that, and so on, if the map stays as it is
+SELDOM_NS = 4_000_000_000
+FAR_NS = 1 << 62
 NOWHERE = -1  # port of events that no neighbour was lost with
 
 
@@ -48,6 +51,8 @@ class Rescue:
         self._due: dict[bytes, None] = {}  # ways to try again
         self._bytes = 0
         self._kept: Counter[int] = Counter()  # how many wait, by port
+        self._pause_ns = AGAIN_NS
+        self.next_ns = FAR_NS  # when to try again what waits
         self.waiting = 0  # events that have no way at the moment
         self.rescued = 0
         self.expired = 0  # waited for too long
@@ -70,7 +75,7 @@ class Rescue:
     def arrived(self, now_ns: int) -> None:
         """Keep what came or was published while there was no way to some of its destinations."""
         for event in self._engine.take_stranded():
-            self._strand(_Stranded(event, NOWHERE, now_ns + self._stranded_ns))
+            self._strand(_Stranded(event, NOWHERE, now_ns + self._stranded_ns), now_ns)
 
     def returned(self, port: int) -> None:
         """The neighbour is there again: what found no other way in between takes its old one."""
@@ -116,12 +121,18 @@ class Rescue:
             outputs = self._ways.rescue(event.way, event.kind, event.topic, name if event.received else "")
             self._send(event, outputs)
             if outputs.rest:
-                self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns))
+                self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
         return len(events)
 
     def retry(self) -> None:
         """Ways have changed: try those that wait again."""
         self._due = dict.fromkeys(self._by_way)
+
+    def again(self, now_ns: int) -> None:
+        """It is time to try them again though ways have not: a map may be right, and have been wrong elsewhere."""
+        self.next_ns = now_ns + self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, SELDOM_NS)
+        self.retry()
 
     def _retry(self, way: bytes, limit: int) -> int:
         """Send up to so many of those that wait with that way wherever there is one now; how many were looked at."""
@@ -162,7 +173,8 @@ class Rescue:
             self._engine.redirect(event, self._raw(outputs))
             self.rescued += 1
 
-    def _strand(self, stranded: _Stranded) -> None:
+    def _strand(self, stranded: _Stranded, now_ns: int) -> None:
+        self.next_ns = min(self.next_ns, now_ns + self._pause_ns)
         self._order.append(stranded)
         self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
         self._bytes += stranded.size
@@ -194,3 +206,4 @@ class Rescue:
         self.waiting -= 1
         if not self.waiting:
             self._order.clear()
+            self._pause_ns, self.next_ns = AGAIN_NS, FAR_NS

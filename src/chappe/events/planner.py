@@ -19,6 +19,7 @@ from chappe.netmap.units import Address, Thing
 
 Marks = dict[Thing, Wanted]
 
+HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
 SPLITS = 2  # rescues of one event that may send it to several parts of a unit: copies must not multiply
 
 
@@ -52,6 +53,7 @@ class _Draft:
     trace: tuple[str, ...]
     rescued: int
     served: tuple[str, ...]
+    patient: bool  # what cannot be reached as it was told waits
     strays: bool  # something is not reached as it was told: places that have the event may be touched again
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
     never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
@@ -102,7 +104,8 @@ class Planner:
 
         These are to be entered from `inside` the own unit of that level, so that nothing else is passed.
         """
-        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, served, repair)
+        patient = not repair and rescued >= HASTY
+        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, served, patient, repair)
         routes: dict[Thing, Route] = {}
         for thing in sorted(marks):
             route = self._route(profile, thing)
@@ -118,17 +121,18 @@ class Planner:
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """A new plan for all that a way was to reach through what is lost, but for nodes that had the event."""
-        steps = list(steps)
-        onward = [*onward, *(tree for step in steps for tree in branches(step.leaves))]
-        marks = {
-            Thing(0, step.node): Wanted(step.deliver, step.groups)
-            for step in steps
-            if (step.deliver or step.groups) and step.node != self.me.node and step.node not in way.served
-        }
+        marks, onward = self._asked(way, steps, onward)
         if way.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))), ())
         trace = without_own(self.me, way.trace)
         return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True)
+
+    def waiting(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
+        """The same destinations, none of them tried now: the maps of those who have passed the event on differ."""
+        marks, onward = self._asked(way, steps, onward)
+        for units in onward:
+            marks.update(destinations(units))
+        return Planned((), tuple(marks), tuple(marks.items()))
 
     def parts(self, unit: Unit, groups: tuple[str, ...], rescued: int) -> list[tuple[Unit]]:
         """Other parts of a unit that this node is in, if who named it took it for whole; the first gets the groups."""
@@ -137,6 +141,18 @@ class Planner:
         others = [seen for seen in self._state.things() if seen.level == unit.level and seen.path == unit.name]
         told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
         return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
+
+    def _asked(
+        self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
+    ) -> tuple[Marks, list[Sequence[Unit]]]:
+        """Nodes and trees of units that a part of a way was to reach."""
+        steps = list(steps)
+        marks = {
+            Thing(0, step.node): Wanted(step.deliver, step.groups)
+            for step in steps
+            if (step.deliver or step.groups) and step.node != self.me.node and step.node not in way.served
+        }
+        return marks, [*onward, *(tree for step in steps for tree in branches(step.leaves))]
 
     def _ready(self, draft: _Draft, rescues: int) -> list[tuple[str, bytes]]:
         """The ways of a finished tree, as bytes, for peers that can be sent to."""
@@ -169,6 +185,8 @@ class Planner:
                 draft.plan.hang(units, draft.plan.graft(route.things))
             elif left or draft.rescued >= MAX_RESCUES:
                 draft.never += destinations(units)
+            elif draft.patient:
+                draft.lost.update(destinations(units))
             else:
                 draft.strays = True
                 if not self._around(draft, thing, Wanted(units[0].deliver, units[0].groups)):

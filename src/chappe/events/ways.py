@@ -16,7 +16,7 @@ import msgspec
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
 from chappe.events.lastways import LastWays
-from chappe.events.planner import Marks, Planned, Planner
+from chappe.events.planner import HASTY, Marks, Planned, Planner
 from chappe.events.trace import returns
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.netmap.linkstate import LinkState
@@ -180,7 +180,8 @@ class Ways:
                 onward = msgspec.structs.replace(way, tree=(), units=tuple(units), trace=way_out[1])
                 ready.append((way_out[0], encode(onward)))
         if broken or astray:
-            planned = self._planner.repair(way, broken, astray)
+            hasty = HASTY <= way.rescues < MAX_RESCUES
+            planned = (self._planner.waiting if hasty else self._planner.repair)(way, broken, astray)
             ready += planned.branches
             lost += planned.undeliverable
             rest = self._rest_of(planned, way.profile, way)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-
 from chappe.netmap.database import Advert
 from chappe.netmap.settings import Settings
 from chappe.netmap.units import MAX_NAME, Address
@@ -72,8 +70,9 @@ class Checks:
             return f"{len(links)} links; at most {self.settings.max_links} are taken"
         if advert.members < 0:
             return f"{advert.members} members"
-        for fact, before in zip_longest(links, known[: len(links)]):
-            if fact != before:  # most are as they were in the advertisement before
+        before = {fact.id: fact for fact in known}
+        for fact in links:
+            if fact != before.get(fact.id):  # most are as they were in the advertisement before
                 wrong = self._fact(advert, fact)
                 if wrong:
                     return wrong

@@ -18,6 +18,55 @@ NOWHERE = 1 << 16  # a level that no mesh has
 _Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who tells it there, and what
 
 
+class _Ring:
+    """The links of one level: between its things, and from smaller ones around this node to them."""
+
+    __slots__ = ("_between", "_level", "_near", "_outward", "_things")
+
+    def __init__(self, level: int, edges: list[Edge]) -> None:
+        self._level = level
+        self._between: list[Edge] = []
+        self._outward: list[Edge] = []
+        self._near: dict[Vertex, list[Vertex]] = {}
+        for edge in edges:
+            if edge.a.level < level:
+                self._outward.append(edge)
+                continue
+            self._between.append(edge)
+            if edge.usable:
+                self._near.setdefault(edge.a, []).append(edge.b)
+                self._near.setdefault(edge.b, []).append(edge.a)
+        self._things = {vertex for edge in self._between for vertex in (edge.a, edge.b)}
+
+    def reached(self, inside: set[Vertex], here: Vertex) -> set[Vertex]:
+        """Things that can be reached from this node over usable links without leaving the unit around them.
+
+        `inside` are smaller ones that can be reached.
+        """
+        found = {edge.b for edge in self._outward if edge.usable and edge.a in inside} if self._level else {here}
+        ahead = list(found)
+        near = self._near
+        while ahead:
+            for vertex in near.get(ahead.pop(), ()):
+                if vertex not in found:
+                    found.add(vertex)
+                    ahead.append(vertex)
+        return found
+
+    def show(self, view: View, inside: set[Vertex], found: set[Vertex], lost: set[Thing]) -> None:
+        """Put the links of what was found into a map, and what is linked to other things alone into `lost`."""
+        edges = self._between
+        if not found >= self._things:
+            edges = []
+            for edge in self._between:
+                if edge.a in found and edge.b in found:
+                    edges.append(edge)
+                elif edge.a not in found and edge.b not in found:
+                    lost.update((Thing(self._level, edge.a.origin), Thing(self._level, edge.b.origin)))
+        for edge in (*edges, *(edge for edge in self._outward if edge.a in inside and edge.b in found)):
+            (view.edges if edge.usable else view.suspected).append(edge)
+
+
 class Claims:
     """All that is told of links, kept so that a map is made quickly after a small change."""
 
@@ -30,6 +79,7 @@ class Claims:
         self._sides: dict[bytes, list[_Side]] = {}
         self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two tell of, by level
         self._contested: list[dict[bytes, frozenset[str]]] = [{} for _ in self._paths]  # more than two; who had it
+        self._rings: list[_Ring | None] = [None] * len(self._paths)  # of these edges, until one is another
         self._passing: set[bytes] = set()  # links whose edges in the last map were made for it alone
         self._near: dict[str, int] = {}  # who was reached in the last map, and at which level first
         self._parted = False  # the last map had other parts of own units
@@ -88,6 +138,7 @@ class Claims:
         """An end tells of it no more; whether that changes the map."""
         sides = self._sides[fact.id] = [side for side in self._sides[fact.id] if side[1] is not vertex]
         edge = self._edges[fact.level].pop(fact.id, None)
+        self._rings[fact.level] = None
         held = self._contested[fact.level].pop(fact.id, None)
         if sides:
             matched = self._match(fact.id)
@@ -112,6 +163,7 @@ class Claims:
         sides = self._sides[link]
         level = sides[0][2].level
         edge = self._edges[level].pop(link, None)
+        self._rings[level] = None
         changed = edge is not None or self._parted
         if len(sides) == 2:
             changed |= self._contested[level].pop(link, None) is not None
@@ -140,13 +192,12 @@ class Claims:
         for level in range(self.me.depth + 1):
             if level:
                 view.controllers.append(min(names))
-            edges = self._around(level, reached, names)
-            found = _reached(level, edges, self._here)
-            for edge in edges:
-                if edge.b in found and (edge.a.level < level or edge.a in found):
-                    (view.edges if edge.usable else view.suspected).append(edge)
-                elif edge.a.level == level and edge.a not in found and edge.b not in found:
-                    lost.update((Thing(level, edge.a.origin), Thing(level, edge.b.origin)))
+            apart = self._apart(level, reached, names)
+            ring = self._ring(level)
+            if apart or self._contested[level]:
+                ring = _Ring(level, self._around(level, reached, apart))
+            found = ring.reached(reached, self._here)
+            ring.show(view, reached, found, lost)
             reached |= found
             view.vertices.extend(found)
             names.update(vertex.speaker for vertex in found)
@@ -157,16 +208,26 @@ class Claims:
         view.lost = tuple(sorted(lost - set(view.index)))
         return view
 
-    def _around(self, level: int, reached: set[Vertex], names: set[str]) -> list[Edge]:
-        """The links of a level that both ends tell of; ends of smaller units count if they can be reached."""
-        edges = [edge for edge in self._edges[level].values() if edge.a.level == level or edge.a in reached]
+    def _ring(self, level: int) -> _Ring:
+        ring = self._rings[level]
+        if ring is None:
+            ring = self._rings[level] = _Ring(level, list(self._edges[level].values()))
+        return ring
+
+    def _apart(self, level: int, reached: set[Vertex], names: set[str]) -> list[Vertex]:
+        """Other parts of own units, which are told of as units are."""
         apart = [vertex for vertex in self._spoken[level].values() if vertex.speaker not in names]
         apart += [vertex for vertices in self._spoken[:level] for vertex in vertices.values() if vertex in reached]
+        self._parted |= bool(apart)
+        return apart
+
+    def _around(self, level: int, reached: set[Vertex], apart: list[Vertex]) -> list[Edge]:
+        """The links of a level that both ends tell of; ends of smaller units count if they can be reached."""
+        edges = [edge for edge in self._edges[level].values() if edge.a.level == level or edge.a in reached]
         contested: dict[bytes, list[_Side]] = {}
         for link in self._contested[level]:
             contested[link] = self._told(link, level, reached)
-        self._parted |= bool(apart)
-        if apart:  # other parts of own units, which are told of as units are
+        if apart:
             for vertex in apart:
                 for fact in vertex.facts:
                     if fact.level == level:
@@ -205,23 +266,3 @@ def _believed(level: int, sides: list[_Side], held: frozenset[str]) -> Iterable[
             a, b = end(path, far), end(far, path)
             if a is not None and b is not None:
                 yield Edge(level, a[1], a[2], b[1], b[2])
-
-
-def _reached(level: int, edges: list[Edge], here: Vertex) -> set[Vertex]:
-    """Things of a level that can be reached from this node over usable links without leaving the unit around them."""
-    near: dict[Vertex, list[Vertex]] = {}
-    reached = {here} if level == 0 else set()
-    for edge in edges:
-        if edge.usable:
-            if edge.a.level == level:
-                near.setdefault(edge.a, []).append(edge.b)
-                near.setdefault(edge.b, []).append(edge.a)
-            else:
-                reached.add(edge.b)
-    ahead = list(reached)
-    while ahead:
-        for vertex in near.get(ahead.pop(), ()):
-            if vertex not in reached:
-                reached.add(vertex)
-                ahead.append(vertex)
-    return reached

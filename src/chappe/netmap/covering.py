@@ -1,11 +1,12 @@
-"""Who of a cluster hears an advertisement from whom, so that a link carries it only if its other end lacks it."""
+"""Who hears an advertisement from whom, so that a link carries it only if its other end lacks it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
 from chappe.netmap.database import Database
-from chappe.wire.mesh import LinkAdvert
+from chappe.netmap.units import Thing
+from chappe.wire.mesh import LinkAdvert, LinkFact
 
 Split = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -13,9 +14,10 @@ Split = tuple[tuple[str, ...], tuple[str, ...]]
 class Covering:
     """What a node knows of its cluster tells it which neighbours need not wait for it.
 
-    Who sent an advertisement sends it to all its own neighbours, too. Of those that it cannot reach itself each hears it
-    from one of the nodes between, the one with the smallest name. Where maps differ a node may be left out: therefore
-    all others are offered it later, and ask if they lack it.
+    Who sent an advertisement sends it to all its own neighbours in the cluster, too. Of those that it cannot reach
+    itself each hears it from one of the nodes between, and a unit next to the cluster from one of those that are linked
+    to it: the one with the smallest name. Where maps differ somebody may be left out: therefore all others are offered
+    it later, and ask if they lack it.
     """
 
     def __init__(self, me: str, database: Database) -> None:
@@ -29,27 +31,41 @@ class Covering:
         self._near.clear()
         self._splits.clear()
 
-    def split(self, source: str, level: int, peers: Iterable[str], cluster: Collection[str]) -> Split:
+    def split(self, source: str, level: int, peers: Iterable[str], places: Mapping[str, Thing]) -> Split:
         """Of these neighbours those that hear what came from `source` from this node, and those to be asked later.
 
-        `peers` are those that are told things of a level; `cluster` are the neighbours in the own cluster: of others
-        nobody knows here whom they are linked to.
+        `peers` are those that are told things of a level; `places` says what each is to this node.
         """
         known = self._splits.get((source, level))
         if known is None:
-            now, later = [], []
-            near = self._of(source) if source in cluster else None
-            for peer in peers:
+            now: list[str] = []
+            later: list[str] = []
+            served = {places[source]} if source in places else set()  # units that one link is enough for
+            near = self._of(source) if not any(thing.level for thing in served) else None
+            for peer in sorted(peers):
+                thing = places[peer]
                 if peer == source:
                     continue
-                alone = near is None or peer not in cluster
-                (now if alone or self._first(near or frozenset(), peer) else later).append(peer)
+                if thing.level:
+                    first = thing not in served and self._first_to(thing)
+                    served.add(thing)
+                else:
+                    first = near is None or self._first(near, peer)
+                (now if first else later).append(peer)
             known = self._splits[source, level] = tuple(now), tuple(later)
         return known
 
     def _first(self, near: frozenset[str], peer: str) -> bool:
         """Whether a node hears it from this one, and neither from the source nor from another next to it."""
         return peer not in near and all(self.me <= between for between in near & self._of(peer))
+
+    def _first_to(self, unit: Thing) -> bool:
+        """Whether no node of the cluster with a smaller name is linked to that unit."""
+        return not any(
+            fact.far == unit.name and fact.level == unit.level and not fact.suspect
+            for name in self._of(self.me) if name < self.me
+            for fact in self._facts(name)
+        )  # fmt: skip
 
     def _of(self, name: str) -> frozenset[str]:
         """Nodes of the cluster that tell of a link to that one, and it of one to them."""
@@ -60,7 +76,8 @@ class Covering:
         return found
 
     def _told(self, name: str) -> set[str]:
+        return {fact.far for fact in self._facts(name) if fact.level == 0 and not fact.suspect}
+
+    def _facts(self, name: str) -> tuple[LinkFact, ...]:
         entry = self._database.entries.get(("l", 0, name, name))
-        if entry is None or not isinstance(entry.advert, LinkAdvert):
-            return set()
-        return {fact.far for fact in entry.advert.links if fact.level == 0 and not fact.suspect}
+        return entry.advert.links if entry is not None and isinstance(entry.advert, LinkAdvert) else ()

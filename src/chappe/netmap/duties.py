@@ -48,7 +48,7 @@ class Duties:
                 self.voice.links(level, links, view.members(level), now_ns)
                 # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
                 self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
-            else:
+            elif self.voice.speaks("l", level) or self.voice.speaks("i", level):
                 self.voice.links(level, (), 1, now_ns)
                 self.voice.interest(level, ((), ()), now_ns)
 

@@ -28,7 +28,7 @@ from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import SECOND, Settings
 from chappe.netmap.spreading import Spreading
 from chappe.netmap.topology import Facts, Place, View
-from chappe.netmap.units import Address, Thing, level_between
+from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.netmap.voice import Interest, Voice, leads_to
 from chappe.wire.base import Message
 from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert, Wanted
@@ -68,6 +68,7 @@ class LinkState:
         self._lacking = Lacking(settings)
         self._peers: dict[str, Peer] = {}
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
+        self._places: dict[str, Thing] = {}
         self._complaints: dict[tuple[str, str], int] = {}
         self._now_ns = 0
         self._claims = Claims(me)
@@ -227,7 +228,7 @@ class LinkState:
         self._lacking.has(key, advert.sequence)
         if key[:2] == ("l", 0):
             self._covering.changed()
-        now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._audience[0])
+        now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._places)
         self._spreading.add(key, advert.sequence, now, self._now_ns)
         self._spreading.offer(key, advert.sequence, later, self._now_ns)
         self._spread(out)
@@ -235,7 +236,7 @@ class LinkState:
         if isinstance(advert, LinkAdvert):
             self._links_told(key[1:], advert.links, advert.sequence, advert.members)
             if key[1] and leads_to(advert.links) != leads_to(getattr(old, "links", ())):
-                self._far = 0  # a unit lies elsewhere in the map, or somebody else speaks for it: ways would lead astray
+                self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
         elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
             self._indexed = False
             self._dutiful = True
@@ -405,6 +406,7 @@ class LinkState:
         self._audience = [
             [name for name, peer in self._peers.items() if peer.level <= level] for level in range(self.me.depth + 1)
         ]
+        self._places = {name: visible(self.me, peer.address) for name, peer in self._peers.items()}
         self._covering.changed()
 
     def _reshaped(self, out: list[Output]) -> list[Output]:

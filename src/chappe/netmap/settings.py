@@ -27,7 +27,7 @@ class Settings:
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
     tell_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, for changes of a cluster that nobody misses
     spread_ns: int = 10 * MS  # what is heard is gathered so long at most before it is passed on, unless it is the first
-    offer_ns: int = SECOND  # neighbours that hear something from others are offered it within this time, in case they do not
+    offer_ns: int = 2 * SECOND  # who should hear something from others is asked so much later whether it did
     answer_ns: int = SECOND  # a neighbour that was asked for what it has answers within this time, or another is asked
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
     # long for what is told of other clusters, and so on

@@ -25,7 +25,7 @@ class Timing:
     heartbeat_ms: float = 1000.0
     misses: int = 3  # silent intervals until a connection is given up
     redial_ms: float = 200.0  # mean wait between attempts, drawn anew each time
-    grain_ms: float = 1e-6  # arrivals are put off to whole multiples of it: coarser is quicker to simulate
+    grain_ms: float = 1e-6  # arrivals and timers of nodes are put off to whole multiples of it: coarser is quicker
 
 
 Look = Callable[["Node", "Connection", bytes], None]

@@ -44,8 +44,9 @@ class Network:
         if name in self.nodes:
             raise ConfigError(f"there are two nodes {name!r}; give each its own name")
         node = Node(
-            Address(tuple(unit), name), self.clock, self.streams, settings or self.settings, self._touch, self._codec
-        )
+            Address(tuple(unit), name), self.clock, self.streams, settings or self.settings, self._touch, self._codec,
+            max(1, round(self.timing.grain_ms * 1e6)),
+        )  # fmt: skip
         self.nodes[name] = node
         return node
 

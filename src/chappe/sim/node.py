@@ -43,7 +43,7 @@ class Node:
 
     def __init__(
         self, address: Address, clock: Clock, streams: Streams, settings: MemberSettings | None,
-        touched: Callable[[Node], None], codec: Codec,
+        touched: Callable[[Node], None], codec: Codec, grain_ns: int = 1,
     ) -> None:  # fmt: skip
         self.address = address
         self.name = address.node
@@ -62,6 +62,7 @@ class Node:
         self._settings = settings
         self._touched = touched
         self._codec = codec
+        self._grain_ns = grain_ns
         self._carriers: dict[int, Connection] = {}
         self._clients: dict[int, Client] = {}
         self._waiting: list[tuple[int, bytes, bool]] = []  # what arrived while paused
@@ -294,13 +295,15 @@ class Node:
             del self.logs[:500]
 
     def _wake_at(self, when_ns: int) -> None:
-        """A timer at that time or before; one that is early costs a look."""
+        """A timer at that time or before; one that is early costs a look. Like arrivals it waits for the next grain."""
+        grain_ns = self._grain_ns
+        when_ns = -(-max(when_ns, self.clock.now_ns + 1) // grain_ns) * grain_ns
         timer = self._timer
         if timer is not None and timer.waits:
             if timer.when_ns <= when_ns:
                 return
             timer.cancel()
-        self._timer = self.clock.at(max(when_ns, self.clock.now_ns + 1), self._touched, self)
+        self._timer = self.clock.at(when_ns, self._touched, self)
 
     def _publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         return self.member.publish_way(kind, topic) if self.member is not None else (True, [], 0, None)

@@ -393,6 +393,22 @@ def test_a_gateway_that_lost_its_link_hands_over_to_another() -> None:
     assert way_to(outputs, "a1").tree == (Step("a1", 1, False), Step("a3", 0, False, (), (Unit(1, "x/b"),)))
 
 
+def test_gateways_that_lost_their_links_at_once_do_not_hand_an_event_to_and_fro() -> None:
+    net = mesh({"x/a": "a1 a2 a3 a4", "x/b": "b1"}, "a1-a2:1 a1-a3:1 a2-a3:1 a1-a4:1 a2-b1:1 a3-b1:2 a4-b1:9")
+    net.subscribe("b1", "t")
+    net.settle()
+    way = dict(net.ways["a1"].publish("s", b"t").branches)["a2"]
+    net.cut("a2", "b1")
+    net.cut("a3", "b1")
+    way = dict(net.ways["a2"].forward("a1", way, "s", b"t").branches)["a3"]
+    way = dict(net.ways["a3"].forward("a2", way, "s", b"t").branches)["a2"]
+    outputs = net.ways["a2"].forward("a3", way, "s", b"t")
+    assert outputs.branches == (), "it knows no better than a3 does: both wait until they have heard of each other"
+    net.settle()
+    later = net.ways["a2"].rescue(outputs.rest, "s", b"t")
+    assert way_to(later, "a1").tree == (Step("a1", 1, False), Step("a4", 0, False, (), (Unit(1, "x/b"),)))
+
+
 def test_rescues_come_to_an_end() -> None:
     net = mesh({"": "a b c"}, "a-b a-c c-b")
     net.subscribe("b", "t")
