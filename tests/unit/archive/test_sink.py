@@ -15,6 +15,7 @@ from chappe.archive import log
 from chappe.archive.config import parse
 from chappe.archive.log import Log
 from chappe.archive.reader import Reader
+from chappe.archive.segments import Segment, Segments
 from chappe.archive.sink import Sink
 from chappe.errors import StoreError
 from tests.support.archives import readings
@@ -121,3 +122,35 @@ async def test_a_disk_that_does_not_sync_ends_the_archive(tmp_path: Path, monkey
     monkeypatch.undo()
     await sink.close()
     assert told == []  # a sync that works later says nothing about the one that failed
+
+
+async def test_old_segments_are_expired_and_small_ones_joined(tmp_path: Path) -> None:
+    """Rows of an hour that is over: joined first, then, a retention of nothing, deleted."""
+    more = "age_s = 0.05\ntend_s = 0.1\ncompact_rows = 100\n"
+    async with running(tmp_path, more) as sink:
+        for number in range(3):
+            await stored(sink, readings(range(number, number + 1)))
+            await eventually(lambda: sink.segments.find("counters"))
+        await eventually(lambda: [(each.first, each.stop) for each in sink.segments.find("counters")] == [(0, 3)])
+    async with running(tmp_path, "tend_s = 0.1\n[archive.retention_days]\ncounters = 0.001\n") as sink:
+        await eventually(lambda: not sink.segments.find("counters"))
+        assert await stored(sink, readings(range(3, 4)))
+        assert sink.ends["counters"] == 4  # no offset is given twice
+
+
+async def test_a_store_that_cannot_be_reached_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Segments.write
+    failures = [OSError(errno.ECONNREFUSED, "Connection refused")]
+
+    def sometimes(self: Segments, dataset: str, rows: pa.Table) -> list[Segment]:
+        if failures:
+            raise failures.pop()
+        return write(self, dataset, rows)
+
+    monkeypatch.setattr(Segments, "write", sometimes)
+    async with running(tmp_path, "age_s = 0.05\n") as sink:
+        assert await stored(sink, readings(range(2)))
+        await eventually(lambda: not failures)
+        assert values(tmp_path, sink) == [0, 1]  # from the log
+        await eventually(lambda: sink.segments.find("counters"))
+    assert values(tmp_path, sink) == [0, 1]
