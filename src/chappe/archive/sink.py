@@ -218,7 +218,8 @@ class Sink:
     def _rotate(self) -> None:
         """What has ended is remembered here and not on the loop, where whoever waits may be cancelled."""
         assert self._writer is not None
-        self._ended += self._writer.rotate(time.time_ns())
+        for each in self._writer.rotate(time.time_ns()):
+            self._ended.append(each)
 
     # --- in the thread of segments
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,9 +56,8 @@ class Writer:
         """Close what is old or large enough, or of an hour that is over; how many segments were made."""
         return sum(self.segment(dataset, path) for dataset, path in self.rotate(now_ns))
 
-    def rotate(self, now_ns: int) -> list[tuple[str, Path]]:
+    def rotate(self, now_ns: int) -> Iterator[tuple[str, Path]]:
         """Begin another part where one is due; the parts that ended so, each with its dataset, for `segment`."""
-        ended: list[tuple[str, Path]] = []
         for dataset, writing in self._logs.items():
             if not writing.rows:
                 continue
@@ -69,8 +69,7 @@ class Writer:
             )
             if due:
                 self._since_ns.pop(dataset, None)
-                ended.append((dataset, writing.rotate()))
-        return ended
+                yield dataset, writing.rotate()
 
     def close(self) -> int:
         """Close all logs into segments; how many were made. An empty part stays: its name is the next offset."""

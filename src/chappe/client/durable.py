@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chappe.archive.stored import STORE, Stored, decode, stored_topic
@@ -41,7 +41,7 @@ class Event:
     stored: asyncio.Future[str]
     sequence: int = -1
     pause_s: float = FIRST_S
-    next: float = field(default=0.0)
+    sent: float = 0.0  # last
 
     def again(self) -> dict[str, Any]:
         """The properties under which it is sent again."""
@@ -54,13 +54,15 @@ class Outstanding:
     """Events that were published and of which no archive has told yet; times are seconds of any clock.
 
     Archives tell in the order of the events. One that is behind what was told is missing; the others wait as long as
-    they tell at all, so that an archive that is slow for a while does not get everything twice.
+    they tell at all, and none is sent again sooner than three times what archives usually take: one that is slow for a
+    while does not get everything twice.
     """
 
     def __init__(self) -> None:
         self._events: dict[int, Event] = {}  # in the order of their sequence
         self._told = -1  # the latest that was told
         self._told_at = 0.0
+        self._usual_s = 0.0  # from an event to its confirmation, smoothed
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -75,7 +77,7 @@ class Outstanding:
 
     def add(self, event: Event, now: float) -> None:
         """It was published."""
-        event.next = now + event.pause_s
+        event.sent = now
         self._events[event.sequence] = event
         self.bytes += len(event.body)
 
@@ -92,16 +94,20 @@ class Outstanding:
                 known = [number for number in self._events if first <= number <= last]
             found += [self._remove(number) for number in known]
             self._told = max([self._told, *known])
+        taken_s = [now - event.sent for event in found if event.pause_s == FIRST_S]  # of others nobody knows which
+        if taken_s:
+            self._usual_s += (max(taken_s) - self._usual_s) / 4
         return found
 
     def due(self, now: float) -> list[Event]:
         """Those to send again now, the oldest first."""
         found: list[Event] = []
         for event in self._events.values():
-            telling = event.sequence > self._told and now - self._told_at < event.pause_s
-            if event.next <= now < event.deadline and not telling:
+            pause_s = max(event.pause_s, min(3 * self._usual_s, LONGEST_S))
+            telling = event.sequence > self._told and now - self._told_at < pause_s
+            if event.sent + pause_s <= now < event.deadline and not telling:
                 event.pause_s = min(2 * event.pause_s, LONGEST_S)
-                event.next = now + event.pause_s
+                event.sent = now
                 found.append(event)
                 if len(found) == AT_ONCE:
                     break

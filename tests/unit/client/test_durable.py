@@ -59,7 +59,17 @@ def test_those_behind_what_was_told_are_missing_and_the_others_wait(loop: asynci
     waiting.stored(told((2, 2)), 0.9)
     assert numbers(waiting.due(1.0)) == [1]
     assert numbers(waiting.due(1.3)) == []  # an archive told something a moment ago
-    assert numbers(waiting.due(1.5)) == [3, 4]
+    assert numbers(waiting.due(1.6)) == [3, 4]
+
+
+def test_a_slow_archive_is_waited_for(loop: asyncio.AbstractEventLoop) -> None:
+    waiting = Outstanding()
+    for number in range(8):
+        waiting.add(event(loop, number), float(number))
+        waiting.stored(told((number, number)), number + 1.0)
+    waiting.add(event(loop, 9), 20.0)
+    assert numbers(waiting.due(22.0)) == []
+    assert numbers(waiting.due(23.0)) == [9]
 
 
 def test_few_are_sent_again_at_a_time(loop: asyncio.AbstractEventLoop) -> None:
