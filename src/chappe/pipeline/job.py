@@ -113,11 +113,13 @@ def _as(job: type[Job], name: str, given: Any, default: Any) -> Any:
     try:
         if wanted is bool and isinstance(given, str):
             return {"true": True, "false": False}[given.lower()]
+        if wanted is int and isinstance(given, float) and not given.is_integer():
+            raise ValueError
         if wanted in (int, float, str) and not isinstance(given, bool):
             return wanted(given)
     except (ValueError, KeyError):
         pass
     else:
-        if isinstance(given, wanted):
+        if type(given) is wanted:  # True is no number
             return given
     raise ConfigError(f"job {job.name}: {name} = {given!r} must be {wanted.__name__}, like {default!r}")

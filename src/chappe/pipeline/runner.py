@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException, StreamingQueryException
+
 from chappe.archive.schema import schema_of
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import catalogue
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 LOOK_S = 0.2
+ATTEMPTS = 5
+
+Start = Callable[[bool], "StreamingQuery"]  # True: only what is there now
+Running = dict["StreamingQuery", tuple[Job, Start]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,19 @@ class Runner:
 
     def _streams_once(self, stop: Event, job: Job) -> int:
         """All streams of a job at once, each to the end of what is there."""
-        queries = [start(True) for start in self._queries(job, once=True)]
+        starts = self._queries(job, once=True)
+        queries = [start(True) for start in starts]
         try:
-            for query in queries:
-                while not query.awaitTermination(LOOK_S) and not stop.is_set():
-                    self.told(Told(job.name, "runs", _rows(queries)))
+            for place, start in enumerate(starts):
+                for attempt in range(ATTEMPTS):
+                    try:
+                        while not queries[place].awaitTermination(1) and not stop.is_set():
+                            self.told(Told(job.name, "runs", _rows(queries)))
+                        break
+                    except StreamingQueryException as error:
+                        if attempt == ATTEMPTS - 1 or not passing(str(error)):
+                            raise
+                        queries[place] = start(True)
         finally:
             for query in queries:
                 query.stop()
@@ -132,7 +146,7 @@ class Runner:
         """Streams go on, the others are repeated, until `stop` is set; whether all went well."""
         with self._tables.owned():
             self._tables.unstage()
-            running: dict[StreamingQuery, Job] = {}
+            running: Running = {}
             for job in self.jobs:
                 if _streams(job):
                     self._guarded(job, lambda each: self._start(each, running), "waits")
@@ -149,23 +163,26 @@ class Runner:
                     query.stop()
         return not self.failures
 
-    def _start(self, job: Job, running: dict[StreamingQuery, Job]) -> int:
+    def _start(self, job: Job, running: Running) -> int:
         for start in self._queries(job):
-            running[start(False)] = job
+            running[start(False)] = (job, start)
         return 0
 
-    def _look(self, running: dict[StreamingQuery, Job]) -> None:
-        for query, job in list(running.items()):
-            error = None if query.isActive else query.exception()
+    def _look(self, running: Running) -> None:
+        for query, (job, _) in list(running.items()):
             if not query.isActive:
-                del running[query]
-                self._failed(job, str(error or "the query has ended"))
+                reason = str(query.exception() or "the query has ended")
+                start = running.pop(query)[1]
+                if passing(reason):
+                    running[start(False)] = (job, start)
+                else:
+                    self._failed(job, reason)
             elif (progress := query.lastProgress) is not None:
                 self.told(Told(job.name, "runs", progress["numInputRows"]))
 
     # --- inputs and outputs
 
-    def _queries(self, job: Job, once: bool = False) -> list[Callable[[bool], StreamingQuery]]:
+    def _queries(self, job: Job, once: bool = False) -> list[Start]:
         """How each stream of a job is started; `once`: without those whose input was always empty."""
         if isinstance(job, StepJob):
             return [self._stepping(job, name) for name in job.reads if not once or self._any(name)]
@@ -173,13 +190,13 @@ class Runner:
         made = job.stream({name: self._follow(name) for name in job.reads})
         return [self._appending(job, name, spec, made[name]) for name, spec in job.writes.items() if name in made]
 
-    def _stepping(self, job: StepJob, name: str) -> Callable[[bool], StreamingQuery]:
+    def _stepping(self, job: StepJob, name: str) -> Start:
         part = name.removeprefix(RAW)
         self._has_checkpoint(job, part, max(self._tables.last_batch(table, part) for table in job.writes))
         frame = self._follow(name)
         return lambda once: self._begin(job, part, frame, Stepped(self._tables, job, name), once)
 
-    def _appending(self, job: Job, name: str, spec: Table, frame: DataFrame) -> Callable[[bool], StreamingQuery]:
+    def _appending(self, job: Job, name: str, spec: Table, frame: DataFrame) -> Start:
         self._has_checkpoint(job, name, self._tables.last_batch(name))
         return lambda once: self._begin(job, name, frame, Appended(self._tables, self._telling, name, spec), once)
 
@@ -255,8 +272,6 @@ class Runner:
     # --- what went wrong
 
     def _guarded(self, job: Job, work: Callable[[Job], int], after: str = "done") -> None:
-        from pyspark.errors import PySparkException
-
         self.told(Told(job.name, "runs"))
         try:
             rows = work(job)
@@ -270,6 +285,11 @@ class Runner:
         text = f"job {job.name} ({', '.join(job.reads)}): {brief(reason)}"
         self.failures[job.name] = text
         self.told(Told(job.name, "failed", reason=text))
+
+
+def passing(reason: str) -> bool:
+    """Whether the machine was merely too busy: Spark gives a Python process ten seconds to begin."""
+    return "failed to connect back" in reason
 
 
 def brief(reason: str) -> str:

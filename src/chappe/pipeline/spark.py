@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,7 +52,8 @@ def missing() -> str:
 def session(master: str = "", connect: str = "", settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process; ConfigError if Spark cannot run here.
 
-    Only one of `master` (spark://host:7077, yarn, local[4]) and `connect` (sc://host:15002) may be given.
+    Only one of `master` (spark://host:7077, yarn, local[4]) and `connect` (sc://host:15002) may be given. Machines of a
+    cluster get this package from here; they need Python of the same version with pyarrow, NumPy and pandas.
     """
     if master and connect:
         raise ConfigError(f"Spark: give a master ({master}) or a Connect URL ({connect}), not both")
@@ -62,9 +65,24 @@ def session(master: str = "", connect: str = "", settings: Mapping[str, str] | N
     builder = builder.remote(connect) if connect else builder.master(master or EMBEDDED)
     for name, value in {**(_SETTINGS if connect else _started(master or EMBEDDED)), **(settings or {})}.items():
         builder = builder.config(name, value)
+    if not connect and not (master or EMBEDDED).startswith("local"):
+        builder = builder.config("spark.submit.pyFiles", str(packed()))
     spark = builder.getOrCreate()
+    if connect:
+        spark.addArtifacts(str(packed()), pyfile=True)
     register(spark)
     return spark
+
+
+def packed() -> Path:
+    """This package in a file for the machines of a cluster: what is compiled stays here, no task needs it."""
+    root = Path(__file__).parents[1]
+    file = Path(tempfile.mkdtemp(prefix="chappe-")) / "chappe.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".py", ".toml", ".xsd", ".xsl"):
+                archive.write(path, path.relative_to(root.parent))
+    return file
 
 
 def _started(master: str) -> dict[str, str]:
