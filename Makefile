@@ -41,7 +41,7 @@ test: $(STAMPS)/build $(SPARK) ## the whole test suite; ARGS="-k wire" selects
 	@$(BIN)/python -m pytest --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
 
 .PHONY: lint
-lint: $(STAMPS)/build ## ruff, mypy --strict, import-linter, cython-lint
+lint: $(STAMPS)/build $(SPARK) ## ruff, mypy --strict, import-linter, cython-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
