@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -91,73 +91,72 @@ class Bottlenecks(Job):
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         arcs = self._arcs(inputs)
         by_snapshot = arcs.groupBy("source", "window_ns")
-        edges = by_snapshot.applyInPandas(self._edges(), from_arrow_schema(EDGE_LOAD))
-        parts = arcs.crossJoin(arcs.sparkSession.range(self.chunks).select(F.col("id").alias("chunk")))
+        places = by_snapshot.applyInPandas(self._places(), from_arrow_schema(_PLACES))
+        parts = arcs.withColumn("chunk", F.explode(F.sequence(F.lit(0), F.lit(self.chunks - 1))))
         scenarios = parts.groupBy("source", "window_ns", "chunk").applyInPandas(
             self._scenarios(), from_arrow_schema(SCENARIOS)
         )
         ways = by_snapshot.applyInPandas(self._alternates(), from_arrow_schema(ALTERNATES))
-        nodes = by_snapshot.applyInPandas(_articulations, from_arrow_schema(_NODES))
         return {
-            "edge_load": edges,
-            "bottlenecks": _links_over_time(edges).unionByName(_nodes_over_time(nodes, edges)),
-            "what_if": self._over_time(scenarios, arcs),
+            "edge_load": places.where("kind = 'link'").select(*EDGE_LOAD.names),
+            "bottlenecks": _over_snapshots(places),
+            "what_if": self._over_time(scenarios),
             "alternates": ways,
         }
 
     # --- the network of each window
 
     def _arcs(self, inputs: Frames) -> DataFrame:
-        """The arcs of each snapshot, with what clients sent and got at their node and what the link carried."""
+        """What was measured of each arc in each snapshot, and what went through each port (`cost` is empty there)."""
         length = round(self.window_s * 1e9)
-        keys = ["source", "window_ns", "node"]
         measured = (
             inputs["measurements"]
             .where(F.col("cost").isNotNull() & ~F.isnan("cost") & (F.col("cost") >= 0) & (F.col("cost") < 1e300))
             .where((F.col("peer") != "") & (F.col("created_ns") <= F.col("received_ns") + length))
+            .repartition("source", "node", "link")  # which serves both of the following
             .dropDuplicates(["source", "node", "link", "created_ns"])
-            .withColumn("window_ns", _begin(length))
-            .groupBy(*keys, "peer", "link")
+            .groupBy("source", _begin(length).alias("window_ns"), "node", "peer", "link")
             .agg(
-                F.avg("cost").alias("cost"), F.avg(F.nanvl("bandwidth", F.lit(None).cast("double"))).alias("bandwidth")
+                F.avg("cost").alias("cost"),
+                F.avg(F.nanvl("bandwidth", F.lit(None).cast("double"))).alias("bandwidth"),
             )
-            .groupBy(*keys, "peer")
-            .agg(F.min("cost").alias("cost"), F.sum("bandwidth").alias("bandwidth"))
-        )
-        rates = _rates(inputs["counters"], length)
-        clients = rates.where(F.col("role") == "client").groupBy(*keys).agg(
-            F.sum(F.when(F.col("direction") == "in", F.col("rate"))).alias("sent"),
-            F.sum(F.when(F.col("direction") == "out", F.col("rate"))).alias("received"),
+            .drop("link")
         )  # fmt: skip
-        carried = rates.where((F.col("role") == "node") & (F.col("direction") == "out")).groupBy(*keys, "peer").agg(
-            F.sum("rate").alias("carried")
-        )  # fmt: skip
-        return measured.join(clients, keys, "left").join(carried, [*keys, "peer"], "left")
+        return measured.unionByName(_rates(inputs["counters"], length), allowMissingColumns=True)
 
-    def _edges(self) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    def _places(self) -> Callable[[pd.DataFrame], pd.DataFrame]:
         most, slow, used = self.load, self.slow, self.utilisation
 
-        def edges(frame: pd.DataFrame) -> pd.DataFrame:
+        def places(frame: pd.DataFrame) -> pd.DataFrame:
+            """Links and nodes of a snapshot."""
             of, found, wanted = _snapshot(frame)
             load, pairs = network.loads(found, wanted)
-            bridges = set(network.weak_points(of)[1])
-            named = {(row.node, row.peer): row for row in frame.itertuples()}
+            articulations, bridges = network.weak_points(of)
+            carried, bandwidth = _carried(frame), _bandwidth(frame)
             median = float(np.median([min(of.cost[a, b], of.cost[b, a]) for a, b in of.links])) if of.links else 0.0
-            rows = []
+            rows: list[dict[str, Any]] = []
             for a, b in of.links:
-                cost = float(min(of.cost[a, b], of.cost[b, a]))
-                carried, share = _carried(named, of.names[a], of.names[b])
-                both = float(load[a, b] + load[b, a])
+                cost, both = float(min(of.cost[a, b], of.cost[b, a])), float(load[a, b] + load[b, a])
+                ends = [(of.names[a], of.names[b]), (of.names[b], of.names[a])]
+                went = [carried[each] for each in ends if each in carried]
+                shares = [carried[each] / bandwidth[each] for each in ends if each in carried and each in bandwidth]
+                share = max(shares, default=None)
                 is_slow = both > 0 and cost > median and cost >= slow * median
                 rows.append({
-                    "node": of.names[a], "peer": of.names[b], "cost": cost, "load": both,
-                    "pairs": int(pairs[a, b] + pairs[b, a]), "carried_bytes_s": carried, "utilisation": share,
-                    "bridge": (a, b) in bridges, "slow": is_slow,
+                    "kind": "link", "node": of.names[a], "peer": of.names[b], "cost": cost, "load": both,
+                    "pairs": int(pairs[a, b] + pairs[b, a]), "carried_bytes_s": sum(went) if went else None,
+                    "utilisation": share, "bridge": (a, b) in bridges, "slow": is_slow, "articulation": False,
                     "bottleneck": both >= most or is_slow or (share is not None and share >= used),
                 })  # fmt: skip
-            return _framed(frame, rows, EDGE_LOAD)
+            for at, name in enumerate(of.names):
+                through = float(load[:, at].sum() - wanted[:, at].sum())  # of traffic between others
+                rows.append({
+                    "kind": "node", "node": name, "peer": "", "cost": None, "load": max(through, 0.0), "pairs": 0,
+                    "bridge": False, "slow": False, "bottleneck": False, "articulation": at in articulations,
+                })  # fmt: skip
+            return _framed(frame, rows, _PLACES)
 
-        return edges
+        return places
 
     def _scenarios(self) -> Callable[[pd.DataFrame], pd.DataFrame]:
         most, direct, chunks = self.candidates, self.direct, self.chunks
@@ -206,16 +205,16 @@ class Bottlenecks(Job):
 
         return found
 
-    def _over_time(self, scenarios: DataFrame, arcs: DataFrame) -> DataFrame:
+    def _over_time(self, scenarios: DataFrame) -> DataFrame:
         """Links to add and to remove over all snapshots; one that was not tried in a snapshot saves nothing there."""
-        count = arcs.groupBy("source").agg(F.countDistinct("window_ns").alias("of"))
         together = (
-            scenarios.groupBy("source", "action", "node", "peer")
+            scenarios.withColumn("of", F.size(F.collect_set("window_ns").over(Window.partitionBy("source"))))
+            .groupBy("source", "action", "node", "peer")
             .agg(
                 F.count("*").alias("snapshots"), F.sum("gain_ms").alias("gained"), F.avg("mean_ms").alias("mean_ms"),
                 F.avg("estimate_ms").alias("estimate_ms"), F.max("cuts").alias("cuts"), F.max("spare").alias("spare"),
+                F.max("of").cast("bigint").alias("of"),
             )
-            .join(count, "source")
             .withColumn("gain_ms", F.col("gained") / F.col("of"))
             .withColumn("gain_share", F.when(F.col("mean_ms") > 0, F.col("gain_ms") / F.col("mean_ms")).otherwise(0.0))
         )  # fmt: skip
@@ -231,7 +230,10 @@ class Bottlenecks(Job):
         return together.withColumn("advice", advice).select(*WHAT_IF.names)
 
 
-_NODES = _schema(("node", _TEXT), ("load", _NUMBER))
+_PLACES = _schema(
+    ("kind", _TEXT), *[(field.name, field.type, field.name in ("cost", "carried_bytes_s", "utilisation"))
+                       for field in EDGE_LOAD if field.name not in ("source", "window_ns")], ("articulation", _TRUTH),
+)  # fmt: skip
 
 
 def _begin(length_ns: int) -> Column:
@@ -264,30 +266,27 @@ def _label(name: str) -> Column:
 
 def _snapshot(frame: pd.DataFrame) -> tuple[Network, Ways, Floats]:
     """The network of a window, its ways, and what is wanted of them."""
-    of = Network.of(zip(frame["node"], frame["peer"], frame["cost"], strict=True))
-    known = frame.drop_duplicates("node").set_index("node")
-    sent, received = (known[name].dropna().astype(float).to_dict() for name in ("sent", "received"))
+    arcs = frame[frame["cost"].notna()]
+    of = Network.of(zip(arcs["node"], arcs["peer"], arcs["cost"], strict=True))
+    clients = frame[frame["role"] == "client"]
+    sent, received = (
+        clients[clients["direction"] == way].groupby("node")["rate"].sum().to_dict() for way in ("in", "out")
+    )
     return of, network.ways(of), network.demand(of.names, sent, received)
 
 
-def _carried(named: dict[tuple[str, str], Any], a: str, b: str) -> tuple[float | None, float | None]:
-    """Bytes a second over a link, both directions, and the share of its bandwidth that the busier one takes."""
-    rows = [named[pair] for pair in ((a, b), (b, a)) if pair in named]
-    carried = [float(row.carried) for row in rows if pd.notna(row.carried)]
-    used = [float(row.carried) / float(row.bandwidth) for row in rows
-            if pd.notna(row.carried) and pd.notna(row.bandwidth) and row.bandwidth > 0]  # fmt: skip
-    return (sum(carried) if carried else None), (max(used) if used else None)
+def _carried(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Bytes a second out of each node towards each other."""
+    out = frame[(frame["role"] == "node") & (frame["direction"] == "out")]
+    return {(str(a), str(b)): float(rate) for (a, b), rate in out.groupby(["node", "peer"])["rate"].sum().items()}
 
 
-def _articulations(frame: pd.DataFrame) -> pd.DataFrame:
-    """Nodes without which a snapshot falls apart, with the share of traffic between others that goes through them."""
-    of, found, wanted = _snapshot(frame)
-    load, _ = network.loads(found, wanted)
-    rows = [
-        {"node": of.names[at], "load": float(load[:, at].sum() - wanted[:, at].sum())}
-        for at in network.weak_points(of)[0]
-    ]
-    return _framed(frame, rows, _NODES)
+def _bandwidth(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Bytes a second that there are, over all links of a pair."""
+    known = frame[frame["bandwidth"] > 0]
+    return {
+        (str(a), str(b)): float(most) for (a, b), most in known.groupby(["node", "peer"])["bandwidth"].sum().items()
+    }
 
 
 def _framed(frame: pd.DataFrame, rows: list[dict[str, Any]], schema: pa.Schema) -> pd.DataFrame:
@@ -299,34 +298,18 @@ def _framed(frame: pd.DataFrame, rows: list[dict[str, Any]], schema: pa.Schema) 
     return made
 
 
-def _links_over_time(edges: DataFrame) -> DataFrame:
-    """Links that were a bottleneck or a bridge in some snapshot."""
-    why = [("bottleneck", F.max("bottleneck")), ("bridge", F.max("bridge")), ("slow", F.max("slow"))]
+def _over_snapshots(places: DataFrame) -> DataFrame:
+    """Links that were a bottleneck or a bridge in some snapshot, and nodes that were articulations."""
+    why = [(name, F.max(name)) for name in ("bottleneck", "bridge", "slow", "articulation")]
     reasons = F.array_compact(F.array(*[F.when(each, F.lit(name)) for name, each in why]))
-    worst = F.when(F.col("bottleneck"), 1.0).otherwise(0.0)
+    bad = F.when(F.col("bottleneck") | F.col("articulation"), 1.0).otherwise(0.0)
     return (
-        edges.groupBy("source", F.lit("link").alias("kind"), "node", "peer")
+        places.groupBy("source", "kind", "node", "peer")
         .agg(
-            F.count("*").alias("snapshots"), F.avg(worst).alias("share"), F.avg("load").alias("mean_load"),
+            F.count("*").alias("snapshots"), F.avg(bad).alias("share"), F.avg("load").alias("mean_load"),
             F.max("load").alias("most_load"), F.avg("cost").alias("mean_cost"),
             F.max("utilisation").alias("most_utilisation"), reasons.alias("reasons"),
         )
         .where(F.size("reasons") > 0)
-        .select(*BOTTLENECKS.names)
-    )  # fmt: skip
-
-
-def _nodes_over_time(nodes: DataFrame, edges: DataFrame) -> DataFrame:
-    """Articulation nodes, with the share of snapshots in which they were one."""
-    count = edges.groupBy("source").agg(F.countDistinct("window_ns").alias("snapshots"))
-    nothing = F.lit(None).cast("double")
-    return (
-        nodes.groupBy("source", "node")
-        .agg(F.count("*").alias("cut"), F.avg("load").alias("mean_load"), F.max("load").alias("most_load"))
-        .join(count, "source")
-        .withColumns({
-            "kind": F.lit("node"), "peer": F.lit(""), "share": F.col("cut") / F.col("snapshots"),
-            "mean_cost": nothing, "most_utilisation": nothing, "reasons": F.array(F.lit("articulation")),
-        })
         .select(*BOTTLENECKS.names)
     )  # fmt: skip
