@@ -165,6 +165,7 @@ class _Reading:
         self._grants: dict[tuple[str, str], _Grant] = {}
         self._hops: dict[tuple[str, int, int], Hop] = {}
         self._published: dict[str, Published] = {}
+        self._owners: dict[str, str] = {}  # who publishes what
         self._functions: dict[tuple[str, int], Function] = {}
         self._floods: dict[tuple[str, int], Flooded] = {}
 
@@ -178,8 +179,12 @@ class _Reading:
             case "withdraw":
                 for entity in detail["entities"]:
                     self._ended(entity, subject, at)
+            case "client_left":
+                if detail.get("gone"):  # else it may come back, and everything stays as it is
+                    self._left(subject, at)
             case "publish":
                 self._unpublished(subject, at)
+                self._owners[subject] = str(detail.get("entity", ""))
                 self._published[subject] = Published(
                     at, ALWAYS_NS, subject, int(detail["variable_id"]), detail["edge"], int(detail["rate_num"]),
                     int(detail["rate_den"]),
@@ -235,6 +240,13 @@ class _Reading:
         grant = self._grants.pop((entity, subject), None)
         if grant is not None:
             self._term(entity, subject, grant, at)
+
+    def _left(self, entity: str, at: int) -> None:
+        for owner, subject in list(self._grants):
+            if owner == entity:
+                self._ended(owner, subject, at)
+        for subject in [subject for subject in self._published if self._owners.get(subject) == entity]:
+            self._unpublished(subject, at)
 
     def _term(self, entity: str, subject: str, grant: _Grant, to_ns: int) -> None:
         """What was promised in the mode that is in force, from when both were so."""

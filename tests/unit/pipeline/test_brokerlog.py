@@ -19,6 +19,9 @@ def test_a_promise_lasts_from_its_grant_to_its_end_in_each_mode() -> None:
         subscribe(600, "other", "p/v", modes=0b1),
         subscribe(650, "gone", "p/v"),
         row("withdraw", "p/v", 700, edge="e", variable_id=1, reason="over", entities=["gone"]),
+        subscribe(750, "lost", "p/v"),
+        row("client_left", "lost", 760, edge="e", gone=False),
+        row("client_left", "lost", 800, edge="e", gone=True),
     ]
     random.Random(1).shuffle(rows)
     found = history([*rows, *rows[:3]], 900)
@@ -28,6 +31,7 @@ def test_a_promise_lasts_from_its_grant_to_its_end_in_each_mode() -> None:
         ("desk", 300, 400, 5, 4, 7),
         ("desk", 400, 500, 5, 2, 0),
         ("gone", 650, 700, 5, 1, 0),
+        ("lost", 750, 800, 5, 1, 0),
     ]
     assert (found.terms[0].rate_num, found.terms[2].rate_den, found.terms[0].interval_ns) == (3, 100, 10)
     assert [(mode.mode, mode.from_ns, mode.to_ns) for mode in found.modes] == [

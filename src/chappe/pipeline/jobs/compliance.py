@@ -194,7 +194,8 @@ def _routes(told: History) -> Iterator[dict[str, Any]]:
     edges: dict[int, set[str]] = {}
     for term in told.terms:
         edges.setdefault(term.variable_id, set()).add(term.edge)
-    for variable, edge, path, routers in routes(told.hops, edges):
+    ways = {(variable, edge, routers) for variable, edge, _, routers in routes(told.hops, edges)}
+    for path, (variable, edge, routers) in enumerate(sorted(ways)):  # several paths over one way are one stream
         segments = [f"{one}>{other}" for one, other in pairwise(routers)]
         yield {"variable_id": variable, "edge": edge, "path": path, "segments": segments}
 
@@ -272,8 +273,8 @@ def _kept(terms: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
     for who, spans in terms.groupby([*_WHO]):
         begin = int(spans["hour"].iloc[0]) * HOUR_NS
         promises = [
-            Promise(max(each.from_ns, begin), min(each.to_ns, begin + HOUR_NS), each.rate_num, each.rate_den,
-                    each.every, each.bound_ns)
+            Promise(max(each.from_ns, begin), min(each.to_ns, begin + HOUR_NS), *map(int, (
+                each.rate_num, each.rate_den, each.every, each.bound_ns)))
             for each in spans.itertuples()
         ]  # fmt: skip
         found = kept(seen, promises, int(spans["archived"].iloc[0]))
