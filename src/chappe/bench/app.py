@@ -47,6 +47,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "churn": ("churn", {}),
     "clusters": ("clusters", {}),
     "forecast": ("forecast", {}),
+    "exactly-once": ("exactly_once", {}),
 }
 
 
@@ -289,6 +290,25 @@ def forecast(
       chappe bench forecast --trace latencies.csv --json forecast.json --check
     """
     _run("forecast", Options(quick, json, check, rounds, charts), seed=seed, trace=trace)
+
+
+@app.command("exactly-once")
+def exactly_once(
+    kills: Annotated[int | None, typer.Option(min=0, max=50, help="How many processes are killed; 5.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="How many rows are published; 20,000.")]
+    = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides who is killed when.")] = 5,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Publisher, mesh, archive, Spark, table: every acknowledged row once, under kill -9 of each of them.
+
+    Examples:
+
+      chappe bench exactly-once --quick
+
+      chappe bench exactly-once --kills 5 --rows 100000 --seed 7 --json exactly-once.json --check
+    """
+    _run("exactly_once", Options(quick, json, check, rounds, charts), kills=kills, rows=rows, seed=seed)
 
 
 @app.command("xml")

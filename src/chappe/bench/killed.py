@@ -1,0 +1,96 @@
+"""Processes that are killed and started again while others rely on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from chappe.errors import ChappeError
+
+START_S = 180.0  # a JVM on a busy machine
+KEPT = 40  # lines that are shown when something ends by itself
+
+
+class Killed:
+    """`python -m …` with all its children, which says by a line on its standard output that it is there."""
+
+    def __init__(self, name: str, arguments: Sequence[str], ready: str, folder: Path) -> None:
+        self.name = name
+        self.kills = 0
+        self._arguments = list(arguments)
+        self._ready = ready
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: list[asyncio.Task[None]] = []
+        self._said: list[str] = []
+        self._is_ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start it and wait until it is there; ChappeError with its last words if it ends instead."""
+        self._is_ready.clear()
+        root = str(Path(__file__).parents[2])
+        known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != root]
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *self._arguments, cwd=self._folder, stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((root, *known)), "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._reading = [asyncio.ensure_future(self._read(pipe)) for pipe in (process.stdout, process.stderr)]
+        ready, ended = asyncio.ensure_future(self._is_ready.wait()), asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait([ready, ended], timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+            ended.cancel()
+        if not self._is_ready.is_set():
+            await self._signal(signal.SIGKILL)  # all it has said is read then
+            raise ChappeError(f"{self.name} did not start:\n{self.last_words}")
+
+    @property
+    def last_words(self) -> str:
+        return "\n".join(self._said[-KEPT:])
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def kill(self) -> None:
+        """`kill -9` of it and all its children, wherever they are."""
+        if not self.running:
+            raise ChappeError(f"{self.name} has ended by itself:\n{self.last_words}")
+        self.kills += 1
+        await self._signal(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Let it end in order, and make it end if it does not."""
+        if self.running:
+            assert self._process is not None
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(30):
+                    await self._process.wait()
+        await self._signal(signal.SIGKILL)
+
+    async def _signal(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+        await self._process.wait()
+        await asyncio.gather(*self._reading)
+
+    async def _read(self, pipe: asyncio.StreamReader) -> None:
+        while raw := await pipe.readline():
+            line = raw.decode(errors="replace").rstrip()
+            self._said.append(line)
+            del self._said[: -2 * KEPT]
+            if line.startswith(self._ready):
+                self._is_ready.set()
