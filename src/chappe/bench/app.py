@@ -44,6 +44,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "xml": ("xml_records", {}),
     "routing": ("routing", {}),
     "bandwidth": ("bandwidth", {}),
+    "pipeline": ("pipeline", {}),
     "churn": ("churn", {}),
     "clusters": ("clusters", {}),
     "forecast": ("forecast", {}),
@@ -205,6 +206,29 @@ def bandwidth(
 ) -> None:  # fmt: skip
     """Estimated bandwidth against links of 1 Mbit/s to 1 Gbit/s: error, time until it is right, what it costs."""
     _run("bandwidth", Options(quick, json, check, rounds, charts))
+
+
+@app.command()
+def pipeline(
+    sizes: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Rows, such as 1e6,1e7,1e8, which is the default.")
+    ] = "",
+    alert: Annotated[bool, typer.Option(help="Measure the way of an alert, too, through a real mesh.")] = True,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Ingest, link statistics and the live source beside plain Spark, DuckDB and polars; memory; alerts.
+
+    Examples:
+
+      chappe bench pipeline --quick
+
+      chappe bench pipeline --sizes 1e6,1e7,3e7 --no-alert --json pipeline.json --check
+    """
+    try:
+        wanted = tuple(round(float(text)) for text in sizes.split(",") if text.strip())
+    except ValueError:
+        raise typer.BadParameter(f"{sizes}: numbers of rows, such as 1e6,1e7", param_hint="--sizes") from None
+    _run("pipeline", Options(quick, json, check, rounds, charts), sizes=wanted, alert=alert)
 
 
 @app.command()

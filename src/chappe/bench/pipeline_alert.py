@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import uvloop
 
@@ -29,7 +30,7 @@ LINKS = {("a", "b"): 1.0, ("b", "c"): 1.0, ("c", "a"): 1.0}  # ms, each way
 SLOWED, SLOW_MS, LIMIT_MS = ("a", "b"), 60.0, 30.0
 INTERVAL_S = 0.5  # between measurements of a link
 ALERT_S, CALM_S = 60.0, 60.0
-READY = "running"  # what the pipeline says when its queries have begun
+START_S = 180.0
 BAR_S = 5.0
 
 _SECTIONS = f"[mesh]\n[measure]\ninterval_s = {INTERVAL_S}\n[report]\nrealm = 'bench'\nsilence_s = 1.0\n"
@@ -62,12 +63,15 @@ async def _rounds(count: int) -> list[tuple[float, float]]:
         async with MeasuringMesh(LINKS, _SECTIONS) as mesh, chappe.connect(mesh.url("c"), heartbeat_s=20) as client:
             alerts = await client.subscribe("pipeline/alerts/#")
             with _archive(folder, mesh.url("c")) as archive, _pipeline(folder, mesh.url("c")) as pipeline:
-                await asyncio.to_thread(_until, archive, "serving", "archive")
-                await asyncio.to_thread(_until, pipeline, READY, "pipeline")
+                await asyncio.to_thread(archive.until, "serving")
+                await asyncio.to_thread(pipeline.until, "alerts: waits")  # for rows: its queries have begun
                 for _ in range(count):
                     mesh.relays[SLOWED].delay_s = SLOW_MS / 1e3
                     slow_ns = time.time_ns()
-                    came_ns, event = await _alert(alerts, "raised", ALERT_S)
+                    try:
+                        came_ns, event = await _alert(alerts, "raised", ALERT_S)
+                    except ChappeError as error:
+                        raise ChappeError(f"{error}; the pipeline said: {pipeline.last()}") from None
                     spans.append(((came_ns - slow_ns) / 1e9, (came_ns - event["since_ns"]) / 1e9))
                     mesh.relays[SLOWED].delay_s = LINKS[SLOWED] / 1e3
                     await _alert(alerts, "cleared", CALM_S)
@@ -88,50 +92,68 @@ async def _alert(alerts: chappe.Subscription, state: str, within_s: float) -> tu
 
 
 @contextmanager
-def _archive(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+def _archive(folder: Path, url: str) -> Iterator[Spoken]:
     file = folder / "archive.toml"
     file.write_text(_ARCHIVE.format(url=url))
-    with _running("chappe.archive", str(file)) as process:
+    with Spoken("chappe.archive", str(file)) as process:
         yield process
 
 
 @contextmanager
-def _pipeline(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+def _pipeline(folder: Path, url: str) -> Iterator[Spoken]:
     rules = folder / "rules.toml"
     rules.write_text(_RULES)
     where = ("--archive", str(folder / "history"), "--log", str(folder / "log"), "--work", str(folder / "work"))
     jobs = ("ingest", "alerts", "--continuous", "--set", f"alerts.rules={rules}")
-    with _running("chappe.cli", "pipeline", "run", *jobs, *where, "--url", url) as process:
+    with Spoken("chappe.cli", "pipeline", "run", *jobs, *where, "--node", url) as process:
         yield process
 
 
-@contextmanager
-def _running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A process with all of its children, which are gone afterwards."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-            text=True, env=environment(), start_new_session=True,
+class Spoken:
+    """A process whose lines are kept; with all of its children it is gone afterwards."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *self._arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True,
         )  # fmt: skip
-        try:
-            yield process
-        except ChappeError as error:
-            errors.seek(0)
-            raise ChappeError(f"{error}; {arguments[0]} said: {' | '.join(errors.read().splitlines()[-6:])}") from None
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its JVM, if that is still there
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        self._lines: list[str] = []
+        self._told = threading.Condition()
+        self._ended = False
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # its JVM, if that is still there
+        self._process.wait()
+        self._reading.join()
 
-def _until(process: subprocess.Popen[str], wanted: str, name: str) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(wanted):
-            return
-    raise ChappeError(f"the {name} ended before it was ready")
+    def until(self, wanted: str) -> None:
+        """Wait for a line; ChappeError with the last ones if it ends before, or does not come."""
+        with self._told:
+            self._told.wait_for(lambda: self._ended or wanted in self._lines, START_S)
+            if wanted not in self._lines:
+                raise ChappeError(f"{' '.join(self._arguments[:3])} did not say {wanted!r}: {self.last()}")
+
+    def last(self) -> str:
+        """What it said last."""
+        return " | ".join(self._lines[-6:]) or "it said nothing"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stdout:
+            for line in stdout:
+                with self._told:
+                    self._lines.append(line.strip())
+                    self._told.notify_all()
+        with self._told:
+            self._ended = True
+            self._told.notify_all()

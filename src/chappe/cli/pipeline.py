@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from chappe.cli import _pipeline_report
 from chappe.cli._failures import FAILED, exit_code, say, say_error
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline.settings import Settings, assigned, load
@@ -32,6 +33,9 @@ EXAMPLES = (
 app = typer.Typer(
     no_args_is_help=True, help="Turn what a mesh saw into tables, forecasts, alerts and advice, on Spark."
 )
+
+
+_pipeline_report.add(app)
 
 
 @app.command(epilog="\n\n".join(("Examples:", *(f"  [bold]{example}[/bold]" for example in EXAMPLES))))
