@@ -7,7 +7,9 @@ import contextlib
 import json
 import random
 import signal
+import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ import pytest
 import chappe
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
-from chappe.errors import ConfigError, TimeoutExpired
+from chappe.errors import ConfigError, DeniedError, TimeoutExpired
+from chappe.security.authority import Authority
+from chappe.security.tokens import create_key, issue
 from tests.support.commands import chappe as command
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 
@@ -235,3 +239,53 @@ async def test_an_archive_that_stands_still_slows_nobody_and_counts_what_it_miss
         found = [row["body"] for row in rows(tmp_path)]
         assert found.count(b"first") == 1
         assert len(found) >= report["stored"]["events"]
+
+
+RULES = """
+[[rule]]
+action = "subscribe"
+pattern = ["plant/#", "archive/store", "PBR/Report/#", "node/counters/+", "broker/log/+", "quality/+"]
+names = ["plant"]
+[[rule]]
+action = "publish"
+pattern = ["archive/stored/#", "archive/report/#"]
+names = ["plant"]
+[[rule]]
+action = "publish"
+pattern = ["plant/#", "archive/store"]
+[[rule]]
+action = "subscribe"
+pattern = "archive/stored/#"
+names = ["alice"]
+"""
+
+
+async def test_rules_say_who_may_publish_durably_and_an_archive_has_a_token(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    ca = tmp_path / "ca"
+    Authority.create(ca, now).issue("n1", "node", now, hosts=["127.0.0.1"])
+    key = create_key(tmp_path / "tokens")
+
+    def token(name: str) -> str:
+        return issue(key, name, "client", 60, time.time_ns())
+
+    toml = (
+        '[node]\nname = "n1"\n[[listen]]\nurl = "tls://127.0.0.1:0"\n'
+        f'[tls]\nca = "{ca}/ca.pem"\ncert = "{ca}/n1.pem"\nkey = "{ca}/n1.key"\n'
+        f'[tokens]\nkeys = ["{tmp_path}/tokens/token.pub"]\n' + RULES
+    )
+    async with running(toml, dev=False) as (node,):
+        file = write(tmp_path, node.url)
+        file.write_text(file.read_text() + 'ca = "ca/ca.pem"\ntoken_file = "token"\n')
+        (tmp_path / "token").write_text(token("alice"))
+        with pytest.raises(RuntimeError, match="may not subscribe"):
+            await NodeProcess.start(file, module="chappe.archive")
+        (tmp_path / "token").write_text(token("plant"))
+        async with archiving(file):
+            async with chappe.connect(node.url, name="alice", tls=f"{ca}/ca.pem", token=token("alice")) as alice:
+                assert await alice.publish("plant/order", b"open", durable=True) == "plant"
+            async with chappe.connect(node.url, name="bob", tls=f"{ca}/ca.pem", token=token("bob")) as bob:
+                with pytest.raises(
+                    DeniedError, match=r"right to subscribe to archive/stored/#.*'bob' may not subscribe"
+                ):
+                    await bob.publish("plant/order", b"open", durable=True)

@@ -30,6 +30,8 @@ def test_values_events_and_measurements_of_a_mesh_become_rows(mesh_archive: Path
 
     events = table(mesh_archive, "events").to_table().to_pandas()
     assert set(events["topic"]) == {"plant/alarm", "plant/reading"}
+    assert set(events[events["durable"]]["topic"]) == {"plant/alarm"}
+    assert (events["topic"] == "plant/alarm").sum() == events["durable"].sum() >= 10
     assert not events.duplicated(["issuer", "epoch", "sequence"]).any()
     assert len(events) > 50
 

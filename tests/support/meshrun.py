@@ -48,7 +48,7 @@ def run(folder: Path, seconds: float) -> Path:
 
     The mesh, of archive `plant`: four nodes in a ring, links measured every 0.2 s, the one between a and b slow in the
     middle third. Four variables of numbers, a whole one and a truth value are published at 50 Hz, and events to
-    plant/alarm and plant/reading.
+    plant/alarm, which are durable, and plant/reading.
 
     The cloud, of archive `cloud`: a broker and four routers, two ways from w to z. turbine/speed is published at w at
     50 Hz, but for a pause in the middle, and watched at z by `desk` over both ways with a bound of 50 ms, which it
@@ -146,11 +146,16 @@ async def _turn(made: Deployed, seconds: float) -> None:
 
 
 async def _tell(client: chappe.Client, seconds: float) -> None:
-    """Readings, and now and then an alarm."""
+    """Readings, and now and then an alarm that must not be lost."""
     loop = asyncio.get_running_loop()
     begun, number = loop.time(), 0
+    stored: list[asyncio.Future[str]] = []
     while loop.time() - begun < seconds:
         body = json.dumps({"number": number, "at": time.time_ns()}).encode()
-        client.publish("plant/alarm" if number % 10 == 0 else "plant/reading", body)
+        if number % 10 == 0:
+            stored.append(client.publish("plant/alarm", body, durable=True))
+        else:
+            client.publish("plant/reading", body)
         number += 1
         await asyncio.sleep(0.05)
+    await asyncio.gather(*stored)

@@ -22,6 +22,7 @@ from chappe.archive.watching import Quality
 from chappe.errors import ChappeError, ConfigError, LinkError
 
 WAIT_S = 30.0  # for the node at the start
+BROKERS_S = 5.0  # for brokers at the start
 AGAIN_S = 2.0  # until a broker that was not there is tried again
 log = structlog.get_logger(__name__)
 NICE = 5  # publishers and nodes of the same machine come first
@@ -79,12 +80,16 @@ async def _connected(config: Config, connect: Connect, role: Role, over: asyncio
     access = {"token": _token(of.token_file), "tls": _tls(config)}
     async with connect(of.urls, name=of.name, wait_s=WAIT_S, flooded=of.flooded, **access) as client:
         await role.subscribe(client)
+        tried = [asyncio.Event() for _ in of.brokers]
         hearing = [
-            asyncio.ensure_future(_hear(role, url, partial(connect, url, name=f"{of.name}.{number}", **access)))
-            for number, url in enumerate(of.brokers, 1)
+            asyncio.ensure_future(_hear(role, url, partial(connect, url, name=f"{of.name}.{number}", **access), event))
+            for number, (url, event) in enumerate(zip(of.brokers, tried, strict=True), 1)
         ]
-        print("serving", flush=True)
         try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BROKERS_S):
+                    await asyncio.gather(*(event.wait() for event in tried))
+            print("serving", flush=True)
             await role.serve(client, over)
         finally:
             for task in hearing:
@@ -92,14 +97,15 @@ async def _connected(config: Config, connect: Connect, role: Role, over: asyncio
             await asyncio.gather(*hearing, return_exceptions=True)
 
 
-async def _hear(role: Role, url: str, connect: Connect) -> None:
+async def _hear(role: Role, url: str, connect: Connect, tried: asyncio.Event) -> None:
     """What a broker tells, for as long as this runs; one that is not there is tried again."""
     while True:
         try:
             async with connect() as client:
-                await role.hear(client)
+                await role.hear(client, tried.set)
         except ChappeError as error:
             log.warning("a broker is not heard", url=url, reason=str(error))
+        tried.set()
         await asyncio.sleep(AGAIN_S)
 
 

@@ -1,4 +1,4 @@
-"""The archive bound to a client: what it hears becomes rows, and publishers of durable events are told (SJ-01)."""
+"""The archive bound to a client: what it hears becomes rows, and publishers of durable events are told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -75,12 +75,13 @@ class Role:
             self._again = await client.subscribe(STORE, on_full="drop", since=0)
         self._watching = Watching(self.of, self.sink, client, self._quality)
 
-    async def hear(self, client: Any) -> None:
+    async def hear(self, client: Any, subscribed: Callable[[], None]) -> None:
         """What a broker tells those alone who ask it; until cancelled."""
         feeds = [(await client.subscribe(topic, on_full="drop"), feed) for feed in self._feeds if feed.at_brokers
                  for topic in feed.topics]  # fmt: skip
         assert self._watching is not None
         self._watching.brokers.append(client)
+        subscribed()
         try:
             await asyncio.gather(*(self._read_feed(*each) for each in feeds))
             if not feeds:
