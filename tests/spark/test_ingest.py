@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from chappe.archive.schema import DATASETS, given
 from chappe.archive.segments import Segments
 from chappe.archive.writer import Limits, Writer
-from chappe.pipeline.jobs.ingest import Ingest
+from chappe.pipeline.jobs.ingest import KEYS, Ingest
 from chappe.pipeline.runner import Place, Runner
+from chappe.pipeline.tables import batches
 from tests.support.archives import START_NS
 
 SECOND_NS = 1_000_000_000
@@ -36,7 +45,7 @@ def event(number: int, **other: Any) -> dict[str, Any]:
     received = START_NS + number * SECOND_NS
     row = {
         "node": "a", "topic": "plant/alarm", "kind": "text", "issuer": b"i" * 16, "epoch": 1, "sequence": number,
-        "created_ns": None, "body": b"{}", "received_ns": received,
+        "created_ns": None, "durable": False, "body": b"{}", "received_ns": received,
     }  # fmt: skip
     return {**row, **other}
 
@@ -116,3 +125,51 @@ def test_bad_late_and_repeated_rows_never_reach_a_clean_table(spark: SparkSessio
     assert {name: whole[name].count() for name in ("measurements", "events", "status", "quarantine")} == {
         "measurements": 160, "events": 22, "status": 0, "quarantine": 7,
     }  # fmt: skip
+
+
+@pytest.mark.spec("SJ-01")
+def test_rows_of_a_real_mesh_pass_and_an_empty_archive_is_no_error(
+    spark: SparkSession, tmp_path: Path, mesh_archive: Path
+) -> None:
+    place = Place(tmp_path / "work", str(mesh_archive))
+    ingest(spark, place)
+    clean = {name: rows(spark, place, name) for name in ("measurements", "status", "events")}
+    raw = {
+        name: ds.dataset(mesh_archive / name, partitioning=None)
+        .to_table()
+        .to_pandas()
+        .groupby(list(KEYS[name]))
+        .ngroups
+        for name in clean
+    }
+    held = Counter(row["dataset"] for row in rows(spark, place, "quarantine"))
+    assert {name: len(found) + held[name] for name, found in clean.items()} == raw
+    assert held.total() * 20 < sum(raw.values())  # a healthy mesh has hardly a bad row
+    assert {row["source"] for row in clean["measurements"]} == {"plant"}
+    ingest(spark, Place(tmp_path / "other", str(tmp_path / "nothing")))
+
+
+@pytest.mark.timeout(900)
+def test_kill_9_of_the_driver_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """The driver is killed twice in the middle of its batches."""
+    archive = Written(tmp_path)
+    for first in range(0, 3000, 100):
+        archive.write("measurements", *[measurement(number) for number in range(first, first + 100)])
+    archive.write("measurements", *[measurement(number) for number in range(0, 3000, 50)])
+    archive.close()
+    file = tmp_path / "pipeline.toml"
+    place = archive.place
+    file.write_text(f'[pipeline]\narchive = "{place.archive}"\nwork = "{place.work}"\nmax_rows = 200\n')
+    command = [sys.executable, "-m", "chappe.cli", "pipeline", "run", "ingest", "-f", str(file), "--master", "local[2]"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    for batch in (1, 4):
+        driver = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+        while place.tables.last_batch("measurements") < batch and driver.poll() is None:
+            time.sleep(0.01)  # nothing announces it but the folder
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    files = [file for each in batches(place.tables.path("measurements").resolve()) for file in each.glob("*.parquet")]
+    seen = [row["created_ns"] for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    assert sorted(seen) == [START_NS + number * SECOND_NS for number in range(3000)]

@@ -121,7 +121,7 @@ class Segments:
                     table = file.read_row_group(group, wanted)
                     begin = max(start - first, 0)
                     kept = table.slice(begin, min(rows, stop - first) - begin)
-                    yield from (kept if columns is None else kept.select(list(columns))).to_batches()
+                    yield from _with_columns(kept, segment.dataset, columns).to_batches()
                 first += rows
 
     def compact(self, dataset: str, before: int, rows: int = 1 << 22) -> int:
@@ -176,6 +176,15 @@ class Segments:
         self.filesystem.move(hidden, path)
         if local:
             sync(Path(folder))
+
+
+def _with_columns(rows: pa.Table, dataset: str, columns: Sequence[str] | None) -> pa.Table:
+    """The columns that are wanted; one that the dataset got after the segment was written is empty."""
+    schema = schema_of(dataset)
+    for name in columns or schema.names:
+        if name not in rows.column_names:
+            rows = rows.append_column(schema.field(name), pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows.select(list(columns or schema.names))
 
 
 def _by_hour(rows: pa.Table) -> Iterator[pa.Table]:

@@ -14,6 +14,7 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from chappe.cli import _pipeline_report
@@ -43,7 +44,9 @@ def run(
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB...", help="Names or ids of jobs; all.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Take what is there now, then end (the default).")] = False,
     continuous: Annotated[bool, typer.Option("--continuous", help="Go on until Ctrl-C or SIGTERM.")] = False,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="TOML with [pipeline]; options go first.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="TOML with a table pipeline; options go first.")
+    ] = None,
     archive: Annotated[str, typer.Option(metavar="URI", help="Folder or URI of the archive's segments.")] = "",
     log: Annotated[str, typer.Option(metavar="FOLDER", help="Folder of the archive's live log.")] = "",
     source: Annotated[str, typer.Option(help="Name of one archive, where several share the folder.")] = "",
@@ -85,12 +88,15 @@ def list_jobs() -> None:
         from chappe.pipeline import catalogue
         from chappe.pipeline.job import parameters as of
 
-        table = Table("id", "job", "reads", "writes", "parameters", box=None, pad_edge=False)
+        console = Console(soft_wrap=True, highlight=False)
         for job in catalogue.find(["all"]):
-            named = [f"{name} = {default!r}: {explained}" for name, (default, explained) in of(job).items()]
-            reads = ", ".join(each.replace("raw/", "archive: ") for each in job.reads)
-            table.add_row(job.id, f"{job.name}\n{job.line}", reads, ", ".join(job.writes), "\n".join(named))
-        Console().print(table)
+            console.print(f"[bold]{job.id}  {job.name}[/bold]  {escape(job.line)}")
+            console.print(
+                "  reads   " + ", ".join(each.replace("raw/", "archive: ") for each in job.reads), markup=False
+            )
+            console.print("  writes  " + ", ".join(job.writes), markup=False)
+            for name, (default, explained) in of(job).items():
+                console.print(f"  --set {job.name}.{name}={default}  {explained}", markup=False)
 
 
 @app.command()

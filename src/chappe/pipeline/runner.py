@@ -15,12 +15,14 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F
 
 from chappe.archive.schema import schema_of
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import catalogue
 from chappe.pipeline.batches import Appended, Stepped, Telling, empty
 from chappe.pipeline.job import RAW, Job, StepJob, StreamJob, Table
+from chappe.pipeline.outbox import SCHEMAS
 from chappe.pipeline.tables import Tables
 
 if TYPE_CHECKING:
@@ -310,6 +312,7 @@ def _rows(queries: Sequence[StreamingQuery]) -> int:
 
 
 def _new(now: DataFrame, before: DataFrame, spec: Table) -> DataFrame:
-    """Rows that were not there before; not by all columns if some of them name a row."""
-    keys = list(spec.keys) or list(spec.schema.names)
-    return now.join(before.select(keys), keys, "left_anti")
+    """Rows that were not there before, or would be told otherwise than before."""
+    columns = list(dict.fromkeys((*spec.keys, *SCHEMAS[spec.publish].names)))
+    known = before.select(*[F.col(name).alias(f"known_{name}") for name in columns])
+    return now.join(known, [now[name].eqNullSafe(known[f"known_{name}"]) for name in columns], "left_anti")

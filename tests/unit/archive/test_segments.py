@@ -17,7 +17,7 @@ import pytest
 
 from chappe.archive.log import Log, parts
 from chappe.archive.reader import Reader
-from chappe.archive.schema import DATASETS, schema_of
+from chappe.archive.schema import DATASETS, complete, schema_of
 from chappe.archive.segments import HOUR_NS, Segments
 from chappe.archive.writer import Limits, Writer
 from chappe.errors import ChappeError, ConfigError
@@ -201,3 +201,12 @@ def test_an_empty_part_is_no_segment(place: Place) -> None:
     assert writer.close() == 0
     assert [path.name for path in parts(place.logs, "counters")] == ["counters-00000000000000000007.log"]
     assert place.segments.find("counters") == []
+
+
+def test_a_column_that_a_dataset_got_later_is_empty_in_older_segments(tmp_path: Path) -> None:
+    archive = Segments(tmp_path)
+    rows = complete("counters", readings(range(3)), 0)
+    archive.write("counters", pa.Table.from_batches([rows]).drop_columns(["labels"]))
+    (segment,) = archive.find("counters")
+    (seen,) = archive.read(segment, 0, 3, ["labels", "value"])
+    assert seen.to_pydict() == {"labels": [None] * 3, "value": [0.0, 1.0, 2.0]}
