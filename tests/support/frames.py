@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 BEGUN = 1_760_000_000_000_000_000
 SOURCE = "plant"
 
+QUARANTINE = [("dataset", pa.string()), ("reason", pa.string()), ("source", pa.string()), ("offset", pa.int64()),
+              ("received_ns", pa.int64()), ("row", pa.string())]  # fmt: skip
 _SAID: dict[str, dict[str, Any]] = {
     "status": {"node": "a", "variable": 1, "name": "pmu1/frequency", "extrapolated": False},
     "events": {
@@ -35,6 +37,9 @@ _SAID: dict[str, dict[str, Any]] = {
 
 def table(dataset: str, rows: Iterable[Mapping[str, Any]] = ()) -> pa.Table:
     """Rows of a clean table, arrived when they were created unless they say otherwise; columns may be empty."""
+    if dataset == "quarantine":
+        return pa.Table.from_pylist([{"source": SOURCE, "reason": "impossible time", **row} for row in rows],
+                                    schema=pa.schema(QUARANTINE))  # fmt: skip
     schema = pa.schema([pa.field(each.name, each.type) for each in DATASETS[dataset]] + [("source", pa.string())])
     whole = []
     for offset, row in enumerate(rows):
@@ -48,4 +53,4 @@ def table(dataset: str, rows: Iterable[Mapping[str, Any]] = ()) -> pa.Table:
 
 def frames(spark: SparkSession, **rows: Iterable[Mapping[str, Any]]) -> dict[str, DataFrame]:
     """All datasets, those that are not given without rows."""
-    return {name: spark.createDataFrame(table(name, rows.get(name, ()))) for name in DATASETS}
+    return {name: spark.createDataFrame(table(name, rows.get(name, ()))) for name in (*DATASETS, "quarantine")}

@@ -20,10 +20,11 @@ SECOND_NS = 1_000_000_000
 LEAST = 20  # stamps that show a schedule
 SLACK = 0.05  # of a period that a stamp may be off at least
 SPREADS = 6.0  # and so many times the usual spread
+CAUGHT_UP = 5  # periods, or a second: so far back a value may be meant that comes late
 EXACT = 1e-3  # of a period: a publisher with less spread stamps by its grid and not by a clock
 LOOSE = 0.1  # of a period: with more spread there is no schedule
 PARTS = (1, 2, 3, 4, 5, 10, 60, 100, 1001)  # denominators of rates a second, the usual ones first
-DRIFT = 0.05  # of a period, by which a rate may be off over all stamps that show it
+NEAR = 0.02  # share by which a rate may differ from what the usual distance of stamps shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +38,27 @@ class Schedule:
 
 
 def rate_of(created_ns: ArrayLike) -> tuple[int, int] | None:
-    """The rate (num, den) that stamps show, the roundest that fits them all; None if there are too few."""
+    """The rate (num, den) that stamps keep best, of round ones and the one that fits them; None if there are too few.
+
+    A publisher that was held up and caught up spoils a fit, but not a round rate near the usual distance.
+    """
     stamps = np.unique(np.asarray(created_ns, dtype=np.int64))
     if len(stamps) < LEAST:
         return None
     apart = np.diff(stamps)
-    number = np.concatenate(([0], np.cumsum(np.rint(apart / np.median(apart)))))
-    passed = (stamps - stamps[0]).astype(np.float64)
-    period = _slope(number, passed)
-    off = np.abs(passed - period * number - np.median(passed - period * number))
-    period = _slope(number[off <= np.median(off) * 4], passed[off <= np.median(off) * 4])
-    if not period > 0:
+    usual = float(np.median(apart))
+    number = np.concatenate(([0], np.cumsum(np.rint(apart / usual))))
+    fitted = _slope(number, (stamps - stamps[0]).astype(np.float64))
+    periods = [usual, fitted] if abs(fitted - usual) <= NEAR * usual else [usual]
+    rates = {Fraction(SECOND_NS / period).limit_denominator(parts) / SECOND_NS for period in periods for parts in PARTS}
+    near = [each for each in sorted(rates, key=lambda each: ((each * SECOND_NS).denominator, each)) if each > 0
+            and abs(float(each) * usual - 1) <= NEAR]  # fmt: skip
+    if not near:
         return None
-    drift = DRIFT / max(number[-1], 1)
-    for parts in PARTS:
-        rate = Fraction(SECOND_NS / period).limit_denominator(parts)
-        if rate > 0 and abs(float(rate) * period / SECOND_NS - 1) <= drift:
-            per_ns = rate / SECOND_NS
-            return per_ns.numerator, per_ns.denominator
-    return 1, round(period)
+    spreads = [_shortest(np.sort(phases(stamps, each.numerator, each.denominator)))[1] for each in near]
+    enough = 1.5 * min(spreads) + EXACT  # of those that fit about as well, the roundest
+    best = next(each for each, spread in zip(near, spreads, strict=True) if spread <= enough)
+    return best.numerator, best.denominator
 
 
 def phases(created_ns: ArrayLike, num: int, den: int) -> Floats:
@@ -69,20 +72,26 @@ def schedule(created_ns: ArrayLike, num: int, den: int) -> Schedule | None:
     found = np.sort(phases(np.unique(np.asarray(created_ns, dtype=np.int64)), num, den))
     if len(found) < LEAST:
         return None
+    phase, length = _shortest(found)
+    spread = length / 2 * 1.4826
+    return Schedule(num, den, phase, spread) if spread <= LOOSE else None
+
+
+def _shortest(found: Floats) -> tuple[float, float]:
+    """The middle and the length of the shortest arc that holds half of these phases, which are sorted."""
     half = len(found) // 2 + 1
     around = np.concatenate((found, found + 1))
     lengths = around[half - 1 : half - 1 + len(found)] - found
     at = int(np.argmin(lengths))
-    spread = float(lengths[at]) / 2 * 1.4826
-    phase = float(np.median(around[at : at + half])) % 1.0
-    return Schedule(num, den, phase, spread) if spread <= LOOSE else None
+    return float(np.median(around[at : at + half])) % 1.0, float(lengths[at])
 
 
 def off_schedule(created_ns: ArrayLike, kept: Schedule) -> Mask:
     """Which stamps the schedule has no room for.
 
-    Where a publisher stamps by its grid these are all that are off it. Where it stamps by a clock they are those off
-    the phase whose place is taken by one that is not.
+    Where a publisher stamps by its grid these are all that are off it. Where it stamps by a clock it may have been held
+    up, and then have caught up: those off the phase for which no place is empty, neither their own nor one shortly
+    before. What came before the first is not known, and counts as empty.
     """
     stamps = np.asarray(created_ns, dtype=np.int64)
     apart = (phases(stamps, kept.num, kept.den) - kept.phase + 0.5) % 1.0 - 0.5
@@ -91,8 +100,16 @@ def off_schedule(created_ns: ArrayLike, kept: Schedule) -> Mask:
         return off
     shifted = stamps - round(kept.phase * kept.den / kept.num)
     place = _rounds(shifted, kept.num, kept.den)
-    taken: Mask = np.isin(place, place[~off])
-    return off & taken
+    back = max(CAUGHT_UP, round(SECOND_NS * kept.num / kept.den))
+    first, taken = int(place.min()), set(place[~off].tolist())
+    for at in np.flatnonzero(off)[np.argsort(stamps[off], kind="stable")].tolist():
+        own = int(place[at])
+        empty = own if own not in taken else next((k for k in range(own - back, own) if k not in taken), None)
+        if empty is not None:
+            off[at] = False
+            if empty >= first:
+                taken.add(empty)
+    return off
 
 
 def far_future(created_ns: ArrayLike, received_ns: ArrayLike, ahead_ns: int) -> Mask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -48,17 +49,9 @@ FORGERIES = _schema(
     ("variable", pa.int64()), ("window_ns", pa.int64()), ("count", pa.int64()), ("of", pa.int64()),
     ("first_ns", pa.int64()), ("last_ns", pa.int64()), ("received_ns", pa.int64()), ("reason", pa.string()), *_EVENT,
 )  # fmt: skip
-_MET = pa.schema(
-    [
-        pa.field("known", pa.bool_()),
-        pa.field("count", pa.int64()),
-        pa.field("first_ns", pa.int64()),
-        pa.field("last_ns", pa.int64()),
-        pa.field("received_ns", pa.int64()),
-        pa.field("name", pa.string()),
-    ]
-)
+_MET = pa.schema([pa.field("logged", pa.bool_()), pa.field("known", pa.binary()), pa.field("suspects", pa.string())])
 _DETAIL = "variable_id bigint, rate_num bigint, rate_den bigint, paths array<struct<variable_id:bigint>>"
+_IMPOSSIBLE = "name string, topic string, variable bigint, created_ns bigint"
 _RATE = "struct<rate_num:bigint,rate_den:bigint>"
 _TAKEN_BACK = ("unpublish", "displace")
 
@@ -70,7 +63,7 @@ class Anomalies(StreamJob):
     id: ClassVar[str] = "SJ-10"
     name: ClassVar[str] = "anomalies"
     line: ClassVar[str] = "peers whose state stands alone, centroids of the others, forged values; published as events"
-    reads: ClassVar[tuple[str, ...]] = ("measurements", "counters", "status", "events", "broker")
+    reads: ClassVar[tuple[str, ...]] = ("measurements", "counters", "status", "events", "broker", "quarantine")
     writes: ClassVar[dict[str, Table]] = {
         "centroids": Table(CENTROIDS, ("source", "space", "window_ns", "centroid")),
         "outliers": Table(OUTLIERS, ("source", "space", "window_ns", "peer"), Publish.EVENTS),
@@ -89,7 +82,7 @@ class Anomalies(StreamJob):
     rule: str = parameter("cells", "cells, or regions: the rule of the source as it stands")
     ahead_s: float = parameter(1.0, "a stamp further ahead of its arrival is from the future")
     schedule_s: float = parameter(60.0, "how long stamps are looked at together")
-    unknown_ids: str = parameter(AUTO, "report ids that the broker log does not know: yes, no, auto where it is kept")
+    unknown_ids: str = parameter(AUTO, "report ids that the broker log does not know: yes, no, auto where there is one")
     late_s: float = parameter(30.0, "how long a stream waits for what comes late")
 
     def __post_init__(self) -> None:
@@ -153,7 +146,7 @@ class Anomalies(StreamJob):
             .drop("span")
         )
         forged = by_window.mapInArrow(partial(_forged, round(self.ahead_s * 1e9)), from_arrow_schema(FORGERIES))
-        if self.unknown_ids == YES:
+        if self.unknown_ids != NO:
             forged = forged.unionByName(self._newcomers(inputs, wait))
         return {**tables, "forgeries": forged}
 
@@ -205,7 +198,18 @@ class Anomalies(StreamJob):
             "source", F.lit("events").alias("dataset"), F.col("topic").alias("subject"),
             F.lit(0).cast("bigint").alias("variable"), "created_ns", "received_ns",
         )  # fmt: skip
-        return status.unionByName(events)
+        # ingest puts what is far ahead into quarantine, for all jobs but this one
+        impossible = inputs["quarantine"].where(F.col("dataset").isin("status", "events")).withColumn(
+            "told", F.from_json("row", _IMPOSSIBLE)
+        )  # fmt: skip
+        ahead = F.lit(round(self.ahead_s * 1e9))
+        future = impossible.where(F.col("told.created_ns") > F.col("received_ns") + ahead).select(
+            F.coalesce("source", F.lit("")).alias("source"), "dataset",
+            F.coalesce("told.name", "told.topic", F.lit("")).alias("subject"),
+            F.coalesce("told.variable", F.lit(0)).cast("bigint").alias("variable"),
+            F.col("told.created_ns").alias("created_ns"), "received_ns",
+        )  # fmt: skip
+        return status.unionByName(events).unionByName(future)
 
     def _strangers(self, inputs: Frames) -> DataFrame:
         """Variables that no broker gave an id, or took it back from."""
@@ -245,14 +249,16 @@ class Anomalies(StreamJob):
             "source", "variable", F.lit(True).alias("known"), F.lit("").alias("name"),
             F.col("since_ns").alias("created_ns"), "received_ns",
         )  # fmt: skip
+        always, window_ns = self.unknown_ids == YES, round(self.schedule_s * 1e9)
         return (
             said.unionByName(known)
             .withColumn("arrived", _timestamp("received_ns"))
             .withWatermark("arrived", wait)
-            .groupBy("source", "variable")
+            .dropDuplicates(["source", "variable", "known"])  # so that little is left, and one state can hold it
+            .groupBy("source")
             .applyInPandasWithState(
-                partial(_met, round(self.schedule_s * 1e9)), from_arrow_schema(FORGERIES), from_arrow_schema(_MET),
-                "append", GroupStateTimeout.EventTimeTimeout,
+                partial(_met, always, window_ns), from_arrow_schema(FORGERIES), from_arrow_schema(_MET), "append",
+                GroupStateTimeout.EventTimeTimeout,
             )
         )  # fmt: skip
 
@@ -433,23 +439,33 @@ def _told(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 
 def _met(
-    window_ns: int, key: tuple[str, int], frames: Iterator[pd.DataFrame], state: GroupState
+    always: bool, window_ns: int, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """One variable of a stream: told once, unless a broker spoke of it before time was over."""
-    known, count, first, last, received, name = state.get if state.exists else (False, 0, 0, 0, 0, "")
+    """The variables of one archive: each that no broker spoke of in time is told, once a broker was heard at all."""
+    logged, packed, listed = state.get if state.exists else (always, b"", "{}")
+    known = set(np.frombuffer(bytes(packed), dtype=np.int64).tolist())
+    suspects: dict[str, list[Any]] = json.loads(listed)
     for frame in frames:
-        known = known or bool(frame["known"].any())
-        said = frame[~frame["known"]]
-        if len(said):
-            first = min(first, int(said["created_ns"].min())) if count else int(said["created_ns"].min())
-            last, received = max(last, int(said["created_ns"].max())), max(received, int(said["received_ns"].max()))
-            count, name = count + len(said), str(said["name"].iloc[0])
-    if not known and state.hasTimedOut and count:
-        row = {"source": key[0], "kind": "unknown_id", "dataset": "status", "subject": name, "variable": int(key[1]),
-               "window_ns": received - received % window_ns, "count": count, "of": count, "first_ns": first,
-               "last_ns": last, "received_ns": received, "reason": _REASONS["unknown_id"]}  # fmt: skip
-        yield pd.DataFrame([_event(row)], columns=FORGERIES.names)
-        known = True  # enough was said about it
-    state.update((known, count, first, last, received, name))
-    if not known and count:
-        state.setTimeoutTimestamp(max(received // 1_000_000, state.getCurrentWatermarkMs()) + 1)
+        told = frame[frame["known"]]
+        logged = bool(logged or len(told))
+        known |= set(told["variable"].astype("int64").tolist())
+        for row in frame[~frame["known"]].itertuples():
+            suspects.setdefault(str(row.variable), [row.name, int(row.created_ns), int(row.received_ns)])
+    suspects = {number: seen for number, seen in suspects.items() if int(number) not in known}
+    reached_ms = state.getCurrentWatermarkMs()
+    over = {number: seen for number, seen in suspects.items() if logged and seen[2] // 1_000_000 < reached_ms}
+    rows = [
+        _event({
+            "source": key[0], "kind": "unknown_id", "dataset": "status", "subject": name, "variable": int(number),
+            "window_ns": received - received % window_ns, "count": 1, "of": 1, "first_ns": created,
+            "last_ns": created, "received_ns": received, "reason": _REASONS["unknown_id"],
+        })
+        for number, (name, created, received) in over.items()
+    ]  # fmt: skip
+    yield pd.DataFrame(rows, columns=FORGERIES.names)
+    known |= {int(number) for number in over}  # enough was said about them
+    left = {number: seen for number, seen in suspects.items() if number not in over}
+    state.update((logged, np.array(sorted(known), dtype=np.int64).tobytes(), json.dumps(left)))
+    if logged and left:
+        due = min(seen[2] for seen in left.values()) // 1_000_000 + 1
+        state.setTimeoutTimestamp(max(due, reached_ms) + 1)

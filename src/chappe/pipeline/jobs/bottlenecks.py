@@ -89,7 +89,7 @@ class Bottlenecks(Job):
                 raise ConfigError(f"job bottlenecks: {text}")
 
     def run(self, inputs: Frames, now_ns: int) -> Frames:
-        arcs = self._arcs(inputs)
+        arcs = self._arcs(inputs).localCheckpoint(eager=False)  # all tables come from it
         by_snapshot = arcs.groupBy("source", "window_ns")
         places = by_snapshot.applyInPandas(self._places(), from_arrow_schema(_PLACES))
         parts = arcs.withColumn("chunk", F.explode(F.sequence(F.lit(0), F.lit(self.chunks - 1))))

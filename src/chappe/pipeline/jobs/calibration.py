@@ -100,6 +100,7 @@ class Calibration(Job):
         measured = _measured(inputs["measurements"])
         found = self._by_deliveries(inputs, measured)
         found = found.unionByName(self._thresholds(measured)).unionByName(self._intervals(measured))
+        found = found.localCheckpoint(eager=False)  # proposals come from it, too
         return {"calibration": found, "proposals": _proposals(found)}
 
     # --- deliveries
