@@ -47,6 +47,7 @@ def spoilt(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"name": "plant0/load", "value": 1e9, "created_ns": START_NS, "extrapolated": True},
         {"name": "plant0/load", "value": 1e9, "created_ns": START_NS + 90 * SECOND_NS, "received_ns": START_NS},
         {"name": "plant0/load", "value": 1e9, "created_ns": -5, "received_ns": START_NS},
+        {"name": "pipeline/plant0/load", "value": 1e9, "created_ns": START_NS},
     ]
     random.Random(3).shuffle(mixed)
     return mixed

@@ -50,6 +50,7 @@ TOTALS = pa.schema([
     pa.field("created_ns", pa.int64(), nullable=False),
 ])  # fmt: skip
 
+PUBLISHER = "pipeline/"  # before the names of variables that this job publishes
 _PUBLISHED = ("sum", "mean", "min", "max", "largest_variable", "forecast")
 _STATE = pa.schema([pa.field("following", pa.binary())])
 
@@ -109,6 +110,7 @@ class Snapshots(StreamJob):
             status.withColumn("value", value)
             .where(F.col("value").isNotNull() & ~F.isnan("value") & ~F.col("extrapolated"))
             .where((F.col("created_ns") >= 0) & (F.col("created_ns") <= F.col("received_ns") + ahead))
+            .where(~F.startswith("name", F.lit(PUBLISHER)))  # else there would be totals of totals
             .select(*Sample._fields, belongs.alias("place"))
             .select(*Sample._fields, "place.*")
         )
@@ -136,7 +138,7 @@ def totals(snapshots: DataFrame) -> DataFrame:
         snapshots.where("complete")
         .select("set", F.col("instant_ns").alias("created_ns"), each.alias("each"))
         .where(F.col("each.value").isNotNull())
-        .select(F.concat(F.lit("pipeline/"), "set", F.lit("."), "each.what").alias("name"), "each.value", "created_ns")
+        .select(F.concat(F.lit(PUBLISHER), "set", F.lit("."), "each.what").alias("name"), "each.value", "created_ns")
     )
 
 
