@@ -186,23 +186,22 @@ class _Reading:
                 self._unpublished(subject, at)
                 self._owners[subject] = str(detail.get("entity", ""))
                 self._published[subject] = Published(
-                    at, ALWAYS_NS, subject, int(detail["variable_id"]), detail["edge"], int(detail["rate_num"]),
-                    int(detail["rate_den"]),
-                )  # fmt: skip
+                    at, ALWAYS_NS, subject, _whole(detail["variable_id"]), str(detail["edge"]), *_rate(detail)
+                )
             case "unpublish":
                 self._unpublished(subject, at)
             case "path":
                 self._laid(subject, at, detail["paths"])
             case "path_removed":
                 for each in detail["paths"]:
-                    self._removed((subject, int(each["variable_id"]), int(each["path"])), at)
+                    self._removed((subject, _whole(each["variable_id"]), _whole(each["path"])), at)
             case "place":
-                self._displaced(subject, int(detail["variable_id"]), at)
-                self._functions[subject, int(detail["variable_id"])] = Function(
+                self._displaced(subject, _whole(detail["variable_id"]), at)
+                self._functions[subject, _whole(detail["variable_id"])] = Function(
                     at, ALWAYS_NS, detail["name"], subject, detail["calculator"], _names(detail["inputs"])
                 )
             case "displace":
-                self._displaced(subject, int(detail["variable_id"]), at)
+                self._displaced(subject, _whole(detail["variable_id"]), at)
             case "flood":
                 self._flooded(subject, at, detail)
             case "mode":
@@ -231,10 +230,15 @@ class _Reading:
         entity = str(detail["entity"])
         known = self._grants.get((entity, subject))
         told = {**(known.detail if known else {}), **detail}
-        for name in ("edge", "variable_id", "rate_num", "rate_den"):
-            _ = told[name]
+        for one in granted:
+            if one is not None:
+                _whole(one["every"], 1, 1 << 31)
+                for name in ("interval_ns", "redundancy"):
+                    _whole(one[name])
+                _whole(one.get("bound_ns", 0))
+        _ = str(told["edge"]), _whole(told["variable_id"]), _rate(told)
         self._ended(entity, subject, at)
-        self._grants[entity, subject] = _Grant(at, told, granted, int(told.get("modes", 0xFFFF)))
+        self._grants[entity, subject] = _Grant(at, told, granted, _whole(told.get("modes", 0xFFFF)))
 
     def _ended(self, entity: str, subject: str, at: int) -> None:
         grant = self._grants.pop((entity, subject), None)
@@ -256,21 +260,18 @@ class _Reading:
         if one is None or not grant.modes >> mode & 1 or to_ns <= from_ns:
             return
         detail = grant.detail
-        bound = int(one.get("bound_ns", 0))
+        bound = one.get("bound_ns", 0)
         self.found.terms.append(
             Term(
-                from_ns, to_ns, entity, str(detail["edge"]), subject, int(detail["variable_id"]),
-                int(detail["rate_num"]), int(detail["rate_den"]), mode, int(one["every"]), int(one["interval_ns"]),
-                0 if bound >= UNBOUNDED_NS else bound, int(one["redundancy"]),
+                from_ns, to_ns, entity, str(detail["edge"]), subject, detail["variable_id"], *_rate(detail), mode,
+                one["every"], one["interval_ns"], 0 if bound >= UNBOUNDED_NS else bound, one["redundancy"],
             )
         )  # fmt: skip
 
     # the rest
 
     def _changed(self, at: int, detail: Mapping[str, Any]) -> None:
-        mode, took = int(detail["mode"]), int(detail.get("took_ns") or 0)
-        if not 0 <= mode < MODES:
-            raise ValueError("a mode is 0 to 15")
+        mode, took = _whole(detail["mode"], 0, MODES - 1), _whole(detail.get("took_ns") or 0)
         begun = max(at - took, self._mode.from_ns)
         for (entity, subject), grant in self._grants.items():
             self._term(entity, subject, grant, begun)
@@ -279,13 +280,13 @@ class _Reading:
 
     def _laid(self, router: str, at: int, paths: Iterable[Mapping[str, Any]]) -> None:
         for each in paths:
-            key = router, int(each["variable_id"]), int(each["path"])
-            intervals = tuple(int(interval) for interval in each["intervals_ns"])
+            key = router, _whole(each["variable_id"]), _whole(each["path"])
+            intervals = tuple(_whole(interval) for interval in each["intervals_ns"])
             if len(intervals) not in (1, MODES):
                 raise ValueError("a path has one interval or 16")
             hop = Hop(
                 at, ALWAYS_NS, router, key[1], key[2], str(each["source"] or ""), str(each["target"] or ""), intervals,
-                int(each["modes"]),
+                _whole(each["modes"]),
             )  # fmt: skip
             known = self._hops.get(key)
             if known is None or replace(known, from_ns=at) != hop:
@@ -308,7 +309,7 @@ class _Reading:
             _close(self.found.functions, known, at)
 
     def _flooded(self, router: str, at: int, detail: Mapping[str, Any]) -> None:
-        variable = int(detail["variable_id"])
+        variable = _whole(detail["variable_id"])
         self._unflooded(router, variable, at)
         levels = tuple(int(level or 0) for level in detail["levels"])
         if any(levels):
@@ -323,6 +324,21 @@ class _Reading:
 def _close(spans: list[Any], span: Span, at: int) -> None:
     if at > span.from_ns:
         spans.append(replace(span, to_ns=at))
+
+
+def _whole(value: Any, least: int = 0, most: int = ALWAYS_NS) -> int:
+    """The value if it is a whole number in range; ValueError otherwise."""
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+    return value
+
+
+def _rate(detail: Mapping[str, Any]) -> tuple[int, int]:
+    """A publishing rate that a grid can count; 0 of an alert."""
+    num, den = _whole(detail["rate_num"]), _whole(detail["rate_den"], 1)
+    if num and den * (num + 1) > ALWAYS_NS:
+        raise ValueError(f"rate {num}/{den} is too fine")
+    return num, den
 
 
 def _names(inputs: Iterable[Any]) -> tuple[str, ...]:

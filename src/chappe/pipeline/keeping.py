@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from chappe.pipeline.grid import Grid
 
 PERCENTILES = (50, 95, 99)
+SPARSE = 1 << 32  # publishing periods between two values of an archive that nobody asks for
 
 Whole = NDArray[np.int64]
 
@@ -99,7 +100,11 @@ def _one(values: Values, promise: Promise, archived: int) -> Kept:
     if promise.rate_num == 0:  # an alert: nobody knows when it is due
         inside = (created >= promise.from_ns) & (created < promise.to_ns)
         return _told(None, values.where(inside), promise)
-    grid = Grid(promise.rate_num, promise.rate_den, lcm(promise.every, max(archived, 1)))
+    every = lcm(promise.every, max(archived, 1))
+    if every > SPARSE:  # so few values that nothing shows how many there should be
+        inside = (created >= promise.from_ns) & (created < promise.to_ns)
+        return _told((0, 0, 0, 0), values.where(inside), promise)
+    grid = Grid(promise.rate_num, promise.rate_den, every)
     step = grid.every * grid.den
     first, end = -(-promise.from_ns * grid.num // step), -(-promise.to_ns * grid.num // step)
     numbers = grid.sets(created)

@@ -80,9 +80,12 @@ def test_what_cannot_be_read_changes_nothing_else() -> None:
         ("path", "a", 116, '{"paths": [{"variable_id": "x"}]}'),
         ("unsubscribe", "p/w", 117, '{"entity": "x"}'),
         ("something new", "x", 118, "{}"),
+        subscribe(119, "huge", "p/w", variable_id=1 << 70),
+        subscribe(120, "fine", "p/w", rate=(1 << 40, 1 << 40)),
+        subscribe(121, "never", "p/w", granted=[grant(0)]),
     ]
     found = history([*bad, sound], 200)
     assert [(term.entity, term.from_ns, term.to_ns) for term in found.terms] == [("desk", 100, 200)]
-    assert found.unreadable == 7
+    assert found.unreadable == 10
     assert history([], 5).terms == []
     assert history([subscribe(100, "desk", "p/v")], 50).terms == []  # from the future

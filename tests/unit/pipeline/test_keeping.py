@@ -54,6 +54,9 @@ def test_an_outage_at_the_end_copies_alerts_and_nothing() -> None:
     assert none.row()["latency_p50_ms"] is None
     assert kept(EMPTY, EMPTY, [], 1).expected is None
     assert archived_every(EMPTY, 1, PERIOD) == 0
+    lonely = np.array([1_800_000_000_000_000_000])
+    only = kept(lonely, lonely + 3, [Promise(0, 1 << 62, 1, 1, 16, 0)], archived_every(lonely, 1, 1))
+    assert (only.expected, only.received, int(only.latencies_ns[0])) == (0, 0, 3)
 
 
 def test_promises_that_follow_each_other_are_one_subscription() -> None:
