@@ -116,6 +116,8 @@ def run(options: Options, *, kills: int | None = None, rows: int | None = None, 
         raw = course.archived()
         report.show("from the first row to the last in the table", time.monotonic() - begun, "s")
     report.note(f"seed {seed}: killed " + ", ".join(course.killed))
+    for ended in course.ends:
+        report.note(f"ended by itself and was started again: {ended.splitlines()[0]} … {ended.splitlines()[-1]}")
     report.show("rows published", count, "rows")
     report.show("rows published again by the client", course.sent_again, "rows")
     report.show("rows of the archive", len(raw), "rows")
@@ -137,14 +139,17 @@ class Course:
     rows: int
     acknowledged: set[int] = field(default_factory=set)
     killed: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)  # processes that ended by themselves, and what they said
     sent_again: int = 0
 
     async def follow(self, kills: Sequence[Kill]) -> None:
         """Start everything, publish wave by wave with a kill in each, wait until the table has all, end everything."""
         processes = self._processes()
+        looking: asyncio.Future[None] | None = None
         try:
             await asyncio.gather(*(processes[name].start() for name in NODES))
             await asyncio.gather(processes["archive"].start(), processes["driver"].start())
+            looking = asyncio.ensure_future(self._look_after(processes.values()))
             async with connect(self._urls[0], name="publisher", wait_s=30, durable_s=ACKNOWLEDGED_S) as client:
                 for number, wave in enumerate(waves(self.rows, len(kills) + 1)):
                     published = _Progress(len(wave))
@@ -155,6 +160,10 @@ class Course:
                 self.sent_again = client.durable.sent_again
                 await self._all_stored(processes)
         finally:
+            if looking is not None:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+            self.ends = [f"{each.name}: {words}" for each in processes.values() for words in each.ends]
             await asyncio.gather(*(process.end() for process in processes.values()))
 
     # --- what runs
@@ -180,6 +189,13 @@ class Course:
         command = ["chappe.cli", "pipeline", "run", "--continuous", "--file", "pipeline.toml"]
         found["driver"] = Killed("driver", command, "ingest: waits", self.folder)
         return found
+
+    async def _look_after(self, processes: Iterable[Killed]) -> None:
+        """Start again what has ended by itself: Spark gives up when a Python worker takes 10 s to start."""
+        while True:
+            for process in processes:
+                await process.look()
+            await asyncio.sleep(LOOK_S)
 
     # --- what happens
 
@@ -211,6 +227,7 @@ class Course:
             await self._stored_beyond(wave.start, processes)
         await asyncio.sleep(kill.after_s)
         name = kill.target if kill.target != "node" else NODES[round(kill.share * 1000) % 2]
+        await processes[name].look()
         await processes[name].kill()
         self.killed.append(name)
         await asyncio.sleep(kill.down_s)
@@ -230,9 +247,6 @@ class Course:
     async def _until(self, condition: Callable[[], bool], processes: dict[str, Killed], what: str) -> None:
         deadline = time.monotonic() + STORED_S
         while not await asyncio.to_thread(condition):
-            for process in processes.values():
-                if not process.running:
-                    raise ChappeError(f"{process.name} has ended by itself:\n{process.last_words}")
             if time.monotonic() > deadline:
                 raise _TooLongError(f"after {STORED_S:g} s {what}\n{processes['driver'].last_words}")
             await asyncio.sleep(LOOK_S)

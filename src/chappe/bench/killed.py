@@ -22,16 +22,31 @@ class Killed:
     def __init__(self, name: str, arguments: Sequence[str], ready: str, folder: Path) -> None:
         self.name = name
         self.kills = 0
+        self.ends: list[str] = []  # what it said last, of each time that it ended by itself
         self._arguments = list(arguments)
         self._ready = ready
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
+        self._ended = False  # on purpose
         self._reading: list[asyncio.Task[None]] = []
         self._said: list[str] = []
         self._is_ready = asyncio.Event()
+        self._changing = asyncio.Lock()  # whoever starts or ends it
 
     async def start(self) -> None:
         """Start it and wait until it is there; ChappeError with its last words if it ends instead."""
+        async with self._changing:
+            await self._start()
+
+    async def look(self) -> None:
+        """As whoever looks after a process in real life: start it again if it has ended by itself."""
+        async with self._changing:
+            if self._process is not None and self._process.returncode is not None and not self._ended:
+                self.ends.append(self.last_words)
+                await self._start()
+
+    async def _start(self) -> None:
+        self._ended = False
         self._is_ready.clear()
         root = str(Path(__file__).parents[2])
         known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != root]
@@ -63,21 +78,25 @@ class Killed:
 
     async def kill(self) -> None:
         """`kill -9` of it and all its children, wherever they are."""
-        if not self.running:
-            raise ChappeError(f"{self.name} has ended by itself:\n{self.last_words}")
-        self.kills += 1
-        await self._signal(signal.SIGKILL)
+        async with self._changing:
+            if not self.running:
+                raise ChappeError(f"{self.name} has ended by itself:\n{self.last_words}")
+            self.kills += 1
+            self._ended = True
+            await self._signal(signal.SIGKILL)
 
     async def end(self) -> None:
         """Let it end in order, and make it end if it does not."""
-        if self.running:
-            assert self._process is not None
-            with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(30):
-                    await self._process.wait()
-        await self._signal(signal.SIGKILL)
+        async with self._changing:
+            self._ended = True
+            if self.running:
+                assert self._process is not None
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.terminate()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(30):
+                        await self._process.wait()
+            await self._signal(signal.SIGKILL)
 
     async def _signal(self, number: signal.Signals) -> None:
         if self._process is None:
