@@ -31,7 +31,7 @@ class Settings:
     answer_ns: int = SECOND  # a neighbour that was asked for what it has answers within this time, or another is asked
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
     # long for what is told of other clusters, and so on
-    recompute_ns: int = 50 * MS  # least time between two computations of the map for what has changed in other units
+    recompute_ns: int = 100 * MS  # least time between two computations of the map for what has changed in other units
     recompute_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, while such changes keep coming
     settle_ns: int = 200 * MS  # a controller waits so long before it speaks for a cluster, twice for the next unit
     parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time

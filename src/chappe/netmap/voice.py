@@ -15,6 +15,8 @@ from chappe.wire.patterns import Pattern
 
 FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
 
+SLOWER = 16  # times as long as the first interval is the longest
+
 Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
 NO_LINKS: tuple[LinkFact, ...] = ()
 NO_INTEREST: Interest = ((), ())
@@ -159,10 +161,10 @@ class Voice:
         return self.settings.tell_most_ns << (level - 1)
 
     def _pace(self, level: int, told: _Told) -> None:
-        """Twice as long as the last time unless there was a pause."""
+        """Twice as long as the last time unless there was a pause, after which it begins anew."""
         slowest_ns = self._slowest_ns(level)
         paused = told.since_ns - told.told_ns >= slowest_ns
-        told.pace_ns = self.settings.tell_ns << level if paused else min(2 * told.pace_ns, slowest_ns)
+        told.pace_ns = slowest_ns // SLOWER if paused else min(2 * told.pace_ns, slowest_ns)
 
     def _at(self, key: Key, filled: bool) -> _Told | None:
         """The record of a key; None if nothing was ever told and there is nothing to tell."""
