@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from chappe.archive.schema import OFFSET, RECEIVED_NS, schema_of
+from chappe.archive.schema import DATASETS, OFFSET, RECEIVED_NS, schema_of
 from chappe.disk import sync
 from chappe.errors import ConfigError
 
@@ -146,10 +146,22 @@ class Segments:
             self.filesystem.delete_file(f"{self.root}/{each.path}")
         return len(old)
 
-    def _names(self, dataset: str) -> list[Segment]:
+    def sweep(self) -> int:
+        """Delete what a crash left of segments of this archive that were being written; how many files."""
+        found = [info for dataset in DATASETS for info in self._files(dataset)]
+        left = [info.path for info in found if info.base_name.startswith(f".{self.source}-")]
+        for path in left:
+            self.filesystem.delete_file(path)
+        return len(left)
+
+    def _files(self, dataset: str) -> list[fs.FileInfo]:
         schema_of(dataset)
         selector = fs.FileSelector(f"{self.root}/{dataset}", recursive=True, allow_not_found=True)
-        matches = (_NAME.fullmatch(info.base_name) for info in self.filesystem.get_file_info(selector))
+        files: list[fs.FileInfo] = self.filesystem.get_file_info(selector)
+        return files
+
+    def _names(self, dataset: str) -> list[Segment]:
+        matches = (_NAME.fullmatch(info.base_name) for info in self._files(dataset))
         return [
             Segment(dataset, found["source"], *(int(found[name]) for name in ("first", "stop", "from", "to")))
             for found in matches

@@ -188,6 +188,7 @@ class Sink:
 
     def _open(self) -> None:
         pa.array([0])  # the first one loads pandas where it is installed, which takes a second: nobody waits for it yet
+        self.segments.sweep()
         self._writer = Writer(self.segments, Path(self._of.log), self._of.limits)
 
     def _append(self, items: Sequence[_Item]) -> tuple[list[_Item], list[_Item]]:

@@ -51,6 +51,14 @@ class Client(Connection):
         self.core.on_durable = self.durable.publish
         self._told_of_end += [self._replies.close, self.durable.close]
 
+    def counters(self) -> dict[str, int]:
+        """Everything that was counted, by name."""
+        return {
+            **super().counters(),
+            "durable_waiting": self.durable.waiting,
+            "durable_sent_again": self.durable.sent_again,
+        }
+
     # --- events
 
     def publish_from_threads(self) -> None:

@@ -138,6 +138,11 @@ class Durable:
         self._timer: asyncio.TimerHandle | None = None
         self.sent_again = 0
 
+    @property
+    def waiting(self) -> int:
+        """Events that no archive has confirmed yet."""
+        return len(self._waiting) + len(self._later)
+
     def publish(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> asyncio.Future[str]:
         """Publish now, or as soon as there is room; what comes back is there when an archive has stored the event.
 

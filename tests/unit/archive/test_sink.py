@@ -59,6 +59,18 @@ async def test_who_asked_is_told_when_the_rows_can_be_read(tmp_path: Path) -> No
     assert log.parts(tmp_path / "l", "counters")[0].stat().st_size == 0  # all of it is in segments
 
 
+async def test_what_a_crash_left_half_written_goes_at_the_next_start(tmp_path: Path) -> None:
+    async with running(tmp_path) as sink:
+        await stored(sink, readings(range(2)))
+    (whole,) = (tmp_path / "s").rglob("*.parquet")
+    left, other = (whole.with_name(f".{name}-{'0' * 16}.parquet.abc") for name in ("a", "b"))
+    left.write_bytes(b"half")
+    other.write_bytes(b"of another archive, which may be at work")
+    async with running(tmp_path) as sink:
+        assert values(tmp_path, sink) == [0, 1]
+        assert (left.exists(), other.exists()) == (False, True)
+
+
 async def test_rows_without_room_are_dropped_and_counted(tmp_path: Path) -> None:
     async with running(tmp_path, "waiting_bytes = 5000\n") as sink:
         assert sink.put("counters", 2, 4000, lambda: readings(range(2)))
