@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +76,34 @@ def session(master: str = "", connect: str = "", settings: Mapping[str, str] | N
     return spark
 
 
+def _home() -> None:
+    """Let the Python processes of an embedded Spark load PySpark from where it is installed.
+
+    They would take it from a zip inside of it, where nothing is compiled: each of them began with a second of work for
+    the processor, and Spark gives one up that has not begun after ten. So Spark's home is a folder of links to all but
+    that zip.
+    """
+    if "SPARK_HOME" in os.environ:
+        return
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chappe"
+    links = cache / f"spark-{pyspark.__version__}-{zlib.crc32(str(home).encode()):08x}"
+    try:
+        if not links.is_dir():
+            cache.mkdir(parents=True, exist_ok=True)
+            fresh = Path(tempfile.mkdtemp(dir=cache))
+            for each in home.iterdir():
+                if each.name != "python":
+                    (fresh / each.name).symlink_to(each)
+            with contextlib.suppress(FileExistsError):
+                fresh.rename(links)
+    except OSError:  # slower, and right
+        return
+    os.environ["SPARK_HOME"] = str(links)
+
+
 def packed() -> Path:
     """This package in a file for the machines of a cluster: what is compiled stays here, no task needs it."""
     root = Path(__file__).parents[1]
@@ -99,6 +129,7 @@ def _started(master: str) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={said}",
     }
     if master.startswith("local"):  # nobody else talks to it
+        _home()
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
 
