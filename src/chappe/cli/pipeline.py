@@ -113,7 +113,7 @@ def show(
 
 
 def _run(settings: Settings, names: list[str], continuous: bool) -> bool:
-    _spark_or_leave()
+    _spark_or_leave(settings.connect)
     from chappe.pipeline import catalogue
     from chappe.pipeline.job import configured
     from chappe.pipeline.runner import Place, Runner
@@ -154,10 +154,10 @@ def _absolute(uri: str) -> str:
     return uri if not uri or "://" in uri else str(Path(uri).absolute())
 
 
-def _spark_or_leave() -> None:
+def _spark_or_leave(connect: str = "") -> None:
     from chappe.pipeline.spark import missing
 
-    if reason := missing():
+    if reason := missing(bool(connect)):
         say_error(reason)
         raise typer.Exit(FAILED)
 

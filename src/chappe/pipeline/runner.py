@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from chappe.archive.schema import schema_of
 from chappe.errors import ChappeError, ConfigError
-from chappe.pipeline import catalogue
+from chappe.pipeline import catalogue, joining
 from chappe.pipeline.batches import Appended, Stepped, Telling, empty
 from chappe.pipeline.job import RAW, Job, StepJob, StreamJob, Table
 from chappe.pipeline.outbox import SCHEMAS
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoints"
 LOOK_S = 0.2
+JOIN_S = 20.0  # how often small batches are joined
 ATTEMPTS = 5
 
 Start = Callable[[bool], "StreamingQuery"]  # True: only what is there now
@@ -90,6 +91,7 @@ class Runner:
         stop = stop or Event()
         with self._tables.owned():
             self._tables.unstage()
+            self._join()
             for job in self.jobs:
                 if not stop.is_set():
                     self._guarded(job, partial(self._streams_once, stop) if _streams(job) else self._whole)
@@ -152,6 +154,7 @@ class Runner:
             for job in self.jobs:
                 if _streams(job):
                     self._guarded(job, lambda each: self._start(each, running), "waits")
+            join_at = time.monotonic() + JOIN_S
             due = {job: 0.0 for job in self.jobs if not _streams(job)}
             try:
                 while not stop.wait(LOOK_S) and (running or due):
@@ -160,6 +163,9 @@ class Runner:
                         if time.monotonic() >= at and not stop.is_set():
                             self._guarded(job, self._whole)
                             due[job] = time.monotonic() + job.every_s
+                    if time.monotonic() >= join_at:
+                        self._join()
+                        join_at = time.monotonic() + JOIN_S
             finally:
                 for query in running:
                     query.stop()
@@ -181,6 +187,17 @@ class Runner:
                     self._failed(job, reason)
             elif (progress := query.lastProgress) is not None:
                 self.told(Told(job.name, "runs", progress["numInputRows"]))
+
+    def _join(self) -> None:
+        """Make one of many small batches of tables that streams add to."""
+        folders = self.place.work / CHECKPOINTS
+        for name in [name for job in self.jobs if _streams(job) for name in job.writes]:
+            follow = [job.name for job in map(catalogue.Entry.load, catalogue.ENTRIES.values()) if name in job.reads]
+            followers = [each for job in follow for each in (folders / job).glob("*")]
+            try:
+                joining.join(self.spark, self._tables, name, followers)
+            except (ChappeError, OSError, PySparkException) as error:
+                self.told(Told(name, "not joined", reason=brief(str(error))))
 
     # --- inputs and outputs
 

@@ -39,10 +39,16 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-def missing() -> str:
-    """Why there is no Spark here, in one sentence that says what to do; empty if there is."""
+def missing(connect: bool = False) -> str:
+    """Why there is no Spark here, in one sentence that says what to do; empty if there is.
+
+    connect: it runs elsewhere, and Java with it.
+    """
     if importlib.util.find_spec("pyspark") is None:
         return "the pipeline needs PySpark: pip install 'chappe[spark]'"
+    if connect:
+        known = importlib.util.find_spec("grpc") is not None
+        return "" if known else "Spark Connect needs gRPC: pip install 'pyspark[connect]'"
     found = _java_major()
     if found is None:
         return f"the pipeline needs Java {JAVA} or newer: sudo apt install openjdk-{JAVA}-jre-headless"
@@ -59,7 +65,7 @@ def session(master: str = "", connect: str = "", settings: Mapping[str, str] | N
     """
     if master and connect:
         raise ConfigError(f"Spark: give a master ({master}) or a Connect URL ({connect}), not both")
-    if reason := missing():
+    if reason := missing(bool(connect)):
         raise ConfigError(reason)
     from pyspark.sql import SparkSession  # here, because everything else must work without Spark
 

@@ -68,6 +68,11 @@ class Tables:
         """The number of the newest batch, of a part if there is one; -1 for a table without any."""
         return max((number(each) for each in batches(_inside(self.path(name), part), deep=not part)), default=-1)
 
+    def parts(self, name: str) -> list[str]:
+        """The parts of a table; one without a name if it has none."""
+        found = sorted(each.name.removeprefix(_PART) for each in self.path(name).glob(f"{_PART}*"))
+        return found or ([""] if self.exists(name) else [])
+
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """The whole table; ConfigError if there is none."""
         found = [str(each) for each in batches(self.path(name).resolve())]
