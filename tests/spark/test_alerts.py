@@ -87,7 +87,7 @@ def streamed(spark: SparkSession, folder: Path, pieces: list[list[dict[str, Any]
     return spark.read.parquet(str(folder / "out"))
 
 
-# @pytest.mark.spec("SJ-04")
+@pytest.mark.spec("SJ-04")
 def test_a_batch_and_a_stream_give_the_alerts_of_an_aggregator(spark: SparkSession, tmp_path: Path) -> None:
     rows = measured()
     expected = by_an_aggregator(rows)

@@ -50,7 +50,7 @@ def spoilt(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return mixed
 
 
-# @pytest.mark.spec("SJ-03")
+@pytest.mark.spec("SJ-03")
 def test_the_tables_are_what_the_functions_say_of_whole_intervals(spark: SparkSession) -> None:
     samples = history()
     made = JOB.run({"measurements": clean(spark, "measurements", spoilt(rows(samples)))}, NOW_NS)

@@ -1,4 +1,4 @@
-"""Measurements packed by link and week: one row with arrays instead of thousands, so that little is left to shuffle.
+"""Latencies packed by link and week: one row with arrays instead of thousands, so that little is left to shuffle.
 
 Between two Python functions Spark moves rows one by one; here a row carries the samples of a link as bytes.
 """
@@ -15,21 +15,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from chappe.pipeline import periods
-from chappe.pipeline.linkstats import Samples, ordered
+from chappe.pipeline.windowsizes import Samples, ordered
 
 ROWS = 400_000  # taken together
 BUCKETS = 1024
 BETWEEN = "\x1f"  # of the names that make a key; no name has it
-_VALUES = ("latency_ms", "loss", "bandwidth")
+_ARRAYS = ("created_ns", "latency_ms")
 
 PACKED = pa.schema([
     pa.field("bucket", pa.int32()), pa.field("week", pa.int64()), pa.field("key", pa.string()),
-    pa.field("created_ns", pa.binary()), *(pa.field(name, pa.binary()) for name in _VALUES),
+    *(pa.field(name, pa.binary()) for name in _ARRAYS),
 ])  # fmt: skip
 
 
 def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows with a key, a time and values, by key and week."""
+    """Rows with a key, a time and a latency, by key and week."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -40,25 +40,27 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _packed(pa.Table.from_batches(held))
 
 
-def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[str], Samples]]:
-    """Names of keys and their samples, some links at a time; rows of a bucket and week must follow each other."""
+def unpack(batches: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[tuple[int, list[str], Samples]]:
+    """A week, names of keys and their samples, some links at a time; rows of a bucket must follow each other, and in it
+    those of a week."""
     held: list[pa.RecordBatch] = []
-    samples, now = 0, None
+    samples = 0
+    now: tuple[int, int] | None = None
     for batch in batches:
-        groups = np.stack([batch.column(name).to_numpy() for name in ("bucket", "week")])
         if not batch.num_rows:
             continue
+        groups = np.stack([batch.column(name).to_numpy() for name in ("week", "bucket")])
         begin = np.flatnonzero(np.append(True, np.any(np.diff(groups) != 0, axis=0))).tolist()
         for start, end in zip(begin, [*begin[1:], batch.num_rows], strict=True):
-            group = tuple(groups[:, start].tolist())
-            if group != now and samples >= ROWS:
-                yield _unpacked(pa.Table.from_batches(held))
+            week, bucket = groups[:, start].tolist()
+            if now is not None and (week != now[0] or (bucket != now[1] and samples >= rows)):
+                yield now[0], *_unpacked(pa.Table.from_batches(held))
                 held, samples = [], 0
-            now = group
+            now = week, bucket
             held.append(batch.slice(start, end - start))
             samples += pc.sum(pc.binary_length(held[-1].column("created_ns"))).as_py() // 8
-    if held:
-        yield _unpacked(pa.Table.from_batches(held))
+    if now is not None:
+        yield now[0], *_unpacked(pa.Table.from_batches(held))
 
 
 def _packed(table: pa.Table) -> pa.RecordBatch:
@@ -74,17 +76,18 @@ def _packed(table: pa.Table) -> pa.RecordBatch:
     weeks, places = np.divmod(number[begin], len(keys.dictionary))
     buckets = np.array([zlib.crc32(name.encode()) % BUCKETS for name in keys.dictionary.to_pylist()], dtype=np.int32)
     columns = [pa.array(buckets[places]), pa.array(weeks + first), keys.dictionary.take(pa.array(places))]
-    columns += [_bytes(column.to_numpy()[order], begin) for column in map(table.column, ("created_ns", *_VALUES))]
+    columns += [_bytes(column.to_numpy()[order], begin) for column in map(table.column, _ARRAYS)]
     return pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
 
 def _unpacked(table: pa.Table) -> tuple[list[str], Samples]:
     keys = table.column("key").combine_chunks().dictionary_encode()
-    at = _numbers(table.column("created_ns"), np.int64)
     lengths = pc.binary_length(table.column("created_ns")).to_numpy() // 8
     link = np.repeat(keys.indices.to_numpy().astype(np.intp), lengths)
-    latency_ms, loss, bandwidth = (_numbers(table.column(name), np.float64) for name in _VALUES)
-    return keys.dictionary.to_pylist(), ordered(Samples(link, at, latency_ms, loss, bandwidth))
+    at, latency = (
+        _numbers(table.column(name), kind) for name, kind in zip(_ARRAYS, (np.int64, np.float64), strict=True)
+    )
+    return keys.dictionary.to_pylist(), ordered(link, at, latency)
 
 
 def _bytes(values: NDArray[Any], begin: NDArray[np.intp]) -> pa.Array:

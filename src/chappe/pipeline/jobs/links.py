@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from functools import partial, reduce
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
 from chappe.measure import metrics
-from chappe.measure.cost import PROFILES, cost
-from chappe.pipeline import linkstats, packing, periods
+from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH
+from chappe.pipeline import packing, periods, windowsizes
 from chappe.pipeline.job import Frames, Job, Table, parameter
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
 NAMES = ("node", "link", "peer", "transport", "realm")
+_NEVER_NS = 1 << 62
 GROUPS = {"node": "node", "client": "peer", "transport": "transport", "realm": "realm"}
 
 
@@ -29,18 +30,17 @@ def _fields(kind: pa.DataType, *names: str, empty: bool = False) -> list[pa.Fiel
     return [pa.field(name, kind, nullable=empty) for name in names]
 
 
-_METRICS = (
-    "latency_ms", "deviation_ms", "least_ms", "most_ms", "jitter_ms", "jitter", "loss", "bandwidth", "cost",
-)  # fmt: skip
 _PERIOD = [*_fields(_TEXT, "period"), *_fields(_WHOLE, "start_ns")]
-_COUNTS = _fields(_WHOLE, "rounds", "samples", "outliers")
-LINK_STATISTICS = pa.schema([
-    *_PERIOD, *_fields(_TEXT, *NAMES), *_COUNTS, *_fields(_NUMBER, *_METRICS, empty=True),
-])  # fmt: skip
-GROUP_STATISTICS = pa.schema([
-    *_PERIOD, *_fields(_TEXT, "by", "name"), *_fields(_WHOLE, "links"), *_COUNTS,
-    *_fields(_NUMBER, *_METRICS, empty=True),
-])  # fmt: skip
+_FIGURES = [
+    *_fields(_WHOLE, "rounds", "samples"),
+    *_fields(
+        _NUMBER, "latency_ms", "deviation_ms", "least_ms", "most_ms", "jitter_ms", "jitter", "loss", "bandwidth",
+        "cost", empty=True,
+    ),
+    *_fields(_WHOLE, "outliers", "tested"),
+]  # fmt: skip
+LINK_STATISTICS = pa.schema([*_PERIOD, *_fields(_TEXT, *NAMES), *_FIGURES])
+GROUP_STATISTICS = pa.schema([*_PERIOD, *_fields(_TEXT, "by", "name"), *_fields(_WHOLE, "ends"), *_FIGURES])
 SPIKES = pa.schema([
     *_fields(_TEXT, *NAMES), *_fields(_WHOLE, "created_ns"),
     *_fields(_NUMBER, "latency_ms", "usual_ms", "deviation_ms"),
@@ -52,22 +52,9 @@ WINDOW_ADVICE = pa.schema([
 ])  # fmt: skip
 
 
-def _inner(schema: pa.Schema) -> pa.StructType:
-    return pa.struct([field for field in schema if field.name not in NAMES])
-
-
-# One row is of one of the three tables; what is computed once is computed for all of them.
-_FOUND = pa.schema([
-    *_fields(_TEXT, "key"),
-    pa.field("statistics", _inner(LINK_STATISTICS)),
-    pa.field("spike", _inner(SPIKES)),
-    pa.field("advice", _inner(WINDOW_ADVICE)),
-])  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Links(Job):
-    """Samples of a link are packed into arrays, sorted by time, and judged with the formulas of the node."""
+    """Rows are summed by minute once; all longer periods, groups and spikes come from the sums."""
 
     id: ClassVar[str] = "SJ-02"
     name: ClassVar[str] = "links"
@@ -83,111 +70,170 @@ class Links(Job):
     }
 
     profile: str = parameter("default", "cost profile: " + ", ".join(sorted(PROFILES)))
-    window: int = parameter(metrics.WINDOW, "successive samples that the Z-test for outliers looks at, 6 or more")
-    z: float = parameter(metrics.Z, "an outlier is more standard deviations than this from the mean of its window")
+    z: float = parameter(metrics.SHIFT_Z, "a spike is more standard deviations than this above what is usual")
+    tried_rows: int = parameter(200_000, "sizes of windows are tried on so many newest rows, or on 2 % of all if more")
 
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         """All periods that have a round."""
         if self.profile not in PROFILES:
             raise ConfigError(f"job links: no cost profile {self.profile!r}; there are {', '.join(sorted(PROFILES))}")
-        if self.window < metrics.OUTLIER_MINIMUM or self.z <= 0:
-            raise ConfigError(f"job links: window = {self.window}, z = {self.z}: give 6 or more, and more than 0")
-        found = self._found(inputs["measurements"])
-        statistics = _of(found, "statistics", LINK_STATISTICS)
+        if self.z <= 0 or self.tried_rows < 0:
+            raise ConfigError(f"job links: z = {self.z}, tried_rows = {self.tried_rows}: give more than 0, 0 or more")
+        measurements = inputs["measurements"].withColumn("realm", F.coalesce("realm", F.lit("")))
+        # Everything is made of it; without this each table would read all rows anew.
+        minutes = _minutes(measurements).localCheckpoint()
+        sums = reduce(DataFrame.unionByName, _periods(minutes))
+        groups = F.explode(
+            F.array(*(F.struct(F.lit(by).alias("by"), F.col(name).alias("name")) for by, name in GROUPS.items()))
+        )
+        grouped = _merged(
+            sums.select("*", groups.alias("group")).select("*", "group.*"), ["period", "start_ns", "by", "name"],
+            F.count(F.lit(1)).alias("ends"), jitter=_weighted("jitter_ms", "samples"),
+        )  # fmt: skip
         return {
-            "link_statistics": statistics,
-            "group_statistics": self._groups(statistics),
-            "spikes": _of(found, "spike", SPIKES),
-            "window_advice": _of(found, "advice", WINDOW_ADVICE),
+            "link_statistics": self._figures(sums).select(*LINK_STATISTICS.names),
+            "group_statistics": self._figures(grouped).select(*GROUP_STATISTICS.names),
+            "spikes": self._spikes(minutes),
+            "window_advice": _advice(measurements.where(F.col("created_ns") >= self._newest_ns(minutes))),
         }
 
-    def _found(self, measurements: DataFrame) -> DataFrame:
-        key = F.concat_ws(packing.BETWEEN, *(F.coalesce(F.col(name), F.lit("")) for name in NAMES))
-        packed = measurements.select(
-            key.alias("key"), "created_ns", "latency_ms", "loss", "bandwidth"
-        ).mapInArrow(packing.pack, from_arrow_schema(packing.PACKED))  # fmt: skip
-        judged = packed.repartition("bucket").sortWithinPartitions("bucket", "week").mapInArrow(
-            partial(_judged, self), from_arrow_schema(_FOUND)
+    def _figures(self, sums: DataFrame) -> DataFrame:
+        """What people read, from sums."""
+        mean = F.col("total_ms") / F.col("samples")
+        latency, jitter, loss, bandwidth = (F.col(name) for name in ("latency_ms", "jitter", "loss", "bandwidth"))
+        # Profiles are arithmetic: over columns as well as over arrays.
+        total = PROFILES[self.profile](
+            latency, F.coalesce(jitter, F.lit(0.0)), F.coalesce(loss, F.lit(0.0)),
+            F.when(bandwidth > 0, bandwidth).otherwise(F.lit(UNKNOWN_BANDWIDTH)),
         )  # fmt: skip
-        # Four tables are made of it; without this each of them would read everything anew.
-        return judged.localCheckpoint(eager=False)
-
-    def _groups(self, statistics: DataFrame) -> DataFrame:
-        """The same over all links of a node, to a client, of a transport, of a realm: means by number of samples."""
-        by = [F.struct(F.lit(by).alias("by"), F.col(column).alias("name")) for by, column in GROUPS.items()]
-        rows = statistics.withColumn("group", F.explode(F.array(*by))).select("*", "group.*")
-        squares = F.col("samples") * (F.pow("deviation_ms", F.lit(2)) + F.pow("latency_ms", F.lit(2)))
-        samples, mean = F.sum("samples"), _mean("latency_ms", "samples")
-        grouped = rows.groupBy("period", "start_ns", "by", "name").agg(
-            F.countDistinct("node", "link").alias("links"),
-            F.sum("rounds").alias("rounds"),
-            samples.alias("samples"),
-            F.sum("outliers").alias("outliers"),
-            mean.alias("latency_ms"),
-            F.sqrt(F.greatest(F.sum(squares) / samples - mean * mean, F.lit(0.0))).alias("deviation_ms"),
-            F.min("least_ms").alias("least_ms"),
-            F.max("most_ms").alias("most_ms"),
-            _mean("jitter_ms", "samples").alias("jitter_ms"),
-            _mean("jitter", "samples").alias("jitter"),
-            _mean("loss", "rounds").alias("loss"),
-            _mean("bandwidth", "rounds").alias("bandwidth"),
+        return (
+            sums.withColumn("latency_ms", mean)
+            .withColumn(
+                "deviation_ms", F.sqrt(F.try_divide(F.greatest(F.col("squares"), F.lit(0.0)), F.col("samples")))
+            )
+            .withColumn("jitter", F.col("jitter_total") / F.col("jitter_count"))
+            .withColumn("loss", F.col("loss_total") / F.col("loss_count"))
+            .withColumn("bandwidth", F.col("bandwidth_total") / F.col("bandwidth_count"))
+            .withColumn("cost", F.when(latency.isNotNull(), F.greatest(total + F.lit(0.0), F.lit(0.0))))
         )
-        schema = from_arrow_schema(GROUP_STATISTICS)
-        return grouped.mapInPandas(partial(_costs, self.profile), schema)
+
+    def _spikes(self, minutes: DataFrame) -> DataFrame:
+        """The largest latency of a minute, if unusual beside its hour, in which minutes count without their largest."""
+        hour = Window.partitionBy(*NAMES, _start("hour"))
+        rest, of = F.col("samples") - 1, F.col("total_ms") - F.col("most_ms")
+        squared = F.col("squares") + F.col("total_ms") * F.col("total_ms") / F.col("samples")
+        count = F.sum(rest).over(hour)
+        mean = F.try_divide(F.sum(of).over(hour), count)
+        spread = F.try_divide(F.sum(squared - F.col("most_ms") * F.col("most_ms")).over(hour), count) - mean * mean
+        found = minutes.where("samples > 0").select(
+            *NAMES, F.col("most_ns").alias("created_ns"), F.col("most_ms").alias("latency_ms"), mean.alias("usual_ms"),
+            F.sqrt(F.greatest(spread, F.lit(0.0))).alias("deviation_ms"), count.alias("others"),
+        )  # fmt: skip
+        likely = (F.col("others") >= metrics.OUTLIER_MINIMUM) & (F.col("latency_ms") > F.col("usual_ms"))
+        return found.where(likely).mapInPandas(partial(_unusual, self.z), from_arrow_schema(SPIKES))
+
+    def _newest_ns(self, minutes: DataFrame) -> int:
+        """From which minute on there are so many rows."""
+        counts = minutes.groupBy("start_ns").agg(F.sum("rounds").alias("rounds")).toArrow().sort_by("start_ns")
+        start, rounds = (counts.column(name).to_numpy()[::-1] for name in ("start_ns", "rounds"))
+        wanted = max(self.tried_rows, int(rounds.sum()) // 50)
+        inside = start[np.cumsum(rounds) - rounds < wanted]  # the newest first
+        return int(inside[-1]) if len(inside) else _NEVER_NS
 
 
-def _mean(column: str, weight: str) -> Column:
+def _start(period: str, at: str = "start_ns") -> Column:
+    """When the period of a time begins."""
+    length, first = periods.LENGTHS[period], F.lit(periods.MONDAY_NS)
+    since = F.col(at) - first
+    return since - F.pmod(since, F.lit(length)) + first
+
+
+def _minutes(measurements: DataFrame) -> DataFrame:
+    """Sums of each end and minute."""
+    latency, jitter_ms = F.col("latency_ms"), F.col("jitter_ms")
+    known_ns = F.when(jitter_ms.isNotNull(), F.col("created_ns"))
+    return measurements.groupBy(*NAMES, _start("minute", "created_ns").alias("start_ns")).agg(
+        F.count(F.lit(1)).alias("rounds"),
+        F.count(latency).alias("samples"),
+        F.sum(latency).alias("total_ms"),
+        (F.var_pop(latency) * F.count(latency)).alias("squares"),
+        F.min(latency).alias("least_ms"),
+        F.max(latency).alias("most_ms"),
+        F.max_by("created_ns", latency).alias("most_ns"),
+        # A node goes on with its jitter from probe to probe: that of a period is what it was at the end.
+        F.max_by(jitter_ms, known_ns).alias("jitter_ms"),
+        F.max(known_ns).alias("jitter_ns"),
+        *(of(name).alias(f"{name}_{what}") for name in _MEANS for of, what in ((F.sum, "total"), (F.count, "count"))),
+        F.coalesce(F.sum("outliers"), F.lit(0)).alias("outliers"),
+        F.coalesce(F.sum("window"), F.lit(0)).alias("tested"),
+    )
+
+
+_MEANS = ("jitter", "loss", "bandwidth")
+
+
+def _periods(minutes: DataFrame) -> Iterator[DataFrame]:
+    """The same of each period, every one from the next shorter."""
+    last = minutes
+    for period in periods.LENGTHS:
+        if period != "minute":
+            keys: list[str | Column] = [*NAMES, _start(period).alias("start_ns")]
+            last = _merged(last, keys, jitter=F.max_by("jitter_ms", "jitter_ns"))
+        yield last.select(F.lit(period).alias("period"), "*")
+
+
+def _merged(sums: DataFrame, keys: list[str | Column], *more: Column, jitter: Column) -> DataFrame:
+    """Sums of sums."""
+    total, samples = F.sum("total_ms"), F.sum("samples")
+    between = F.sum(F.col("total_ms") * F.col("total_ms") / F.col("samples")) - total * total / samples
+    added = ["rounds", *(f"{name}_{what}" for name in _MEANS for what in ("total", "count")), "outliers", "tested"]
+    return sums.groupBy(*keys).agg(
+        *more,
+        *(F.sum(name).alias(name) for name in added),
+        samples.alias("samples"),
+        total.alias("total_ms"),
+        (F.sum("squares") + F.greatest(between, F.lit(0.0))).alias("squares"),
+        F.min("least_ms").alias("least_ms"),
+        F.max("most_ms").alias("most_ms"),
+        F.max_by("most_ns", "most_ms").alias("most_ns"),
+        jitter.alias("jitter_ms"),
+        F.max("jitter_ns").alias("jitter_ns"),
+    )
+
+
+def _weighted(column: str, weight: str) -> Column:
     known = F.when(F.col(column).isNotNull(), F.col(weight))
-    total = F.sum(F.col(column) * F.col(weight))
-    return F.when(F.sum(known) > 0, total / F.sum(known))
+    return F.when(F.sum(known) > 0, F.sum(F.col(column) * F.col(weight)) / F.sum(known))
 
 
-def _of(found: DataFrame, kind: str, schema: pa.Schema) -> DataFrame:
-    names = F.split("key", packing.BETWEEN)
-    columns = [names[NAMES.index(name)] if name in NAMES else F.col(f"{kind}.{name}") for name in schema.names]
-    return found.where(F.col(kind).isNotNull()).select(
-        *(column.alias(name) for column, name in zip(columns, schema.names, strict=True))
-    )
-
-
-def _costs(profile: str, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+def _unusual(z: float, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Those that a node would find to deviate."""
     for frame in frames:
-        known = [frame[name].to_numpy(dtype=np.float64) for name in ("latency_ms", "jitter", "loss", "bandwidth")]
-        yield frame.assign(cost=cost(profile, *known))[GROUP_STATISTICS.names]
+        value, usual, spread = (frame[name].to_numpy() for name in ("latency_ms", "usual_ms", "deviation_ms"))
+        count = frame["others"].to_numpy()
+        out = metrics.deviates(value, usual, metrics.usual_range_ms(usual, spread, count, z=z), count) > 0
+        times = (value - usual) / np.where(spread > 0, spread, np.nan)
+        yield frame.assign(times=times)[out][SPIKES.names]
 
 
-def _judged(job: Links, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All tables of some links at a time."""
-    for keys, samples in packing.unpack(batches):
-        flags, spikes = linkstats.outliers(samples, job.window, job.z)
-        for period, length_ns in periods.LENGTHS.items():
-            of = linkstats.statistics(samples, length_ns, flags)
-            columns = of._asdict()
-            columns["period"] = np.full(len(of.link), period)
-            columns["cost"] = cost(job.profile, of.latency_ms, of.jitter, of.loss, of.bandwidth)
-            yield _batch(keys, "statistics", columns)
-        spread = np.where(spikes.deviation_ms > 0, spikes.deviation_ms, np.nan)
-        yield _batch(keys, "spike", {**spikes._asdict(), "times": (spikes.latency_ms - spikes.usual_ms) / spread})
-        yield from (_batch(keys, "advice", columns) for columns in _advice(samples, job.z))
-
-
-def _advice(samples: linkstats.Samples, z: float) -> Iterator[dict[str, Any]]:
-    """Of each week on its own."""
-    weeks = periods.number(samples.created_ns, periods.WEEK_NS)
-    for week in np.unique(weeks).tolist():
-        inside = weeks == week
-        of = linkstats.advice(linkstats.Samples(*(column[inside] for column in samples)), z=z)
-        start = np.full(len(of.link), periods.start_ns(week, periods.WEEK_NS), dtype=np.int64)
-        yield {**of._asdict(), "start_ns": start}
-
-
-def _batch(keys: list[str], kind: str, columns: dict[str, Any]) -> pa.RecordBatch:
-    """Rows of one of the tables; what is no number is left empty."""
-    inner = _FOUND.field(kind).type
-    values = [pa.array(columns[field.name], field.type, from_pandas=True) for field in inner]
-    names = pa.array(np.array(keys, dtype=object)[columns["link"]], _TEXT)
-    size = len(names)
-    given = {"key": names, kind: pa.StructArray.from_arrays(values, fields=list(inner))}
-    return pa.RecordBatch.from_arrays(
-        [given[field.name] if field.name in given else pa.nulls(size, field.type) for field in _FOUND], schema=_FOUND
+def _advice(measurements: DataFrame) -> DataFrame:
+    key = F.concat_ws(packing.BETWEEN, *NAMES)
+    packed = measurements.select(key.alias("key"), "created_ns", "latency_ms").mapInArrow(
+        packing.pack, from_arrow_schema(packing.PACKED)
     )
+    together = packed.repartition("bucket").sortWithinPartitions("week", "bucket")
+    return together.mapInArrow(_advised, from_arrow_schema(WINDOW_ADVICE))
+
+
+def _advised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for week, keys, samples in packing.unpack(batches):
+        found = windowsizes.advice(samples)
+        names = [key.split(packing.BETWEEN) for key in keys]
+        columns = {
+            name: np.array([each[at] for each in names], dtype=object)[found.link] for at, name in enumerate(NAMES)
+        }
+        start = np.full(len(found.link), periods.start_ns(week, periods.WEEK_NS), dtype=np.int64)
+        given = {**columns, **found._asdict(), "link": columns["link"], "start_ns": start}
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(given[field.name], field.type) for field in WINDOW_ADVICE], schema=WINDOW_ADVICE
+        )
