@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 from chappe.errors import ConfigError
+from chappe.pipeline.density import Rule
 from chappe.pipeline.jobs.anomalies import Anomalies
+from chappe.pipeline.spaces import analyse, spaces, states
 from tests.support.frames import BEGUN, frames, table
+from tests.support.ingested import ingested
+from tests.support.meshrun import SLOW_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,6 +170,48 @@ def test_a_stream_finds_the_same_when_its_windows_close(spark: SparkSession, tmp
         ("off_schedule", "pmu1/frequency", 1), ("far_future", "pmu1/frequency", 1), ("far_future", "plant/alarm", 1),
         ("far_future", "pmu2/voltage", 1), ("unknown_id", "pmu9/ghost", 1),
     }  # fmt: skip
+
+
+@pytest.mark.spec("SJ-10")
+def test_the_links_of_a_real_mesh_are_judged_as_its_archive_says(spark: SparkSession, mesh_archive: Path) -> None:
+    inputs = ingested(spark, mesh_archive)
+    job = Anomalies(spaces="links = measurements: latency_ms 0.01 1000 log", period_s=0.75)
+    made = job.run(inputs, 0)
+    found = {name: made[name].toPandas() for name in ("centroids", "outliers")}
+    measured = ds.dataset(mesh_archive / "measurements", partitioning="hive").to_table().to_pandas()
+    samples = measured.assign(
+        peer=measured["node"] + "/" + measured["link"], attribute="latency_ms", labels="", value=measured["latency_ms"]
+    )
+    assert samples["peer"].nunique() == 8  # four links, by both of their ends
+    space, length = spaces(job.spaces)[0], 1_500_000_000
+    for window, part in samples.groupby(samples["created_ns"] // length * length):
+        whole = states(part, space, length // 2)
+        expected = analyse(whole, space, Rule())
+        outliers = found["outliers"][found["outliers"]["window_ns"] == window]
+        centroids = found["centroids"][found["centroids"]["window_ns"] == window]
+        assert sorted(outliers["peer"]) == sorted(row["peer"] for row in expected.outliers)
+        assert outliers["states"].sum() + centroids["states"].sum() == len(whole)
+        slow = whole[whole["latency_ms"] > 0.6 * SLOW_MS]
+        others = whole[~whole["peer"].isin(slow["peer"])]
+        if len(set(slow["peer"])) <= 2 and slow["latency_ms"].min() > 2 * others["latency_ms"].max():
+            assert set(slow["peer"]) <= set(outliers["peer"])  # the link that became slow, unless all are
+    assert set(found["centroids"]["source"]) == {"plant"}
+
+
+@pytest.mark.spec("SJ-10")
+def test_nobody_in_a_real_mesh_is_accused_but_who_forges(spark: SparkSession, mesh_archive: Path) -> None:
+    """Publishers that a busy machine held up are not; the broker knows its variable; what is put in is found."""
+    inputs = ingested(spark, mesh_archive)
+    status = inputs["status"]
+    put = {"variable": "4242L", "name": "'turbine/ghost'"}
+    stranger = status.where("name = 'turbine/speed'").limit(1)
+    stranger = stranger.selectExpr(*[f"{put[name]} as {name}" if name in put else name for name in status.columns])
+    ahead = status.where("name = 'pmu1/frequency'").limit(1).withColumn("created_ns", F.col("created_ns") + 5 * 10**9)
+    given = {**inputs, "status": status.unionByName(stranger).unionByName(ahead)}
+    told = JOB.run(given, 0)["forgeries"].collect()
+    assert sorted((row["kind"], row["subject"], row["source"]) for row in told) == [
+        ("far_future", "pmu1/frequency", "plant"), ("unknown_id", "turbine/ghost", "cloud"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

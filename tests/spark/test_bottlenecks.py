@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from chappe.errors import ConfigError
 from chappe.pipeline.jobs.bottlenecks import BYTES, Bottlenecks
 from tests.support.frames import BEGUN, frames
+from tests.support.ingested import ingested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +92,23 @@ def test_loads_weak_points_and_what_if(spark: SparkSession) -> None:
     assert ways[START, "b", "c"]["price"] == pytest.approx(21.0)
     assert ways[START, "d", "e"]["alternate"] == []
     assert ways[START, "d", "e"]["price"] is None
+
+
+@pytest.mark.spec("SJ-05")
+def test_the_slow_link_of_a_real_mesh_has_a_way_around_it(spark: SparkSession, mesh_archive: Path) -> None:
+    found = Bottlenecks(window_s=1.0).run(ingested(spark, mesh_archive), 0)
+    edges = [row for row in found["edge_load"].collect() if row["source"] == "plant"]
+    assert {(row["node"], row["peer"]) for row in edges} == {("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")}
+    slowest = max((row for row in edges if row["node"] + row["peer"] == "ab"), key=lambda row: row["cost"])
+    assert slowest["cost"] > 15.0
+    ways = {(row["window_ns"], row["node"] + row["peer"]): row for row in found["alternates"].collect()}
+    around = ways[slowest["window_ns"], "ab"]
+    assert {tuple(around["way"]), tuple(around["alternate"])} == {("a", "b"), ("a", "d", "c", "b")}
+    assert around["price"] >= 0
+    what_if = {(row["action"], row["node"] + row["peer"]): row for row in found["what_if"].collect()}
+    assert {pair for action, pair in what_if if action == "add"} == {"ac", "bd"}
+    assert all(what_if["remove", pair]["gain_ms"] <= 0 for pair in ("ab", "bc", "cd", "ad"))
+    assert any(row["carried_bytes_s"] for row in edges)
 
 
 def test_nothing_comes_of_nothing(spark: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from chappe.errors import ConfigError
 from chappe.pipeline.jobs.calibration import Calibration
 from tests.support.frames import BEGUN, frames
+from tests.support.ingested import ingested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +94,23 @@ def test_coefficients_constants_thresholds_and_intervals(spark: SparkSession) ->
     assert told["topic"] == "pipeline/proposals/cost"
     assert json.loads(told["body"])["value"] == json.loads(cost["value"])
     assert {"current", "evidence", "effect"} <= json.loads(told["body"]).keys()
+
+
+@pytest.mark.spec("SJ-06")
+def test_a_real_mesh_gives_evidence_and_reasons(spark: SparkSession, mesh_archive: Path) -> None:
+    job = Calibration(origins="plant/* = c", window_s=0.5, step_s=0.25, least=8)
+    found = job.run(ingested(spark, mesh_archive), 0)
+    rows = {(row["source"], row["kind"], row["subject"]): row for row in found["calibration"].collect()}
+    cost = rows["plant", "cost", "default"]
+    assert cost["samples"] >= 8  # windows with events from c to the archive at a
+    assert cost["proposed"] or cost["reason"]
+    replays = json.loads(rows["plant", "threshold", "publication"]["evidence"])["replays"]
+    assert [each["told"] for each in replays] == sorted((each["told"] for each in replays), reverse=True)
+    assert replays[0]["told"] > 8  # each end of each link at first, and the slow one again
+    intervals = {subject: row for (_, kind, subject), row in rows.items() if kind == "interval"}
+    assert len(intervals) == 8
+    assert all(0.1 < json.loads(row["current"])["interval_s"] < 2 for row in intervals.values())
+    assert found["proposals"].count() == sum(row["proposed"] for row in rows.values())
 
 
 def test_without_evidence_there_is_a_reason_and_no_proposal(spark: SparkSession) -> None:

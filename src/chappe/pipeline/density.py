@@ -61,7 +61,7 @@ class Verdict:
     """What was found of each point."""
 
     cluster: Numbers  # its number, ALONE for outliers
-    near: Numbers  # peers within reach, itself included
+    near: Numbers  # peers within reach, itself included; at least so many where they are enough
     needed: int  # for a place to be dense
     expected: float  # peers within reach if all points were spread evenly
 
@@ -91,17 +91,21 @@ class Limits:
     """What the rule means for a number of points."""
 
     dense: int  # peers within reach of a cell, its own included, that make it dense
-    core: int  # peers within half of the reach that make it a core
+    core: int  # peers nearer to it that make it a core
+    near: float  # how near: half of the reach, less where chance would bring others so near
     reach: float  # how far a core speaks for others
     vouched: float  # how far a cell that is only dense does: where chance brings few
 
 
 def limits(points: int, dimensions: int, rule: Rule) -> Limits:
     """The rule for so many points; a core speaks for more than itself, so that it must be surer."""
-    chance, inner = (rule.noise * expected(points, ball(radius, dimensions)) for radius in (rule.reach, rule.reach / 2))
-    vouched = rule.reach * min(1.0, float(CHANCE / chance) ** (1 / dimensions)) if chance else rule.reach
+    chance = rule.noise * expected(points, ball(rule.reach, dimensions))
+    alone, few = (rule.reach * (most / max(chance, most)) ** (1 / dimensions) for most in (1.0, CHANCE))
+    near = min(rule.reach / 2, alone)
+    cell = (side(rule.reach, dimensions) / EXTENT) ** dimensions  # no place is smaller
+    inner = rule.noise * expected(points, max(ball(near, dimensions), cell))
     dense, core = _improbable(chance, rule.doubt), _improbable(inner, rule.doubt / (1 + chance))
-    return Limits(max(dense + 1, rule.least), max(core + 1, rule.least), rule.reach, vouched)
+    return Limits(max(dense + 1, rule.least), max(core + 1, rule.least), near, rule.reach, few)
 
 
 def _improbable(chance: float, doubt: float) -> int:
@@ -119,9 +123,8 @@ def side(reach: float, dimensions: int) -> float:
 
 def cells(where: Floats, peer: ArrayLike, weight: Floats, edge: float) -> Cells:
     """Points by cells; `peer` are numbers from 0."""
-    corners, of = np.unique(np.floor(where / edge).astype(np.int64), axis=0, return_inverse=True)
-    of = of.reshape(-1)
-    count = len(corners)
+    of = _numbered(np.floor(where / edge).astype(np.int64))
+    count = int(of.max(initial=-1)) + 1
     middle, total = _middles(where, weight, of)
     who = np.asarray(peer, dtype=np.int64)
     there = csr_array((np.ones(len(of), dtype=np.int32), (of, who)), shape=(count, int(who.max(initial=-1)) + 1))
@@ -145,23 +148,31 @@ def judge(where: ArrayLike, peer: ArrayLike, rule: Rule, weight: ArrayLike | Non
     total = int(found.peers.nnz)
     tree = cKDTree(found.middle)
     limit = limits(total, dimensions, rule)
-    near = peers_near(tree, found.peers, rule.reach)
+    near = peers_near(tree, found.peers, rule.reach, limit.dense)
     dense = near >= limit.dense
-    core = peers_near(tree, found.peers, rule.reach / 2) >= limit.core
+    core = peers_near(tree, found.peers, limit.near, limit.core) >= limit.core
     label = grouped(found.middle, dense | core, rule.reach)
     cluster = joined(points, found.middle, dense, core, label, limit)
     return Verdict(cluster, near[found.of], limit.dense, expected(total, ball(rule.reach, dimensions)))
 
 
-def peers_near(tree: cKDTree, peers: csr_array, radius: float) -> Numbers:
-    """How many different peers are in the cells whose middle is within a radius of each cell's."""
+def peers_near(tree: cKDTree, peers: csr_array, radius: float, enough: int) -> Numbers:
+    """How many different peers are in the cells whose middle is within a radius of each cell's.
+
+    Exact below `enough`; where one cell alone has that many nobody needs to know who is in the others, too.
+    """
     pairs = tree.query_pairs(radius, output_type="ndarray")
     own = np.arange(tree.n)
     rows, columns = np.concatenate((own, pairs[:, 0], pairs[:, 1])), np.concatenate((own, pairs[:, 1], pairs[:, 0]))
     adjacent = csr_array((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=(tree.n, tree.n))
-    union = adjacent @ peers
-    found: Numbers = np.diff(union.indptr).astype(np.int64)
-    return found
+    count: Numbers = np.diff(peers.indptr).astype(np.int64)
+    sure = count >= enough
+    beside = adjacent @ sure.astype(np.int32) > 0
+    count = np.where(sure, count, enough)
+    rest = np.flatnonzero(~beside)
+    union = adjacent[rest] @ peers
+    count[rest] = np.diff(union.indptr)
+    return count
 
 
 def grouped(middle: Floats, dense: Mask, reach: float) -> Numbers:
@@ -191,17 +202,23 @@ def joined(points: Floats, middle: Floats, dense: Mask, core: Mask, label: Numbe
 
 
 def centroids(where: ArrayLike, cluster: ArrayLike, reach: float, weight: ArrayLike | None = None) -> Centroids:
-    """Centroids of clusters: as many as boxes of twice the reach hold points of it, moved by k-means (CN-108, 109)."""
+    """Centroids of clusters: as many as boxes of twice the reach hold points of it, moved by k-means (CN-108, 109).
+
+    What moves are the middles of cells, however many points they have.
+    """
     points, number = np.asarray(where, dtype=np.float64), np.asarray(cluster, dtype=np.int64)
     count = np.ones(len(points)) if weight is None else np.asarray(weight, dtype=np.float64)
+    dimensions = points.shape[1] if points.ndim == 2 else 0
     parts = []
     for each in np.unique(number[number != ALONE]):
         own = number == each
-        inside = points[own] - points[own].min(axis=0)
-        boxes = np.unique(np.floor(inside / (2 * reach)), axis=0, return_inverse=True)[1].reshape(-1)
-        parts.append((each, *kmeans(points[own], count[own], boxes)))
+        corners = np.floor(points[own] / side(reach, dimensions)).astype(np.int64)
+        cell = _numbered(corners)
+        middle, total = _middles(points[own], count[own], cell)
+        within = np.bincount(cell, weights=count[own] * _squares(points[own] - middle[cell])).astype(np.float64)
+        boxes = _numbered(np.floor((middle - middle.min(axis=0)) / (2 * reach)).astype(np.int64))
+        parts.append((each, *kmeans(middle, total, boxes, within)))
     if not parts:
-        dimensions = points.shape[1] if points.ndim == 2 else 0
         return Centroids(np.zeros((0, dimensions)), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
     return Centroids(
         np.concatenate([middle for _, middle, _, _ in parts]),
@@ -211,18 +228,36 @@ def centroids(where: ArrayLike, cluster: ArrayLike, reach: float, weight: ArrayL
     )
 
 
-def kmeans(points: Floats, weight: Floats, start: Numbers) -> tuple[Floats, Floats, Floats]:
-    """Middle, weight and radius of groups of points, from a first grouping until no point moves."""
+def kmeans(
+    points: Floats, weight: Floats, start: Numbers, within: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Middle, weight and radius of groups of points, from a first grouping until no point moves.
+
+    `within`: the sum of the squared distances that each of these stands for, if it is the middle of several.
+    """
     group = start
     for _ in range(ROUNDS):
-        middle, total = _middles(points, weight, group)
-        moved = cKDTree(middle).query(points)[1]
+        moved = cKDTree(_middles(points, weight, group)[0]).query(points)[1]
         if (moved == group).all():
             break
         group = np.unique(moved, return_inverse=True)[1].reshape(-1)
     middle, total = _middles(points, weight, group)
-    apart = ((points - middle[group]) ** 2).sum(axis=1)
-    return middle, total, np.sqrt(np.bincount(group, weights=weight * apart) / total)
+    apart = weight * _squares(points - middle[group]) + (0.0 if within is None else within)
+    return middle, total, np.sqrt(np.bincount(group, weights=apart) / total)
+
+
+def _squares(apart: Floats) -> Floats:
+    return np.asarray((apart**2).sum(axis=1), dtype=np.float64)
+
+
+def _numbered(rows: Numbers) -> Numbers:
+    """Equal rows have the same number, from 0."""
+    low = rows.min(axis=0, initial=np.iinfo(np.int64).max)
+    sizes = rows.max(axis=0, initial=0) - low + 1
+    if float(np.prod(sizes.astype(np.float64))) < 2**62:  # one number a row sorts faster than rows do
+        key = np.ravel_multi_index(tuple((rows - low).T), tuple(sizes.tolist()))
+        return np.unique(key, return_inverse=True)[1].reshape(-1)
+    return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _middles(points: Floats, weight: Floats, group: Numbers) -> tuple[Floats, Floats]:

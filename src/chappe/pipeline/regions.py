@@ -144,8 +144,8 @@ def _dense(found: density.Cells, known: Numbers, own: Mask, limit: density.Limit
     """The dense ones among the own cells of an owner by the cells it knows of, and whether each is a core."""
     tree = cKDTree(found.middle[known])
     peers = found.peers[known]
-    dense = density.peers_near(tree, peers, limit.reach) >= limit.dense
-    core = density.peers_near(tree, peers, limit.reach / 2) >= limit.core
+    dense = density.peers_near(tree, peers, limit.reach, limit.dense) >= limit.dense
+    core = density.peers_near(tree, peers, limit.near, limit.core) >= limit.core
     for at in np.flatnonzero((dense | core) & own[known]).tolist():
         yield int(known[at]), bool(core[at])
 

@@ -446,6 +446,8 @@ def _met(
     known = set(np.frombuffer(bytes(packed), dtype=np.int64).tolist())
     suspects: dict[str, list[Any]] = json.loads(listed)
     for frame in frames:
+        if frame.empty:  # it is time, and nothing new was said
+            continue
         told = frame[frame["known"]]
         logged = bool(logged or len(told))
         known |= set(told["variable"].astype("int64").tolist())

@@ -206,9 +206,15 @@ class Bottlenecks(Job):
         return found
 
     def _over_time(self, scenarios: DataFrame) -> DataFrame:
-        """Links to add and to remove over all snapshots; one that was not tried in a snapshot saves nothing there."""
+        """Links to add and to remove over all snapshots; one that was not tried in a snapshot saves nothing there.
+
+        A link that is there in one snapshot is none to add because it was not measured in another.
+        """
+        of_link = Window.partitionBy("source", "node", "peer")
         together = (
             scenarios.withColumn("of", F.size(F.collect_set("window_ns").over(Window.partitionBy("source"))))
+            .withColumn("there", F.max(F.col("action") == "remove").over(of_link))
+            .where(~F.col("there") | (F.col("action") == "remove"))
             .groupBy("source", "action", "node", "peer")
             .agg(
                 F.count("*").alias("snapshots"), F.sum("gain_ms").alias("gained"), F.avg("mean_ms").alias("mean_ms"),
