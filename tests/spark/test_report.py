@@ -5,36 +5,42 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from chappe.pipeline import catalogue
-from chappe.pipeline.job import configured
-from chappe.pipeline.runner import Place, Runner
+from chappe.archive.schema import DATASETS
+from chappe.pipeline.job import RAW
+from chappe.pipeline.jobs.alerts import Alerts
+from chappe.pipeline.jobs.forecast import Forecast
+from chappe.pipeline.jobs.ingest import Ingest
+from chappe.pipeline.jobs.links import Links
+from chappe.pipeline.runner import Place
 from tests.support.commands import chappe
 from tests.support.html import Tags
 
 RULES = '[[alert]]\nname = "slow"\nwhen = "latency_ms > 10"\n'
+WANTED = ("link_statistics", "alerts", "forecasts", "baselines")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
 def work(spark: SparkSession, mesh_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a pipeline that has run once over the archive of a real mesh."""
+    """The folder of a pipeline whose jobs have seen the archive of a real mesh."""
     folder = tmp_path_factory.mktemp("work")
-    settings: dict[str, dict[str, str | int]] = {
-        "alerts": {"rules": RULES},
-        "forecast": {"interval_s": 1, "horizon": 8},
-    }
-    jobs = [
-        configured(job, settings.get(job.name, {}))
-        for job in catalogue.find(["ingest", "links", "forecast", "alerts", "anomalies"])
-    ]
-    place = Place(folder, str(mesh_archive), str(mesh_archive.parent / "log"))
-    runner = Runner(spark, place, jobs)
-    assert runner.once(), runner.failures
+    tables = Place(folder).tables
+    last_ns = time.time_ns()
+    read = spark.read.format("chappe").option("path", str(mesh_archive))
+    raw = {f"{RAW}{name}": read.option("dataset", name).load() for name in DATASETS}
+    tables.replace("measurements", Ingest().run(raw, last_ns)["measurements"])
+    clean = {"measurements": tables.read(spark, "measurements")}
+    jobs = (Links(), Alerts(rules=RULES), Forecast(interval_s=1, horizon=8))
+    for job in jobs:
+        for name, rows in job.run(clean, last_ns).items():
+            if name in WANTED:
+                tables.replace(name, rows)
     return folder
 
 

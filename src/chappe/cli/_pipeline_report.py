@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +21,29 @@ def add(app: typer.Typer) -> None:
     app.command(epilog=EPILOG)(report)
 
 
+def marked(text: str) -> tuple[int, str]:
+    """Nanoseconds and a name, from `TIME=TEXT`; a time without a zone is UTC."""
+    when, equals, name = text.partition("=")
+    try:
+        at = datetime.fromisoformat(when)
+    except ValueError:
+        equals = ""
+    if not equals or not name:
+        raise ConfigError(f"--mark {text!r}: must be TIME=TEXT, like 2026-11-16T14:30=works begin")
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1e9), name
+
+
 def report(
     work: Annotated[Path, typer.Option(metavar="FOLDER", help="Where jobs keep their tables.")] = Path("work"),
     out: Annotated[Path, typer.Option(metavar="FILE", help="The HTML file to write.")] = Path("report.html"),
     hours: Annotated[float, typer.Option(min=0, help="Only the newest hours; 0: all there is.")] = 0.0,
     links: Annotated[int, typer.Option(min=1, max=100, help="So many links are drawn one by one, worst first.")] = 6,
     title: Annotated[str, typer.Option(help="Stands at the top.")] = "Mesh report",
+    mark: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TIME=TEXT", help="A moment to show, as 2026-11-16T14:30; again for more."),
+    ] = None,
 ) -> None:
     """Write one HTML file about the mesh: links, forecasts, alerts, promises, anomalies.
 
@@ -44,7 +62,7 @@ def report(
         def begun(section: str, number: int, of: int) -> None:
             progress.update(task, description=section or "writing", completed=number, total=of)
 
-        lacking = build(work, out, title, hours, links, begun)
+        lacking = build(work, out, title, hours, links, [marked(each) for each in mark or ()], begun)
     for reason in lacking:
         say(f"not drawn: {reason}")
     typer.echo(out)

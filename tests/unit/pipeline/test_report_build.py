@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chappe.cli._pipeline_report import marked
 from chappe.errors import ConfigError
 from chappe.pipeline.report import links, network
 from chappe.pipeline.report.build import PARTS, report
@@ -38,20 +39,20 @@ def measurements() -> list[dict[str, Any]]:
     return [
         {"node": node, "peer": peer, "link": "".join(sorted(node + peer)), "transport": "tcp",
          "created_ns": MONDAY + 10 * HOUR - second * 10**9, "cost": 20.0 if node + peer == "bc" else 5.0,
-         "latency_ms": 3.0, "loss": 0.25}
+         "latency_ms": 3.0, "deviation_ms": 0.5, "loss": 0.25}
         for second in range(5) for node, peer in ENDS
     ]  # fmt: skip
 
 
 def alert() -> dict[str, Any]:
-    return {"rule": "slow", "state": "raised", "link": "ab", "node": "b", "severity": "warning", "text": "why",
-            "stamp_ns": MONDAY + HOUR, "since_ns": MONDAY + HOUR}  # fmt: skip
+    return {"rule": "slow", "state": "raised", "link": "ab", "node": "b", "peer": "a", "severity": "warning",
+            "text": "why", "stamp_ns": MONDAY + HOUR, "since_ns": MONDAY + HOUR}  # fmt: skip
 
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Path:
     """The folder of the tables."""
-    folder = tmp_path / "work" / "tables"
+    folder = tmp_path / "work"
     put(folder, "link_statistics", statistics(10))
     put(folder, "measurements", measurements())
     put(folder, "alerts", [alert()])
@@ -65,7 +66,7 @@ def scope() -> Scope:
 
 def test_links_with_alerts_are_drawn_first_and_then_the_dearest(tables: Path, scope: Scope) -> None:
     text = links.history(Stored(Tables(tables)), scope)
-    assert re.findall(r"<h3>(.*?) \(", text) == ["b → a", "b → c"]
+    assert re.findall(r"<h3>(\w → \w)<", text) == ["b → a", "b → c"]
     assert "2 of 3 ends of links" in text
     assert text.count("alert raised") == 1  # in the legend of one of them
 
@@ -116,7 +117,7 @@ def test_costs_are_compared_by_order_of_magnitude(cost: float, low: float, high:
 def test_the_report_is_one_whole_page_that_fetches_nothing(tables: Path, tmp_path: Path) -> None:
     begun: list[tuple[str, int, int]] = []
     out = tmp_path / "sub" / "report.html"
-    lacking = report(tables.parent, out, "North & South", begun=lambda *told: begun.append(told))
+    lacking = report(tables, out, "North & South", begun=lambda *told: begun.append(told))
     text = out.read_text()
     tags = Tags(text)
     assert tags.seen["section"] == len(PARTS)
@@ -130,12 +131,28 @@ def test_the_report_is_one_whole_page_that_fetches_nothing(tables: Path, tmp_pat
 
 
 def test_only_the_newest_hours_are_drawn_if_asked(tables: Path, tmp_path: Path) -> None:
-    report(tables.parent, tmp_path / "all.html")
-    report(tables.parent, tmp_path / "less.html", hours=2)
+    report(tables, tmp_path / "all.html")
+    report(tables, tmp_path / "less.html", hours=2)
     assert "2026-09-21 00:00:00 UTC to 2026-09-21 10:00:00 UTC" in (tmp_path / "all.html").read_text()
     text = (tmp_path / "less.html").read_text()
     assert "2026-09-21 08:00:00 UTC to" in text
     assert "Table alerts has no rows of this time." in text
+
+
+def test_short_histories_are_drawn_measurement_by_measurement_with_marks(tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "marked.html"
+    report(tables, out, hours=1.0, marks=[(MONDAY + 10 * HOUR - 2 * 10**9, "works begin"), (MONDAY, "long ago")])
+    text = out.read_text()
+    assert "works begin" in text
+    assert "long ago" not in text
+    assert re.search(r"Latency of the link bc seen by b.*?<path", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("text", ["", "noon=x", "2026-11-16T14:30", "2026-11-16T14:30="])
+def test_a_mark_needs_a_time_and_a_name(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be TIME=TEXT"):
+        marked(text)
+    assert marked("2026-09-21T02:00+02:00=a=b") == (MONDAY, "a=b")
 
 
 def test_without_tables_there_is_no_report_but_a_reason(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def stored(tmp_path: Path) -> Stored:
 
 
 def alert(state: str, at_s: float, link: str = "a-b", **more: Any) -> dict[str, Any]:
-    row = {"rule": "slow", "state": state, "link": link, "node": "a", "severity": "critical", "text": "latency_ms 70",
-           "stamp_ns": START + round(at_s * 1e9), "since_ns": START}  # fmt: skip
+    row = {"rule": "slow", "state": state, "link": link, "node": link[0], "peer": link[2], "severity": "critical",
+           "text": "latency_ms 70", "stamp_ns": START + round(at_s * 1e9), "since_ns": START}  # fmt: skip
     return row | more
 
 
@@ -41,7 +41,7 @@ def test_alerts_are_drawn_and_listed(tmp_path: Path, stored: Stored) -> None:
     assert "2 alerts were raised on 2 links." in text
     assert len(re.findall("<rect", text)) == 2
     assert text.count("<tr>") == 4
-    assert "slow · b-c" in text
+    assert "slow · b → c" in text
 
 
 def test_what_is_older_than_the_report_is_not_in_it(tmp_path: Path, stored: Stored) -> None:

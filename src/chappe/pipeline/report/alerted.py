@@ -12,7 +12,7 @@ from chappe.pipeline.report.ticks import SECOND_NS, moment
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("rule", "state", "link", "node", "severity", "stamp_ns", "since_ns", "text")
+COLUMNS = ("rule", "state", "link", "node", "peer", "severity", "stamp_ns", "since_ns", "text")
 LANES, ROWS = 14, 40
 COLOURS = {"critical": "var(--bad)", "warning": "var(--c5)", "info": "var(--c1)"}
 
@@ -26,27 +26,31 @@ def alerts(stored: Stored, scope: Scope) -> str:
     """When which link was in an alert, and the newest changes in words."""
     found = read(stored, scope).sort_values("stamp_ns")
     spans = spans_of(found, scope.to_ns)
-    lanes = list(dict.fromkeys(f"{rule} · {link}" for rule, link, *_ in reversed(spans)))[:LANES]
+    peers = {(row.link, row.node): row.peer for row in found.itertuples()}
+    named = [
+        (f"{rule} · {node} → {peers[link, node]}", severity, start_ns, end_ns)
+        for rule, link, node, severity, start_ns, end_ns in spans
+    ]
+    lanes = list(dict.fromkeys(lane for lane, *_ in reversed(named)))[:LANES]
     plot = Plot(
         axis([[scope.from_ns, scope.to_ns]], "", "time"), Axis(-0.7, len(lanes) - 0.3), "Alerts over time",
         height=60 + 22 * len(lanes), scaled=False,
     )  # fmt: skip
-    for rule, link, node, severity, start_ns, end_ns in spans:
-        lane = f"{rule} · {link}"
+    for lane, severity, start_ns, end_ns in named:
         if lane in lanes:
             colour = COLOURS.get(severity, COLOURS["warning"])
-            told = f"{lane}, seen by {node}: {moment(start_ns)}, {(end_ns - start_ns) / SECOND_NS:,.1f} s"
+            told = f"{lane}: {moment(start_ns)}, {(end_ns - start_ns) / SECOND_NS:,.1f} s"
             plot.span(start_ns, end_ns, lanes.index(lane), colour, severity, told)
     for number, lane in enumerate(lanes):
         plot.label(number, lane)
     rows = [
-        (moment(row.stamp_ns), row.severity, row.rule, row.link, row.node, row.state, row.text)
+        (moment(row.stamp_ns), row.severity, row.rule, f"{row.node} → {row.peer}", row.state, row.text)
         for row in found.tail(ROWS).iloc[::-1].itertuples()
     ]
     raised = int((found["state"] == "raised").sum())
     said = f"{raised:,} alerts were raised on {found['link'].nunique():,} links."
     more = f" The newest {ROWS} changes are listed." if len(found) > ROWS else ""
-    return sentence(said + more) + plot.svg() + table(["time", "severity", "rule", "link", "seen by", "", "why"], rows)
+    return sentence(said + more) + plot.svg() + table(["time", "severity", "rule", "link", "", "why"], rows)
 
 
 def spans_of(found: pd.DataFrame, end_ns: int) -> list[tuple[str, str, str, str, int, int]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chappe.disk import sync
@@ -16,7 +16,6 @@ from chappe.pipeline.report.stored import Lacking, Scope, Stored
 from chappe.pipeline.report.ticks import moment
 from chappe.pipeline.tables import Tables
 
-TABLES = "tables"  # below the folder of a pipeline
 HOUR_NS = 3_600_000_000_000
 TIMES = {"link_statistics": "start_ns", "alerts": "stamp_ns", "compliance": "hour_ns", "measurements": "created_ns"}
 Drawn = Callable[[Stored, Scope], str]
@@ -48,19 +47,21 @@ def report(
     title: str = "Mesh report",
     hours: float = 0.0,
     links: int = 6,
+    marks: Sequence[tuple[int, str]] = (),
     begun: Callable[[str, int, int], None] = lambda *_: None,
 ) -> list[str]:
     """Write the report of the tables below `work`; sentences of what could not be drawn.
 
-    `hours`: only the newest, 0 for all; `begun` hears of each section, with its number and how many there are.
+    `hours`: only the newest, 0 for all; `marks`: moments to show, with a name; `begun` hears of each section, with its
+    number and how many there are.
     """
-    tables = Tables(work / TABLES)
+    tables = Tables(work)
     if not tables.names():
         raise ConfigError(
             f"{work}: there are no tables; run jobs first: chappe pipeline run ingest links --work {work}"
         )
     stored = Stored(tables)
-    scope = _scope(stored, hours, links)
+    scope = replace(_scope(stored, hours, links), marks=tuple(marks))
     lacking: list[str] = []
     sections = []
     for number, part in enumerate(PARTS):

@@ -13,23 +13,24 @@ from chappe.pipeline.report.page import heading, sentence, table
 from chappe.pipeline.report.pictures import heat
 from chappe.pipeline.report.plot import SERIES, Axis, Plot, axis
 from chappe.pipeline.report.stored import Lacking, Scope, Stored
-from chappe.pipeline.report.ticks import moment
+from chappe.pipeline.report.ticks import SECOND_NS, moment
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HOUR_NS = 3_600_000_000_000
 MONDAY_NS = 4 * 24 * HOUR_NS  # the first Monday after 1970 began
-FINE_NS = 36 * HOUR_NS  # up to so long minutes are drawn, beyond it hours
-_STATISTICS = ("period", "start_ns", "link", "node", "peer", "latency_ms", "deviation_ms", "cost")
+EACH_NS = 2 * HOUR_NS  # of so long every measurement is drawn,
+FINE_NS = 36 * HOUR_NS  # of so long minutes, of more hours
+_VALUES = ("link", "node", "peer", "latency_ms", "deviation_ms", "cost")
+_STEPS_OF_TIME = 200
 _STEPS = (1, 2, 4, 8, 16, 24)
 _END = ["link", "node"]  # both ends of a link measure it
 
 
 def history(stored: Stored, scope: Scope) -> str:
     """The links with alerts, and then the dearest: each in a plot of its own."""
-    fine = scope.to_ns - scope.from_ns <= FINE_NS
-    found = _statistics(stored, scope, "minute" if fine else "hour")
+    found = _series(stored, scope)
     changes = _optional(stored, "alerts", "alerts", alerted.COLUMNS, scope.within("stamp_ns"))
     chosen = _chosen(found, changes, scope.links)
     drawn = [_history(stored, scope, found, changes, link, node) for link, node in chosen]
@@ -40,9 +41,9 @@ def history(stored: Stored, scope: Scope) -> str:
 
 def percentiles(stored: Stored, scope: Scope) -> str:
     """What the links of the network measured together: half of them are below the first line, and so on."""
-    fine = scope.to_ns - scope.from_ns <= FINE_NS
-    found = _statistics(stored, scope, "minute" if fine else "hour").dropna(subset=["latency_ms"])
-    by_time = found.groupby("start_ns")["latency_ms"]
+    found = _series(stored, scope).dropna(subset=["latency_ms"])
+    step = max(SECOND_NS, (scope.to_ns - scope.from_ns) // _STEPS_OF_TIME)
+    by_time = found.groupby(found["start_ns"] // step * step)["latency_ms"]
     lines = {"half of the links": 0.5, "90 %": 0.9, "99 %": 0.99, "all": 1.0}
     values = {label: by_time.quantile(share) for label, share in lines.items()}
     plot = Plot(
@@ -52,6 +53,7 @@ def percentiles(stored: Stored, scope: Scope) -> str:
     )
     for (label, line), colour in zip(values.items(), SERIES, strict=False):
         _line(plot, line.index.to_numpy(), line.to_numpy(), colour, label)
+    _marked(plot, scope)
     return heading("Measured on links") + plot.svg()
 
 
@@ -68,9 +70,25 @@ def week(stored: Stored, scope: Scope) -> str:
     return sentence(said) + heat(values.reshape(7, 24), "Latency by hour of the week", "of the mean")
 
 
+def _series(stored: Stored, scope: Scope) -> pd.DataFrame:
+    """Latency and cost of links over time: every measurement of some hours, minutes of some days, else hours."""
+    span = scope.to_ns - scope.from_ns
+    if span <= EACH_NS and stored.exists("measurements"):
+        columns = ("created_ns", *_VALUES)
+        found = stored.read("measurements", "ingest", columns, scope.within("created_ns"))
+        return found.rename(columns={"created_ns": "start_ns"})
+    return _statistics(stored, scope, "minute" if span <= FINE_NS else "hour")
+
+
 def _statistics(stored: Stored, scope: Scope, period: str) -> pd.DataFrame:
     where = scope.within("start_ns") & (ds.field("period") == period)
-    return stored.read("link_statistics", "links", _STATISTICS, where)
+    return stored.read("link_statistics", "links", ("start_ns", *_VALUES), where)
+
+
+def _marked(plot: Plot, scope: Scope) -> None:
+    for at_ns, text in scope.marks:
+        if plot.across.low <= at_ns <= plot.across.high:
+            plot.moments([at_ns], "var(--ink)", text, [f"{text}: {moment(at_ns)}"])
 
 
 def _optional(
@@ -97,6 +115,7 @@ def _history(
     baseline = _optional(stored, "baselines", "forecast", ("hour", "latency_ms", "spread_ms"), own)
     ahead = _optional(stored, "forecasts", "forecast", ("start_ns", "latency_ms", "low_ms", "high_ms"), own)
     at, latency, off = (rows[name].to_numpy(float) for name in ("start_ns", "latency_ms", "deviation_ms"))
+    off = np.nan_to_num(off)
     up, across = [latency + off, latency - off], [at]
     expected = _expected(baseline, scope) if baseline is not None else np.empty((0, 4))
     later = ahead.sort_values("start_ns").to_numpy(float) if ahead is not None else np.empty((0, 4))
@@ -116,7 +135,8 @@ def _history(
     for state, colour in (("raised", "var(--bad)"), ("cleared", "var(--good)")):
         times, told = _moments(changes, link, node, state)
         plot.moments(times, colour, f"alert {state}", told)
-    return heading(f"{node} → {peer} ({link})") + plot.svg()
+    _marked(plot, scope)
+    return heading(f"{node} → {peer}") + plot.svg()
 
 
 def _errors(stored: Stored) -> str:

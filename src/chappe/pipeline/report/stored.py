@@ -20,11 +20,12 @@ class Lacking(Exception):
 
 @dataclass(frozen=True)
 class Scope:
-    """The time that a report is about, and how many links it draws one by one."""
+    """The time that a report is about, how many links it draws one by one, and moments that somebody wants marked."""
 
     from_ns: int
     to_ns: int
     links: int = 6
+    marks: tuple[tuple[int, str], ...] = ()
 
     def within(self, column: str) -> ds.Expression:
         """Rows of this time."""
