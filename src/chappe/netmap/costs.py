@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH, cost
-from chappe.netmap.topology import View
+from chappe.netmap.topology import Edge, View
 from chappe.netmap.units import static_cost
 
 Floats = NDArray[np.float64]
@@ -23,34 +24,26 @@ class Costs:
     def __init__(self, view: View, performance: bool) -> None:
         self.view = view
         self.performance = performance
-        count = len(view.edges)
-        self.level = np.array([edge.level for edge in view.edges], dtype=np.intp)
-        self.static = np.array([static_cost(edge.a.level, edge.b.level) for edge in view.edges], dtype=np.float64)
-        self.known = np.array([edge.known for edge in view.edges], dtype=np.int8)  # how many ends have measured it
-        self._unknown = int((self.known < 2).sum())
-        self.metrics = np.array([edge.metrics for edge in view.edges], dtype=np.float64).reshape(count, 4)
+        self._known = [edge.known for edge in view.edges]  # how many ends have measured it
+        self._unknown = sum(known < 2 for known in self._known)
         self._strange: set[str] = set()  # profiles that give no number for some measured link
         self._measured: dict[str, Floats] = {}
         self._counted: dict[str, Floats] = {}
 
     def update(self, changed: Set[int]) -> bool:
-        """Links have other metrics; whether only these cost something else."""
+        """Links have other metrics; whether only these cost something else, and they are few."""
         numbers = list(changed)
+        edges = [self.view.edges[number] for number in numbers]
         plain = self._plain()
-        for number in numbers:
-            known, worst = self.view.edges[number].known, self.view.edges[number].metrics
-            self._unknown += int(known < 2) - int(self.known[number] < 2)
-            self.known[number], self.metrics[number] = known, worst
-            if len(numbers) <= FEW:
-                for profile, costs in self._measured.items():
-                    costs[number] = cost_of_one(profile, *worst)
-                    if known and costs[number] != costs[number]:
-                        self._strange.add(profile)
-        if len(numbers) > FEW:
-            self._strange.update(self._measured)  # until all are looked at
-            for profile, costs in self._measured.items():
-                costs[numbers] = cost(profile, *self.metrics[numbers].T)
-        if plain and self._plain():
+        for number, edge in zip(numbers, edges, strict=True):
+            self._unknown += int(edge.known < 2) - int(self._known[number] < 2)
+            self._known[number] = edge.known
+        for profile, costs in self._measured.items():
+            for number, edge, found in zip(numbers, edges, costs_of(profile, edges), strict=True):
+                costs[number] = found
+                if edge.known and found != found:
+                    self._strange.add(profile)
+        if plain and self._plain() and len(numbers) <= FEW:
             return True
         self._counted.clear()
         return not changed
@@ -72,26 +65,58 @@ class Costs:
 
     def _count(self, profile: str) -> Floats:
         if profile not in self._measured:
-            self._measured[profile] = np.atleast_1d(cost(profile, *self.metrics.T))
+            self._measured[profile] = np.array(costs_of(profile, self.view.edges), dtype=np.float64)
         if not self.measured:
             return self.static
-        costs = self._measured[profile]
-        if np.isnan(costs[self.known > 0]).any():
+        values = self._measured[profile].tolist()
+        odd = [value != value for value in values]
+        if any(nothing and known for nothing, known in zip(odd, self._known, strict=True)):
             self._strange.add(profile)
         elif self._unknown == 0:
             self._strange.discard(profile)
-            return costs
-        known = np.where(np.isnan(costs), 0, self.known)
-        usual = np.empty_like(costs)
-        for level in np.unique(self.level):
-            here = self.level == level
-            usual[here] = _median(costs[here & (known > 0)], costs[known > 0], self.static[here])
-        return np.where(known == 2, costs, np.fmax(costs, usual))
+            return self._measured[profile]
+        usual = self._usual(values)
+        counted = [
+            value if known == 2 and not nothing else usual[edge.level] if nothing else max(value, usual[edge.level])
+            for edge, value, known, nothing in zip(self.view.edges, values, self._known, odd, strict=True)
+        ]
+        if any(cost != cost for cost in usual.values()):  # no link has a cost by this formula
+            return np.where(np.isnan(counted), self.static, counted)
+        return np.array(counted, dtype=np.float64)
+
+    def _usual(self, values: list[float]) -> dict[int, float]:
+        """Of each level the median of the costs that were measured there, else of all; NaN if there is none."""
+        measured: dict[int, list[float]] = {edge.level: [] for edge in self.view.edges}
+        for edge, value, known in zip(self.view.edges, values, self._known, strict=True):
+            if known and value == value:
+                measured[edge.level].append(value)
+        everywhere = _median([value for level in measured.values() for value in level])
+        return {level: _median(here) if here else everywhere for level, here in measured.items()}
+
+    @cached_property
+    def static(self) -> Floats:
+        """What each link costs by its level alone."""
+        return np.array([static_cost(edge.a.level, edge.b.level) for edge in self.view.edges], dtype=np.float64)
 
     @property
     def measured(self) -> bool:
         """Whether costs are those that were measured."""
-        return self.performance and (self._unknown < len(self.known) or bool(self.known.any()))
+        return self.performance and any(self._known)
+
+
+def costs_of(profile: str, edges: Sequence[Edge]) -> list[float]:
+    """What links cost by their metrics, NaN where there are none; each is computed once."""
+    lacking = [edge for edge in edges if profile not in edge.costs]
+    if len(lacking) > FEW:
+        metrics = np.array([edge.metrics for edge in lacking], dtype=np.float64)
+        for edge, found in zip(lacking, cost(profile, *metrics.T).tolist(), strict=True):
+            edge.costs[profile] = found
+    elif profile not in PROFILES:
+        cost(profile, math.nan)  # which says so
+    else:
+        for edge in lacking:
+            edge.costs[profile] = cost_of_one(profile, *edge.metrics)
+    return [edge.costs[profile] for edge in edges]
 
 
 def cost_of_one(profile: str, latency_ms: float, jitter: float, loss: float, bandwidth: float) -> float:
@@ -110,8 +135,9 @@ def cost_of_one(profile: str, latency_ms: float, jitter: float, loss: float, ban
         return float(cost(profile, latency_ms, jitter, loss, bandwidth))
 
 
-def _median(here: Floats, anywhere: Floats, static: Floats) -> Floats | float:
-    """Of the costs measured at a level, else of all; a formula that gives no number at all leaves the static ones."""
-    if len(here):
-        return float(np.median(here))
-    return float(np.median(anywhere)) if len(anywhere) else static
+def _median(values: list[float]) -> float:
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -233,5 +233,5 @@ class Routes:
             tuple(self.view.vertices[self._arcs.pairs[arc][1]].thing for arc in path),
             tuple(edges[number].id for number in numbers),
             float(sum(costs[number] for number in numbers)),
-            float(sum(self._costs.metrics[number, 0] for number in numbers)),
+            float(sum(edges[number].metrics[0] for number in numbers)),
         )

@@ -34,7 +34,7 @@ class Vertex:
 class Edge:
     """A link that both ends tell of; `a` is not of a higher level than `b`."""
 
-    __slots__ = ("a", "b", "fact_a", "fact_b", "id", "known", "level", "metrics", "usable")
+    __slots__ = ("a", "b", "costs", "fact_a", "fact_b", "id", "known", "level", "metrics", "usable")
 
     def __init__(self, level: int, a: Vertex, fact_a: LinkFact, b: Vertex, fact_b: LinkFact) -> None:
         if a.level > b.level:
@@ -67,6 +67,7 @@ class Edge:
             _worse(max, a.loss, b.loss),
             _worse(min, a.bandwidth, b.bandwidth),
         )
+        self.costs: dict[str, float] = {}  # of these metrics, by profile, as far as they were computed
 
 
 @dataclass(slots=True)
