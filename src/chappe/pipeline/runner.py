@@ -33,6 +33,7 @@ CHECKPOINTS = "checkpoints"
 LOOK_S = 0.2
 JOIN_S = 20.0  # how often small batches are joined
 ATTEMPTS = 5
+BEGIN_S = 30.0  # for a stream to find out what there is to read
 
 Start = Callable[[bool], "StreamingQuery"]  # True: only what is there now
 Running = dict["StreamingQuery", tuple[Job, Start]]
@@ -173,7 +174,7 @@ class Runner:
 
     def _start(self, job: Job, running: Running) -> int:
         for start in self._queries(job):
-            running[start(False)] = (job, start)
+            running[_begun(start)] = (job, start)
         return 0
 
     def _look(self, running: Running) -> None:
@@ -182,7 +183,7 @@ class Runner:
                 reason = str(query.exception() or "the query has ended")
                 start = running.pop(query)[1]
                 if passing(reason):
-                    running[start(False)] = (job, start)
+                    running[_begun(start)] = (job, start)
                 else:
                     self._failed(job, reason)
             elif (progress := query.lastProgress) is not None:
@@ -326,6 +327,17 @@ def _streams(job: Job) -> bool:
 
 def _rows(queries: Sequence[StreamingQuery]) -> int:
     return sum(progress["numInputRows"] for query in queries for progress in query.recentProgress)
+
+
+def _begun(start: Start) -> StreamingQuery:
+    """A stream that has begun: Spark gives the Python process of each 10 s, which several at once may not keep."""
+    query = start(False)
+    deadline = time.monotonic() + BEGIN_S
+    while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
+        if query.status["message"].startswith(("Waiting", "Processing")):
+            break
+        time.sleep(LOOK_S / 4)
+    return query
 
 
 def _new(now: DataFrame, before: DataFrame, spec: Table) -> DataFrame:
