@@ -31,8 +31,11 @@ install = $(BIN)/python -m pip install --progress-bar off $(1) 2>&1 | tee $(STAM
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
+# A demo that is long enough has an act on Spark.
+LONG := $(shell [ "$(SECONDS)" -ge 90 ] 2>/dev/null && echo yes)
+
 .PHONY: demo
-demo: $(STAMPS)/build ## two clouds with brokers, modes, a flood, a condensation; SECONDS=20 ends by itself
+demo: $(STAMPS)/build $(if $(LONG),$(SPARK)) ## two clouds with brokers, modes, a flood, a condensation; SECONDS=20 ends by itself, 90 adds a pipeline
 	@$(BIN)/chappe demo $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 .PHONY: test

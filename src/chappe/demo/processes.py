@@ -57,6 +57,14 @@ class Child:
             while not wanted(await self.line()):
                 pass
 
+    async def said(self, text: str, within_s: float) -> None:
+        """Wait until it has written a line to its log; DemoError if it ends before."""
+        async with asyncio.timeout(within_s):
+            while text not in self._log.read_text(errors="replace").splitlines():
+                if self.process.returncode is not None:
+                    raise await self.failure()
+                await asyncio.sleep(0.1)
+
     def order(self, **order: Any) -> None:
         """One line to a worker."""
         assert self.process.stdin is not None

@@ -17,6 +17,7 @@ from rich.console import Console
 import chappe
 from chappe.client.client import Client
 from chappe.demo import grid
+from chappe.demo.loop import Loop, how, wanted
 from chappe.demo.phasors import VARIABLES, round_of
 from chappe.demo.processes import STOP_S, Child
 from chappe.demo.show import Screen
@@ -40,6 +41,9 @@ async def run_demo(seconds: float | None, console: Console) -> int:
     with tempfile.TemporaryDirectory(prefix="chappe-demo-") as folder:
         async with AsyncExitStack() as stack:
             demo = Demo(Path(folder), stack, console)
+            demo.loop = Loop(Path(folder), demo.state) if wanted(seconds) else None
+            if demo.loop is None:
+                demo.screen.say(how(seconds))
             if not await _unless(over, demo.start()):
                 return 0
             await demo.run(over, seconds)
@@ -75,6 +79,7 @@ class Demo:
     def __init__(self, folder: Path, stack: AsyncExitStack, console: Console) -> None:
         self.screen = Screen(console)
         self.state = State()
+        self.loop: Loop | None = None  # where there is Spark, and time
         self._folder = folder
         self._stack = stack
         self._clients: dict[str, Client] = {}
@@ -126,7 +131,7 @@ class Demo:
         self.state.begin()
         jobs: list[Coroutine[Any, Any, Any]] = [
             *(self._listen(worker) for worker in self._workers), self._sample(), self._story.run(),
-            self._guard(self._deployment),
+            *([self.loop.run()] if self.loop is not None else []), self._guard(self._deployment),
         ]  # fmt: skip
         tasks = [asyncio.ensure_future(job) for job in jobs]
         waiting = asyncio.ensure_future(over.wait())
@@ -173,7 +178,7 @@ class Demo:
         await self._reported(self._watchers, "results")
         await self._reported(self._listeners, "heard")
         await self._take_counters()
-        found = problems(self.state)
+        found = problems(self.state) + (self.loop.verdict() if self.loop is not None else [])
         for worker in self._workers:
             worker.order(leave=True)
         for worker in self._workers:
