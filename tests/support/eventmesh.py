@@ -201,7 +201,7 @@ class EventMesh:
             if not waiting:  # what had no way is tried once more when the maps agree again
                 self.settle(10)
                 for at, way in stranded:
-                    outputs = self.ways[at].rescue(way, "s", topic.encode())
+                    outputs = self.ways[at].rescue(way)
                     journey.undeliverable += outputs.undeliverable
                     waiting.extend((at, peer, other) for peer, other in outputs.branches)
                 stranded = []
@@ -212,7 +212,7 @@ class EventMesh:
                 journey.lost.append((sender, receiver))
                 if rescue:
                     journey.rescued += 1
-                    outputs = self.ways[sender].rescue(way, "s", topic.encode())
+                    outputs = self.ways[sender].rescue(way)
                     if outputs.rest:
                         stranded.append((sender, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)

@@ -118,7 +118,7 @@ class Rescue:
             if not self._kept[port]:
                 self._engine.settled(port)
         for event in events:
-            outputs = self._ways.rescue(event.way, event.kind, event.topic, name if event.received else "")
+            outputs = self._ways.rescue(event.way, name if event.received else "")
             self._send(event, outputs)
             if outputs.rest:
                 self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
@@ -140,7 +140,7 @@ class Rescue:
         if group is None:
             del self._due[way]
             return 0
-        outputs = self._ways.rescue(way, group[0].event.kind, group[0].event.topic)
+        outputs = self._ways.rescue(way)
         if not outputs.branches and outputs.rest:
             del self._due[way]
             return 1

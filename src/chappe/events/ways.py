@@ -134,7 +134,7 @@ class Ways:
             outputs = self._followed[peer, way] = self._follow(peer, found)
         return outputs
 
-    def rescue(self, way: bytes, kind: str, topic: bytes, served: str = "") -> Outputs:
+    def rescue(self, way: bytes, served: str = "") -> Outputs:
         """Where events go that were sent to a lost peer with this way and not confirmed, or were kept with it.
 
         Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it;

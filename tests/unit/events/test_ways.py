@@ -189,7 +189,7 @@ def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
     net.settle()
     net.cut("a2", "a3")
     net.settle()
-    outputs = net.ways["a1"].rescue(way, "s", b"t")
+    outputs = net.ways["a1"].rescue(way)
     assert set(dict(outputs.branches)) == {"b"}
     assert "x/a@a3" in [unit.name for unit in way_to(outputs, "b").units]
 
@@ -357,7 +357,7 @@ def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way() -> None:
     net.settle()
     sent = dict(net.ways["a"].publish("s", b"t").branches)["b"]
     net.cut("a", "b")
-    outputs = net.ways["a"].rescue(sent, "s", b"t")
+    outputs = net.ways["a"].rescue(sent)
     assert way_to(outputs, "c") == Way((Step("c", 1, False), Step("d")), rescues=1)
     assert not outputs.local
     assert outputs.rest == b""
@@ -371,13 +371,13 @@ def test_what_has_no_way_now_is_kept_apart_for_later() -> None:
     way = encode(Way((Step("b", 2, False), Step("c"), Step("d"))))
     net.cut("b", "c")
     net.settle()
-    outputs = net.ways["a"].rescue(way, "s", b"t")
+    outputs = net.ways["a"].rescue(way)
     assert [peer for peer, _ in outputs.branches] == ["d"]
     assert outputs.undeliverable == (Thing(0, "c"),)
     assert decode(outputs.rest) == Way((Step("b", 2, False), Step("c"), Step("d", 0, False)))
     net.link("a", "c")
     net.settle()
-    later = net.ways["a"].rescue(outputs.rest, "s", b"t")
+    later = net.ways["a"].rescue(outputs.rest)
     assert [peer for peer, _ in later.branches] == ["c"]
 
 
@@ -405,7 +405,7 @@ def test_gateways_that_lost_their_links_at_once_do_not_hand_an_event_to_and_fro(
     outputs = net.ways["a2"].forward("a3", way, "s", b"t")
     assert outputs.branches == (), "it knows no better than a3 does: both wait until they have heard of each other"
     net.settle()
-    later = net.ways["a2"].rescue(outputs.rest, "s", b"t")
+    later = net.ways["a2"].rescue(outputs.rest)
     assert way_to(later, "a1").tree == (Step("a1", 1, False), Step("a4", 0, False, (), (Unit(1, "x/b"),)))
 
 
@@ -414,7 +414,7 @@ def test_rescues_come_to_an_end() -> None:
     net.subscribe("b", "t")
     net.settle()
     way = Way((Step("b"),), rescues=8)
-    outputs = net.ways["a"].rescue(encode(way), "s", b"t")
+    outputs = net.ways["a"].rescue(encode(way))
     assert outputs.branches == ()
     assert outputs.undeliverable == (Thing(0, "b"),)
     assert decode(outputs.rest) == way
