@@ -22,7 +22,7 @@ from chappe.archive.reader import Reader
 from chappe.archive.rows import Kept, event_rows, kept
 from chappe.archive.schema import given
 from chappe.archive.sink import Sink
-from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, again
+from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, decode_again
 from chappe.archive.watching import Quality, Watching
 from chappe.errors import ChappeError, ConfigError
 from chappe.wire.patterns import Pattern, matches, summarise
@@ -168,17 +168,18 @@ class Role:
         repeated = []
         for message in messages:
             try:
-                was = again(message.properties)
+                store = decode_again(message.body)
             except ChappeError as error:
                 log.warning("refused", reason=str(error))
                 self.sink.refused["events"] += 1
                 continue
-            identity = Identity(message.issuer, was.epoch, was.sequence)
-            known = self.known.seen(identity)
-            if known is None:
-                events.append(Kept(was.topic, was.kind, *identity, was.created, message.body, True))
-            elif known:
-                repeated.append(identity)
+            for was in store.events:
+                identity = Identity(message.issuer, store.epoch, was.sequence)
+                known = self.known.seen(identity)
+                if known is None:
+                    events.append(Kept(was.topic, was.kind, *identity, was.created, was.body, True))
+                elif known:
+                    repeated.append(identity)
         self._put_events(events)
         self._acknowledge(repeated)
 

@@ -1,15 +1,15 @@
 """What publishers and archives tell each other about durable events: stored ones, and ones to store (again).
 
 A durable event is marked on the wire and goes to its topic. An archive that has synced it tells its publisher, on a
-topic of that publisher's session. An event of which nothing is heard is sent again, as the body of an event to `STORE`
-whose properties say what it was; it is of the same session, so nobody can store in the name of another one.
+topic of that publisher's session. Events of which nothing is heard are sent again, many together in one event to
+`STORE` that says what each was; it is of the same session, so nobody can store in the name of another one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -40,14 +40,21 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     ranges: Annotated[tuple[tuple[Sequence32, Sequence32], ...], Meta(max_length=65_536)]
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of an event that is sent again."""
+class Again(msgspec.Struct, frozen=True, array_like=True):
+    """An event that is sent again."""
 
-    epoch: Sequence32
     sequence: Sequence32
     topic: Annotated[str, Meta(min_length=1, max_length=1024)]
-    kind: Annotated[str, Meta(pattern="^[sil]$")] = "s"
-    created: int | None = None
+    kind: Annotated[str, Meta(pattern="^[sil]$")]
+    created: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+    body: bytes
+
+
+class Store(msgspec.Struct, frozen=True, array_like=True):
+    """Events of one session that are sent again; MessagePack."""
+
+    epoch: Sequence32
+    events: Annotated[tuple[Again, ...], Meta(max_length=65_536)]
 
 
 def stored_topic(session: bytes) -> str:
@@ -67,12 +74,16 @@ def decode(body: bytes) -> Stored:
         raise ChappeError(f"is no message of an archive: {error}") from None
 
 
-def again(properties: dict[str, Any]) -> Again:
-    """What an event that is sent again was; ChappeError says what is wrong with it."""
+def encode_again(epoch: int, events: Iterable[Again]) -> bytes:
+    return msgspec.msgpack.encode(Store(epoch, tuple(events)))
+
+
+def decode_again(body: bytes) -> Store:
+    """The events of an event to `STORE`; ChappeError says what is wrong with it."""
     try:
-        return msgspec.convert(properties, Again)
-    except msgspec.ValidationError as error:
-        raise ChappeError(f"an event to {STORE} does not say what it was: {error}") from None
+        return msgspec.msgpack.decode(body, type=Store)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ChappeError(f"an event to {STORE} does not say what is to be stored: {error}") from None
 
 
 def ranges(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:

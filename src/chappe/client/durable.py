@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chappe.archive.stored import STORE, Stored, decode, stored_topic
+from chappe.archive.stored import STORE, Again, Stored, decode, encode_again, stored_topic
 from chappe.client._inbox import Subscription
 from chappe.client.topics import Topic, topic_name
 from chappe.errors import ChappeError, LinkError, QueueFullError, RefusedError, TimeoutExpired
@@ -25,7 +25,8 @@ FIRST_S = 0.5  # until an event is sent again for the first time; then twice as 
 LONGEST_S = 5.0
 WAITING = 65_536  # events of which nothing is heard yet; archives remember as many
 WAITING_BYTES = 64 << 20
-AT_ONCE = 1024  # events that are sent again at a time
+AT_ONCE = 1024  # events that are on their way again at a time
+TOGETHER_BYTES = 256 << 10  # of events that are sent again in one
 LATER = 65_536  # events that wait for room among those
 
 
@@ -43,11 +44,10 @@ class Event:
     pause_s: float = FIRST_S
     sent: float = 0.0  # last
 
-    def again(self) -> dict[str, Any]:
-        """The properties under which it is sent again."""
+    def again(self) -> Again:
+        """What it is when it is sent again."""
         name = topic_name(self.topic)
-        properties = {"epoch": EPOCH, "sequence": self.sequence, "topic": str(name.name), "kind": name.kind}
-        return properties | {"created": self.extension["created"]}
+        return Again(self.sequence, str(name.name), name.kind, self.extension["created"], self.body)
 
 
 class Outstanding:
@@ -55,7 +55,8 @@ class Outstanding:
 
     Archives tell in the order of the events. One that is behind what was told is missing; the others wait as long as
     they tell at all, and none is sent again sooner than three times what archives usually take: one that is slow for a
-    while does not get everything twice.
+    while does not get everything twice. So many are on their way again at a time, and others follow as they are told:
+    what was lost while no archive was there does not bury the one that comes.
     """
 
     def __init__(self) -> None:
@@ -102,20 +103,27 @@ class Outstanding:
     def due(self, now: float) -> list[Event]:
         """Those to send again now, the oldest first."""
         found: list[Event] = []
+        under_way = 0
         for event in self._events.values():
+            if under_way + len(found) >= AT_ONCE:
+                break
             pause_s = max(event.pause_s, min(3 * self._usual_s, LONGEST_S))
             telling = event.sequence > self._told and now - self._told_at < pause_s
             if event.sent + pause_s <= now < event.deadline and not telling:
                 event.pause_s = min(2 * event.pause_s, LONGEST_S)
                 event.sent = now
                 found.append(event)
-                if len(found) == AT_ONCE:
-                    break
+            elif event.pause_s > FIRST_S:
+                under_way += 1
         return found
 
     def expired(self, now: float) -> list[Event]:
         """Those that have waited long enough."""
         return [self._remove(event.sequence) for event in list(self._events.values()) if event.deadline <= now]
+
+    def take(self, events: Iterable[Event]) -> list[Event]:
+        """These, which are forgotten here."""
+        return [self._remove(event.sequence) for event in events]
 
     def clear(self) -> list[Event]:
         """All of them, which are forgotten here."""
@@ -235,11 +243,24 @@ class Durable:
         for event in [*self._waiting.expired(now), *late]:
             self._fail([event], TimeoutExpired(_unheard(event, self._client.durable_s, self._client.state)))
         if self._client.state == "connected" and self._client.core.has_room:
-            for event in self._waiting.due(now):
-                if self._client.core.publish(STORE, event.body, event.priority, properties=event.again()):
-                    self.sent_again += 1
+            self._send_again(self._waiting.due(now))
         self._send_later()
         self._look_again()
+
+    def _send_again(self, events: list[Event]) -> None:
+        """Many together, in messages of a good size; one that is lost is due again later."""
+        start = 0
+        while start < len(events):
+            stop, size = start + 1, len(events[start].body)
+            while stop < len(events) and size + len(events[stop].body) <= TOGETHER_BYTES:
+                size += len(events[stop].body)
+                stop += 1
+            body = encode_again(EPOCH, (event.again() for event in events[start:stop]))
+            try:
+                self.sent_again += (stop - start) * self._client.core.publish(STORE, body, events[start].priority)
+            except ValueError as error:  # alone, and with its topic larger than the node takes
+                self._fail(self._waiting.take(events[start:stop]), error)
+            start = stop
 
     def _fail(self, events: Iterable[Event], failure: Exception) -> None:
         for event in events:

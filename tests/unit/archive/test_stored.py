@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.archive.stored import Again, Identity, Known, acknowledgements, again, decode, ranges, stored_topic
+from chappe.archive.stored import (
+    Again,
+    Identity,
+    Known,
+    Store,
+    acknowledgements,
+    decode,
+    decode_again,
+    encode_again,
+    ranges,
+    stored_topic,
+)
 from chappe.errors import ChappeError
 
 A, B = b"a" * 16, b"b" * 16
@@ -34,11 +45,13 @@ def test_what_is_no_message_of_an_archive_is_refused(body: bytes) -> None:
         decode(body)
 
 
-def test_an_event_that_is_sent_again_says_what_it_was() -> None:
-    assert again({"epoch": 1, "sequence": 5, "topic": "a/b"}) == Again(epoch=1, sequence=5, topic="a/b")
-    for wrong in ({}, {"epoch": 1, "sequence": 1 << 32, "topic": "a"}, {"epoch": 1, "sequence": 1, "topic": ""}):
-        with pytest.raises(ChappeError, match="does not say what it was"):
-            again(wrong)
+def test_events_that_are_sent_again_say_what_they_were() -> None:
+    events = (Again(5, "a/b", "s", 1, b"x"), Again(6, "7", "i", 2, b""))
+    assert decode_again(encode_again(1, events)) == Store(1, events)
+    wrong = [Again(1 << 32, "a", "s", 1, b""), Again(1, "", "s", 1, b""), Again(1, "a", "x", 1, b"")]
+    for body in (b"", b"\xc1", *(encode_again(1, [each]) for each in wrong)):
+        with pytest.raises(ChappeError, match="does not say what is to be stored"):
+            decode_again(body)
 
 
 def test_an_event_is_new_then_on_its_way_then_stored() -> None:

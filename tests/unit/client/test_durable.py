@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chappe.archive.stored import Stored
+from chappe.archive.stored import Again, Stored
 from chappe.client import durable
 from chappe.client.durable import Event, Outstanding
 from chappe.client.topics import Long, Topic
@@ -77,7 +77,11 @@ def test_few_are_sent_again_at_a_time(loop: asyncio.AbstractEventLoop) -> None:
     for number in range(durable.AT_ONCE + 5):
         waiting.add(event(loop, number), 0.0)
     assert len(waiting.due(1.0)) == durable.AT_ONCE
-    assert len(waiting.due(1.0)) == 5
+    assert waiting.due(1.0) == []  # those are on their way
+    waiting.stored(told((0, 2)), 1.1)
+    assert len(waiting.due(5.0)) == durable.AT_ONCE  # the oldest once more, and three that have not been
+    waiting.stored(told((0, durable.AT_ONCE)), 5.1)
+    assert numbers(waiting.due(6.2)) == [durable.AT_ONCE + number for number in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -86,4 +90,4 @@ def test_few_are_sent_again_at_a_time(loop: asyncio.AbstractEventLoop) -> None:
 def test_an_event_that_is_sent_again_says_what_it_was(
     loop: asyncio.AbstractEventLoop, topic: Topic, text: str, kind: str
 ) -> None:
-    assert event(loop, 9, topic).again() == {"epoch": 1, "sequence": 9, "topic": text, "kind": kind, "created": 7}
+    assert event(loop, 9, topic).again() == Again(9, text, kind, 7, b"body")
