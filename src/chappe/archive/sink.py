@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,6 +30,7 @@ from chappe.errors import ChappeError, StoreError
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 ROTATE_S = 1.0  # how often the age of logs is looked at
+SEGMENTS_NICE = 10
 AGAIN_S = 1.0  # after a disk or a store has failed
 DAY_NS = 86_400_000_000_000
 Make = Callable[[], pa.RecordBatch]
@@ -52,7 +55,7 @@ class Sink:
         self.segments = Segments(of.folder, of.name)
         self._writer: Writer | None = None
         self._committing = ThreadPoolExecutor(1, "log")
-        self._closing = ThreadPoolExecutor(1, "segments")  # a slow store must not hold up a sync
+        self._closing = ThreadPoolExecutor(1, "segments", _background)  # a slow store must not hold up a sync
         self._items: list[_Item] = []
         self._untold: list[_Item] = []  # their rows wait for room on the disk
         self._ended: list[tuple[str, Path]] = []  # parts of logs that are not segments yet
@@ -243,6 +246,12 @@ class Sink:
             days = self._of.retention_days.get(dataset)
             if days is not None:
                 self.segments.expire(dataset, now_ns - round(days * DAY_NS))
+
+
+def _background() -> None:
+    """Let this thread wait for all others where the machine has no time: a log may wait to become a segment."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), SEGMENTS_NICE)
 
 
 def compact(segments: Segments, dataset: str, now_ns: int, rows: int) -> int:
