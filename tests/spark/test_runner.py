@@ -87,9 +87,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
+        self.rows: list[tuple[str, bytes]] = []
 
     def events(self, session: bytes, after: int, resent: bool, rows: list[tuple[str, bytes]]) -> None:
         self.bodies += [body.decode() for _, body in rows]
+        self.rows += rows
 
 
 @pytest.fixture
@@ -160,7 +162,7 @@ def test_continuously_until_it_is_stopped(spark: SparkSession, tmp_path: Path, h
         running.join()
         archive.leave()
     assert ended == [True], runner.failures
-    assert sorted(set(heard.bodies)) == sorted(heard.bodies)
+    assert sorted(set(heard.rows)) == sorted(heard.rows)
 
 
 def test_what_cannot_run_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:

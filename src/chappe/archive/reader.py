@@ -110,6 +110,19 @@ class Reader:
                 at = end
         return found
 
+    def whole(self, dataset: str, start: int, stop: int) -> list[Segment]:
+        """The closed segments that lie between two offsets, without a gap between them."""
+        found: list[Segment] = []
+        for each in self._segments.find(dataset, self._segments.source):
+            if each.first >= start and each.stop <= stop and (not found or found[-1].stop == each.first):
+                found.append(each)
+        return found
+
+    def border(self, dataset: str, start: int, stop: int) -> int:
+        """The end of the last segment between two offsets; `stop` if there is none."""
+        found = self.whole(dataset, start, stop)
+        return found[-1].stop if found else stop
+
     def read_piece(
         self, piece: Piece, columns: Sequence[str] | None = None, from_ns: int = 0, to_ns: int = ALWAYS_NS
     ) -> Iterator[pa.RecordBatch]:

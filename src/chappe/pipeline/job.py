@@ -73,10 +73,19 @@ class StreamJob(Job):
 
 
 class Desk(Protocol):
-    """What a job that takes batch after batch may use."""
+    """What a job that takes batch after batch may use. What is staged is on disk, and seen by nobody yet."""
+
+    def near(self, rows: DataFrame) -> DataFrame:
+        """The rows of the batch where they cost least to be read more than once: in Parquet."""
 
     def stage(self, table: str, rows: DataFrame) -> DataFrame:
-        """The rows, computed and put on disk where the table will have them if they are returned as they are."""
+        """The rows, computed; the table gets them without another copy if this is returned as it is."""
+
+    def sort_out(self, table: str, rows: DataFrame, by: str) -> Mapping[str, DataFrame]:
+        """The rows, computed in one go, apart by a column, which they lose; each may be returned as if staged."""
+
+    def add(self, staged: DataFrame, rows: DataFrame) -> None:
+        """Compute some rows more and put them beside what was staged."""
 
     def written(self, table: str) -> DataFrame:
         """What the batches of this input before this one have added to a table."""

@@ -22,7 +22,9 @@ from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import catalogue, joining
 from chappe.pipeline.batches import Appended, Stepped, Telling, empty
 from chappe.pipeline.job import RAW, Job, StepJob, StreamJob, Table
+from chappe.pipeline.near import Near
 from chappe.pipeline.outbox import SCHEMAS
+from chappe.pipeline.source import Archive, Options
 from chappe.pipeline.tables import Tables
 
 if TYPE_CHECKING:
@@ -214,7 +216,8 @@ class Runner:
         part = name.removeprefix(RAW)
         self._has_checkpoint(job, part, max(self._tables.last_batch(table, part) for table in job.writes))
         frame = self._follow(name)
-        return lambda once: self._begin(job, part, frame, Stepped(self._tables, job, name), once)
+        near = Near(Options.parse(self._options(name)), self._checkpoint(job, part))
+        return lambda once: self._begin(job, part, frame, Stepped(self._tables, job, name, near), once)
 
     def _appending(self, job: Job, name: str, spec: Table, frame: DataFrame) -> Start:
         self._has_checkpoint(job, name, self._tables.last_batch(name))
@@ -277,8 +280,6 @@ class Runner:
 
     def _any(self, name: str) -> bool:
         """Whether an archive ever had a row of a dataset."""
-        from chappe.pipeline.source import Archive, Options
-
         return any(Archive(Options.parse(self._options(name))).end().values())
 
     def _check(self, job: Job, name: str) -> None:
@@ -308,8 +309,12 @@ class Runner:
 
 
 def passing(reason: str) -> bool:
-    """Whether the machine was merely too busy: Spark gives a Python process ten seconds to begin."""
-    return "failed to connect back" in reason
+    """Whether it can go well the next time.
+
+    Spark gives a Python process ten seconds to begin, which is not enough where the machine is busy; and an archive may
+    join the segments that are being read.
+    """
+    return "failed to connect back" in reason or "FILE_NOT_EXIST" in reason
 
 
 def brief(reason: str) -> str:

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from chappe.archive.reader import ALWAYS_NS, Piece, Reader
 from chappe.archive.schema import DATASETS, RECEIVED_NS, schema_of
-from chappe.archive.segments import ROW_GROUP, Segments
+from chappe.archive.segments import ROW_GROUP, Segment, Segments
 from chappe.errors import ConfigError
 from chappe.pipeline import sink
 from chappe.pipeline.following import TableReader
@@ -182,6 +182,20 @@ class Archive:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
+    def aligned(self, start: Mapping[str, int], end: Mapping[str, int]) -> Offsets:
+        """The end of a batch, moved back to the end of a segment where it lies beyond one: those are read fastest."""
+        moved = {source: stop for source, stop in end.items() if stop > start.get(source, 0)}
+        for source, stop in moved.items():
+            moved[source] = self.reader(source).border(self._options.dataset, start.get(source, 0), stop)
+        return {**end, **moved}
+
+    def file(self, segment: Segment) -> str:
+        """Where Spark finds a segment; empty if it may know the filesystem by another name."""
+        path = self._options.path
+        if "://" not in path:
+            return str(Path(path).absolute() / segment.path)
+        return f"{path.rstrip('/')}/{segment.path}" if path.startswith(("file://", "hdfs://")) else ""
+
     def reader(self, source: str) -> Reader:
         if source not in self._readers:
             folder = self._logs.get(source)
@@ -283,7 +297,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         end = self.archive.end() if self._target is None else self._target
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return bounded(start, end, rows)
+        reached = bounded(start, end, rows)
+        return reached if all(reached[name] == end[name] for name in end) else self.archive.aligned(start, reached)
 
     def reportLatestOffset(self) -> Offsets:
         return self.archive.end()

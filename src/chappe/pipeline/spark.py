@@ -32,6 +32,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.maxConcurrentOutputFileWriters": "4",  # rows that are written apart are not sorted before
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",

@@ -102,14 +102,18 @@ class Tables:
             self._put(staged, _inside(folder, part), batch)
         return True
 
-    def stage(self, name: str, rows: DataFrame) -> Path:
-        """Compute rows and put them on disk, where nobody sees them yet; `unstage` removes what is not appended."""
+    def stage(self, name: str, rows: DataFrame, by: str = "") -> Path:
+        """Compute rows and put them on disk, where nobody sees them yet; `unstage` removes what is not appended.
+
+        by: a column for whose values the folder has folders `column=value`.
+        """
         self.path(name)
         folder = self.root / _DATA / f".{name}-{uuid.uuid4().hex}"
-        rows.write.parquet(str(folder))
-        for file in folder.glob("*.parquet"):
+        (rows.write.partitionBy(by) if by else rows.write).parquet(str(folder))
+        for file in folder.rglob("*.parquet"):
             sync(file)
-        sync(folder)
+        for each in (*folder.glob("*=*"), folder):
+            sync(each)
         return folder
 
     def unstage(self) -> None:

@@ -22,6 +22,7 @@ from chappe.pipeline.source import SOURCE
 
 SECOND_NS = 1_000_000_000
 BEGIN_NS = 946_684_800 * SECOND_NS  # 2000: no clock of a mesh was set before
+CLEAN, SUSPECT, BAD = "clean", "suspect", "bad"
 FEW = 50_000  # suspects that every task may hold
 QUARANTINE = pa.schema([
     pa.field("dataset", pa.string(), nullable=False),
@@ -90,30 +91,48 @@ class Ingest(StepJob):
         return {**clean, "quarantine": reduce(DataFrame.unionByName, bad)}
 
     def step(self, name: str, rows: DataFrame, desk: Desk) -> Frames:
-        """New rows of one dataset: written first, then looked at for repeats, because there mostly are none."""
+        """New rows of one dataset. First only their identities are looked at: who is alone needs no comparing."""
         dataset = name.removeprefix(RAW)
-        checked = self._checked(dataset, rows)
+        raw = desk.near(rows)
         seen = Observation()
-        counted = checked.observe(
-            seen, F.count(F.lit(1)).alias("rows"), F.count("reason").alias("bad"),
-            F.min(RECEIVED_NS).alias("from_ns"), F.max(RECEIVED_NS).alias("to_ns"),
-        )  # fmt: skip
-        staged = desk.stage(dataset, _good(counted))
+        counted = raw.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.min(RECEIVED_NS).alias("from_ns"),
+            F.max(RECEIVED_NS).alias("to_ns"),
+        )
+        hashes = _twice(dataset, counted).limit(FEW + 1).collect()
         found = seen.get
-        made: dict[str, DataFrame] = {}
-        if found["rows"] > found["bad"]:
-            reach = int(self.repeat_s * SECOND_NS)
-            near = F.col(RECEIVED_NS).between(found["from_ns"] - reach, found["to_ns"] + reach)
-            earlier = desk.written(dataset).where(near).select(*KEYS[dataset])
-            repeated = _repeated(dataset, staged, earlier)
-            hashes = repeated.limit(FEW + 1).collect()
-            made[dataset] = staged
-            if hashes:
-                few = F.broadcast(staged.sparkSession.createDataFrame(hashes, "hash long"))
-                made[dataset] = once(dataset, staged, few if len(hashes) <= FEW else repeated, earlier)
-        if found["bad"]:
-            made["quarantine"] = quarantined(dataset, checked)
+        if not found["rows"]:
+            return {}
+        reach = int(self.repeat_s * SECOND_NS)
+        near = F.col(RECEIVED_NS).between((found["from_ns"] or 0) - reach, (found["to_ns"] or 0) + reach)
+        earlier = desk.written(dataset).where(near).select(*KEYS[dataset])
+        hashes += _known(dataset, raw, earlier).limit(FEW + 1).collect()
+        suspects = raw.sparkSession.createDataFrame(hashes, "hash long") if len(hashes) <= FEW else None
+        fates = desk.sort_out(dataset, self._fated(dataset, raw, suspects), "fate")
+        made = {dataset: fates[CLEAN]} if CLEAN in fates else {}
+        if SUSPECT in fates:
+            firsts = first(dataset, fates[SUSPECT], earlier)
+            if CLEAN in fates:
+                desk.add(fates[CLEAN], firsts)
+            else:
+                made[dataset] = firsts
+        if BAD in fates:
+            made["quarantine"] = quarantined(dataset, self._checked(dataset, fates[BAD]))
         return made
+
+    def _fated(self, dataset: str, rows: DataFrame, suspects: DataFrame | None) -> DataFrame:
+        """Rows with what becomes of them; without a list of suspects all are."""
+        checked = self._checked(dataset, rows)
+        if suspects is None:
+            doubted = checked.withColumn("suspect", F.lit(True))
+        else:
+            marked = F.broadcast(suspects.distinct().withColumn("suspect", F.lit(True)))
+            hashed = checked.withColumn("hash", F.xxhash64(*KEYS[dataset]))
+            doubted = hashed.join(marked, "hash", "left").drop("hash")
+        fate = F.when(F.col("reason").isNotNull(), BAD).when(F.col("suspect"), SUSPECT).otherwise(CLEAN)
+        return doubted.withColumn("fate", fate).drop("reason", "suspect")
 
     def _checked(self, dataset: str, rows: DataFrame) -> DataFrame:
         """Rows with the first rule that each breaks, or none."""
@@ -148,23 +167,22 @@ class Ingest(StepJob):
         return rules
 
 
-def once(
-    dataset: str, rows: DataFrame, suspects: DataFrame | None = None, earlier: DataFrame | None = None
-) -> DataFrame:
-    """Rows without repeats: the first to arrive of each identity stays, none that is among `earlier`.
+def once(dataset: str, rows: DataFrame) -> DataFrame:
+    """Rows without repeats. Only those whose hash another one has are sorted; the others pass as they are."""
+    hashed = rows.withColumn("hash", F.xxhash64(*KEYS[dataset]))
+    twice = _twice(dataset, rows)
+    alone = hashed.join(twice, "hash", "left_anti").drop("hash")
+    return alone.unionByName(first(dataset, hashed.join(twice, "hash", "left_semi").drop("hash")))
 
-    Only suspects are sorted: rows whose hash another one has, so that rows that are alone pass as they are.
-    """
+
+def first(dataset: str, rows: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+    """The first to arrive of each identity, if it is not among `earlier`."""
     keys = KEYS[dataset]
-    hashed = rows.withColumn("hash", F.xxhash64(*keys))
-    hashes = _repeated(dataset, rows, None) if suspects is None else suspects
-    alone = hashed.join(hashes, "hash", "left_anti").drop("hash")
-    together = hashed.join(hashes, "hash", "left_semi").drop("hash")
-    first = Window.partitionBy(*keys).orderBy(RECEIVED_NS, SOURCE, OFFSET)
-    firsts = together.withColumn("place", F.row_number().over(first)).where("place = 1").drop("place")
-    if earlier is not None:
-        firsts = firsts.join(earlier, [firsts[key].eqNullSafe(earlier[key]) for key in keys], "left_anti")
-    return alone.unionByName(firsts)
+    order = Window.partitionBy(*keys).orderBy(RECEIVED_NS, SOURCE, OFFSET)
+    firsts = rows.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
+    if earlier is None:
+        return firsts
+    return firsts.join(earlier, [firsts[key].eqNullSafe(earlier[key]) for key in keys], "left_anti")
 
 
 def quarantined(dataset: str, checked: DataFrame) -> DataFrame:
@@ -184,11 +202,13 @@ def _good(checked: DataFrame) -> DataFrame:
     return checked.where(F.col("reason").isNull()).drop("reason")
 
 
-def _repeated(dataset: str, rows: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    """Hashes of identities that more than one row may have, or that were there before: equal ones have equal hashes."""
-    keys = KEYS[dataset]
-    hashes = rows.select(F.xxhash64(*keys).alias("hash"))
-    twice = hashes.groupBy("hash").count().where("count > 1").select("hash")
-    if earlier is None:
-        return twice
-    return twice.union(hashes.join(earlier.select(F.xxhash64(*keys).alias("hash")), "hash", "left_semi")).distinct()
+def _twice(dataset: str, rows: DataFrame) -> DataFrame:
+    """Hashes of identities that more than one row may have: equal identities have equal hashes."""
+    hashes = rows.select(F.xxhash64(*KEYS[dataset]).alias("hash"))
+    return hashes.groupBy("hash").count().where("count > 1").select("hash")
+
+
+def _known(dataset: str, rows: DataFrame, earlier: DataFrame) -> DataFrame:
+    """Hashes of identities that rows and earlier ones may have in common."""
+    hash_of = F.xxhash64(*KEYS[dataset]).alias("hash")
+    return rows.select(hash_of).join(earlier.select(hash_of), "hash", "left_semi").distinct()
