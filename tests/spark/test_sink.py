@@ -21,6 +21,7 @@ TOML = '[node]\nname = "a"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
 
 def publish(spark: SparkSession, archive: Written, url: str, folder: Path) -> None:
     """Tell all that is new, three rows a batch."""
+    spark.createDataFrame([], "x int")  # makes the session that of this thread, where Spark looks for the format
     rows = spark.readStream.format("chappe").options(**archive.options(max_rows=3)).load()
     told = rows.select(F.lit("numbers").alias("topic"), F.col("value").cast("string").alias("body"))
     writer = told.writeStream.format("chappe").option("url", url).option("outbox", str(folder / "outbox"))
