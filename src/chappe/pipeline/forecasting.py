@@ -31,6 +31,8 @@ DAMPING = (0.5, 0.8, 0.95)  # of the distance from a baseline, each interval
 GAIN = 0.3  # of the smoothed distance
 MARGIN = 0.97  # whoever is to speak instead of the last value must have been off by less than this share of it
 BET = 0.95  # and who takes for granted that levels stay, by less than this share of the best that does not
+PROOF = 0.5  # how much better one must be that was judged once only, over one interval
+FAR = 4.0  # times its usual error
 NOTHING_MS = 1e-9  # errors below are those of sums of floating-point numbers
 JUDGED_DAYS = 7
 BAND = (0.05, 0.95)  # quantiles of past errors
@@ -119,7 +121,7 @@ def judge_all(rows: Sequence[Series], rhythm: Rhythm) -> Iterator[Judged]:
         methods = tuple(told)
         everything = np.stack(list(told.values()))
         errors = everything - _ahead(row, rhythm.horizon)
-        yield Judged(methods, everything, errors, _chosen(np.abs(errors), methods, rhythm))
+        yield Judged(methods, everything, errors, _chosen(errors, methods, rhythm))
 
 
 def forecasts(judged: Judged, rhythm: Rhythm) -> list[Ahead]:
@@ -263,11 +265,15 @@ def _chosen(off: NDArray[np.float64], methods: Sequence[str], rhythm: Rhythm) ->
     forecasts, of those whose outcome was known then.
 
     Of the last week and of the whole time the worse share counts: a week without a shift of the level says little about
-    who would stand one.
+    who would stand one. Forecasts that reach far overlap, so that few of them prove little: the more so, the better
+    must be who is to speak instead of the last value.
     """
     naive = methods.index(NAIVE)
     least = max(LEAST, 2 * rhythm.a_day)
-    handicap = np.array([1 / BET if name.endswith("*") else 1.0 for name in methods])[:, None]
+    bets = np.array([name.endswith("*") for name in methods])
+    lost = _lost(off[:, :, 0]) & bets[:, None]
+    handicap = np.where(bets, 1 / BET, 1.0)[:, None]
+    off = np.abs(off)
     chosen = np.empty(off.shape[1:], dtype=np.intp)
     for at in range(rhythm.horizon):
         here = off[:, :, at]
@@ -278,10 +284,25 @@ def _chosen(off: NDArray[np.float64], methods: Sequence[str], rhythm: Rhythm) ->
             own, others, count = (_sum_of_last(each, last, at + 1) for each in sums)
             known = (count >= least) & (others > NOTHING_MS * count)
             share = np.maximum(share, np.divide(own, others, out=np.full(own.shape, np.inf), where=known))
-        share *= handicap
+        share = (share + PROOF * np.sqrt((at + 1) / np.maximum(count, 1.0))) * handicap
+        share[lost] = np.inf
         share[naive] = MARGIN
         chosen[:, at] = np.argmin(share, axis=0)
     return chosen
+
+
+def _lost(errors: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """At each value whether a method's last two forecasts of the next one were far off, and to the same side: the level
+    that it counts on is gone. One alone is an outlier."""
+    known = np.isfinite(errors)
+    off = np.where(known, errors, 0.0)
+    count = np.maximum(np.cumsum(known, axis=1), 1)
+    usual = np.cumsum(np.abs(off), axis=1) / count
+    # What was said after a value is known to be wrong with the next one.
+    wrong = np.where(np.abs(off) > FAR * usual, np.sign(off), 0.0)
+    found = np.zeros(errors.shape, dtype=np.bool_)
+    found[:, 2:] = wrong[:, 1:-1] * wrong[:, :-2] > 0
+    return found
 
 
 def _sum_of_last(values: NDArray[np.float64], last: int, behind: int) -> NDArray[np.float64]:
