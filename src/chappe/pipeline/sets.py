@@ -19,7 +19,7 @@ from chappe.aggregation.forecast import forecast
 from chappe.errors import ConfigError
 from chappe.pipeline.grid import Grid, positive
 
-HISTORY = 528  # totals that a forecast is made of, as many as `chappe.aggregation.forecast` looks at
+HISTORY = 144  # totals that a forecast is made of: each instant is judged anew, and more would cost more than it tells
 
 _DECLARED = re.compile(
     r"(?P<name>[a-z][a-z0-9_-]*)\s*=\s*(?P<patterns>.+?)\s+every\s+(?P<interval>\S+)"
