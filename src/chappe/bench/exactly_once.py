@@ -180,7 +180,8 @@ class Course:
             f'topics = ["{TOPIC}"]\nage_s = 3.0\n'
         )
         (self.folder / "pipeline.toml").write_text(
-            '[pipeline]\narchive = "history"\nlog = "log"\nwork = "work"\nmaster = "local[2]"\njobs = ["ingest"]\n'
+            f'[pipeline]\narchive = "history"\nlog = "log"\nsource = "{ARCHIVE}"\nwork = "work"\n'
+            'master = "local[2]"\njobs = ["ingest"]\n'
             '[pipeline.spark]\n"spark.driver.memory" = "1g"\n'
         )
         (self.folder / "history").mkdir()
