@@ -159,12 +159,12 @@ class Loop:
         where = [f"--{option}={self._folder / place}" for option, place in _PLACES.items()]
         self._pipeline = await self._child(
             stack, "pipeline", "chappe.cli", "pipeline", "run", "ingest", "links", "alerts", "--continuous",
-            f"--set=alerts.rules={rules}", f"--node={self._url('north')}", *where,
+            f"--set=alerts.rules={rules}", f"--node={self._url('north')}", *where, heard=False,
         )  # fmt: skip
         await self._pipeline.said("alerts: waits", START_S)
 
-    async def _child(self, stack: AsyncExitStack, name: str, *arguments: str) -> Child:
-        child = await Child.start(name, self._folder, *arguments)
+    async def _child(self, stack: AsyncExitStack, name: str, *arguments: str, heard: bool = True) -> Child:
+        child = await Child.start(name, self._folder, *arguments, heard=heard)
         stack.push_async_callback(child.stop)
         return child
 
@@ -182,7 +182,7 @@ class Loop:
         out = Path(tempfile.gettempdir()) / REPORT
         making = await Child.start(
             "report", self._folder, "chappe.cli", "pipeline", "report", f"--work={self._folder / _PLACES['work']}",
-            f"--out={out}", "--title=Demo: a link that became slow", *self._marks,
+            f"--out={out}", "--title=Demo: a link that became slow", *self._marks, heard=False,
         )  # fmt: skip
         async with asyncio.timeout(REPORT_S):
             code = await making.process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ class DemoError(ChappeError):
 
 
 class Child:
-    """A process whose lines on stdout are given to `heard`; its stderr goes into a file."""
+    """A process whose lines on stdout are read; its stderr goes into a file."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -29,12 +30,14 @@ class Child:
         self._log = log
 
     @classmethod
-    async def start(cls, name: str, folder: Path, *arguments: str) -> Child:
+    async def start(cls, name: str, folder: Path, *arguments: str, heard: bool = True) -> Child:
+        """Start it; one that is not heard, and whose own children may outlive it, has no stdout to keep open."""
         log = folder / f"{name}.log"
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=errors, start_new_session=True,  # Ctrl-C is for the demo, which ends them in order
+                sys.executable, "-m", *arguments, stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE if heard else asyncio.subprocess.DEVNULL, stderr=errors,
+                start_new_session=True,  # Ctrl-C is for the demo, which ends them in order
             )  # fmt: skip
         return cls(name, process, log)
 
@@ -96,5 +99,5 @@ class Child:
                 async with asyncio.timeout(STOP_S):
                     await self.process.wait()
             except TimeoutError:
-                self.process.kill()
+                os.killpg(self.process.pid, signal.SIGKILL)  # with its children, Spark among them
         return await self.process.wait()
