@@ -13,7 +13,7 @@ from pathlib import Path
 from chappe.errors import ChappeError
 
 START_S = 180.0  # a JVM on a busy machine
-KEPT = 40  # lines that are shown when something ends by itself
+KEPT = 40
 
 
 class Killed:

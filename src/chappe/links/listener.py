@@ -113,6 +113,7 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._pending: dict[asyncio.Task[None], None] = {}  # in order of arrival
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unserved: dict[asyncio.Task[None], socket.socket] = {}  # whose task has not begun
         self._pause: asyncio.TimerHandle | None = None
         self._loop.add_reader(sock, self._on_readable)
 
@@ -178,6 +179,7 @@ class Listener:
             oldest.cancel()
             self.evicted += 1
         task = self._loop.create_task(self._serve(sock, self._peer(place)))
+        self._unserved[task] = sock
         self._pending[task] = None
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -190,10 +192,14 @@ class Listener:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._pending.pop(task, None)
         self._tasks.discard(task)
+        sock = self._unserved.pop(task, None)
+        if sock is not None:  # cancelled before it began
+            sock.close()
 
     async def _serve(self, sock: socket.socket, peer: Address) -> None:
         task = asyncio.current_task()
         assert task is not None
+        del self._unserved[task]
 
         def finished(raw: Raw) -> None:
             self._pending.pop(task, None)

@@ -249,11 +249,12 @@ def _error(cost: Floats, values: Floats, split: int) -> float:
 
 
 def _intervals(design: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Where all but one of a hundred fits of drawn samples lie."""
+    """Where all but one of a hundred fits of drawn samples lie, with all their coefficients."""
     random = np.random.default_rng(len(values))
     drawn = [robust(design[rows], values[rows])
              for rows in (random.integers(0, len(values), len(values)) for _ in range(RESAMPLED))]  # fmt: skip
-    low, high = np.quantile(np.array(drawn), [0.005, 0.995], axis=0)
+    outside = 0.005 / design.shape[1]
+    low, high = np.quantile(np.array(drawn), [outside, 1 - outside], axis=0)
     return low, high
 
 

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import ClassVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
@@ -95,14 +96,9 @@ class Ingest(StepJob):
         dataset = name.removeprefix(RAW)
         raw = desk.near(rows)
         seen = Observation()
-        counted = raw.observe(
-            seen,
-            F.count(F.lit(1)).alias("rows"),
-            F.min(RECEIVED_NS).alias("from_ns"),
-            F.max(RECEIVED_NS).alias("to_ns"),
-        )
+        counted = raw.observe(seen, *_span())
         hashes = _twice(dataset, counted).limit(FEW + 1).collect()
-        found = seen.get
+        found = _observed(seen, raw)
         if not found["rows"]:
             return {}
         reach = int(self.repeat_s * SECOND_NS)
@@ -200,6 +196,21 @@ def quarantined(dataset: str, checked: DataFrame) -> DataFrame:
 
 def _good(checked: DataFrame) -> DataFrame:
     return checked.where(F.col("reason").isNull()).drop("reason")
+
+
+def _span() -> list[Column]:
+    """How many rows there are, and when the first and the last were received."""
+    received = F.col(RECEIVED_NS)
+    return [F.count(F.lit(1)).alias("rows"), F.min(received).alias("from_ns"), F.max(received).alias("to_ns")]
+
+
+def _observed(seen: Observation, rows: DataFrame) -> Mapping[str, int | None]:
+    """What was observed on the way; asked for where Spark found the plan empty and left that out with all else."""
+    try:
+        return seen.get
+    except Py4JJavaError:
+        found = rows.agg(*_span()).first()
+        return {} if found is None else found.asDict()
 
 
 def _twice(dataset: str, rows: DataFrame) -> DataFrame:
