@@ -12,7 +12,7 @@ from chappe.measure.cost import Metrics
 from chappe.netmap.checks import Checks
 from chappe.netmap.choices import NEVER
 from chappe.netmap.claims import NOWHERE, Claims
-from chappe.netmap.covering import Covering
+from chappe.netmap.covering import Covering, reach
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Index, interest_of
@@ -226,7 +226,7 @@ class LinkState:
             return
         old = self.database.store(key, advert, self._now_ns)
         self._lacking.has(key, advert.sequence)
-        if key[:2] == ("l", 0):
+        if key[:2] == ("l", 0) and reach(advert) != reach(old):
             self._covering.changed()
         now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._places)
         self._spreading.add(key, advert.sequence, now, self._now_ns)
