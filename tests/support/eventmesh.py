@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -77,12 +78,12 @@ class EventMesh:
         if latency_ms is not None:
             self.measure(a, b, latency_ms)
 
-    def measure(self, a: str, b: str, latency_ms: float) -> None:
+    def measure(self, a: str, b: str, latency_ms: float, jitter: float = math.nan) -> None:
         """Both ends find another latency."""
         number = self.links[frozenset((a, b))]
         self.latency_ms[frozenset((a, b))] = latency_ms
         for me in (a, b):
-            self._obey(me, self.states[me].measured(number, Metrics(latency_ms, loss=0.0), self.now_ns))
+            self._obey(me, self.states[me].measured(number, Metrics(latency_ms, jitter=jitter, loss=0.0), self.now_ns))
 
     def cut(self, a: str, b: str) -> None:
         """The link is gone, with what was under way on it."""

@@ -76,18 +76,21 @@ class Planner:
         self._direct_routes.clear()
         self._exits.clear()
 
-    def latency_ms(self, links: Iterable[bytes]) -> float:
-        """What the map says now of the way over these links; NaN if one of them is gone or not measured."""
+    def latency_ms(self, links: Iterable[bytes]) -> tuple[float, float]:
+        """What the map says now of the way over these links, and by how much that varies: the sum of mean deviations.
+
+        NaN if one of them is gone or not measured.
+        """
         view = self._state.routes.view
-        total = 0.0
+        total = spread = 0.0
         for link in links:
             numbers = view.ends.get(link)
             if not numbers:
-                return math.nan
-            edge = view.edges[numbers[0]]
-            told = [fact.latency_ms for fact in (edge.fact_a, edge.fact_b) if fact.latency_ms is not None]
-            total += max(told, default=math.nan)
-        return total
+                return math.nan, 0.0
+            latency_ms, jitter, *_ = view.edges[numbers[0]].metrics
+            total += latency_ms
+            spread += latency_ms * min(jitter, 1.0) if math.isfinite(jitter) else 0.0
+        return total, spread
 
     def plan(
         self,

@@ -24,6 +24,7 @@ from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing
 
 PLAIN = Way()
+BUSY_MS = 1.0  # nodes on the way may be late by so much, beside what was measured
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
 
@@ -277,10 +278,17 @@ class Ways:
         return hold
 
     def _difference_ns(self, old: Route, new: Route) -> int:
-        """By how much the new way is quicker: the old one as it is measured now, else as it was when it was taken."""
-        now_ms = self._planner.latency_ms(old.links)
-        gain_ms = (old.latency_ms if math.isnan(now_ms) else now_ms) - new.latency_ms
-        return max(0, int(gain_ms * 1e6)) if math.isfinite(gain_ms) else 0
+        """By how much the new way is quicker at most: as both are measured now, else as they were when taken.
+
+        What both vary by counts, and a millisecond for nodes that were busy: the difference of the means alone would
+        let an event be overtaken as often as not.
+        """
+        old_ms, old_spread = self._planner.latency_ms(old.links)
+        new_ms, new_spread = self._planner.latency_ms(new.links)
+        slowest = (old.latency_ms if math.isnan(old_ms) else old_ms) + old_spread
+        quickest = (new.latency_ms if math.isnan(new_ms) else new_ms) - new_spread
+        gain_ms = slowest - quickest
+        return round((gain_ms + BUSY_MS) * 1e6) if math.isfinite(gain_ms) and gain_ms > 0 else 0
 
     def _refresh(self) -> None:
         """Forget what was computed if links of the map are others: a way may name some that no route in use passes."""

@@ -256,15 +256,26 @@ def test_a_quicker_way_waits_for_the_difference() -> None:
     net.settle()
     outputs = net.ways["a"].publish("s", b"t")
     assert [peer for peer, _ in outputs.branches] == ["c"]
-    assert outputs.hold_ns == 35_000_000  # 55 as it is now, not 5 as it was, less 20
+    assert outputs.hold_ns == 36_000_000  # 55 as it is now, not 5 as it was, less 20, and 1 for busy nodes
     assert net.ways["a"].publish("s", b"t").hold_ns == 0
     net.measure("a", "b", 5.0)
     net.settle()
-    assert net.ways["a"].publish("s", b"t").hold_ns == 15_000_000
+    assert net.ways["a"].publish("s", b"t").hold_ns == 16_000_000
     net.measure("a", "c", 1.0)
     net.measure("c", "b", 1.0)
     net.settle()
     assert net.ways["a"].publish("s", b"other").hold_ns == 0  # never published before: nothing is under way
+
+
+def test_what_both_ways_vary_by_counts_for_the_wait() -> None:
+    net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
+    net.subscribe("b", "t")
+    net.settle()
+    net.ways["a"].publish("s", b"t")
+    net.measure("a", "b", 50.0, jitter=0.1)
+    net.measure("c", "b", 10.0, jitter=0.2)
+    net.settle()
+    assert net.ways["a"].publish("s", b"t").hold_ns == 38_000_000  # 50 less 20, 5 and 2 for jitter, 1 for busy nodes
 
 
 def test_a_slower_way_does_not_wait() -> None:
