@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from chappe.errors import ProtocolError
@@ -20,7 +20,7 @@ from chappe.netmap.units import Address, Thing
 Marks = dict[Thing, Wanted]
 
 HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
-SPLITS = 2  # rescues of one event that may send it to several parts of a unit: copies must not multiply
+SPLITS = 2  # rescues of one event that may send it to several parts of a unit at once: copies must not multiply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,13 +137,21 @@ class Planner:
             marks.update(destinations(units))
         return Planned((), tuple(marks), tuple(marks.items()))
 
-    def parts(self, unit: Unit, groups: tuple[str, ...], rescued: int) -> list[tuple[Unit]]:
+    def parts(self, unit: Unit, groups: tuple[str, ...]) -> list[tuple[Unit]]:
         """Other parts of a unit that this node is in, if who named it took it for whole; the first gets the groups."""
-        if "@" in unit.name or rescued >= SPLITS:
+        if "@" in unit.name:
             return []
         others = [seen for seen in self._state.things() if seen.level == unit.level and seen.path == unit.name]
         told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
         return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
+
+    def later(self, planned: Planned, parts: Iterable[Sequence[Unit]], trace: tuple[str, ...]) -> Planned:
+        """The same plan, and parts of a unit that have to wait: whoever sent the event here does not know of them."""
+        lost = {thing: wanted for part in parts for thing, wanted in destinations(part).items()}
+        lost = {thing: wanted for thing, wanted in lost.items() if not visited(thing.name, trace)}
+        return replace(
+            planned, undeliverable=(*planned.undeliverable, *lost), waiting=(*planned.waiting, *lost.items())
+        )
 
     def _asked(
         self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
@@ -201,6 +209,7 @@ class Planner:
         avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
         parts = [*(self._state.resolve(thing) or self._elsewhere(thing))]
         if draft.rescued >= SPLITS:
+            draft.lost.update((part, Wanted(wanted.plain)) for part in parts[1:] if wanted.plain)
             del parts[1:]
         found = 0
         for part in parts:

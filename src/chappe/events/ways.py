@@ -16,7 +16,7 @@ import msgspec
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
 from chappe.events.lastways import LastWays
-from chappe.events.planner import HASTY, Marks, Planned, Planner
+from chappe.events.planner import HASTY, SPLITS, Marks, Planned, Planner
 from chappe.events.trace import returns
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.netmap.linkstate import LinkState
@@ -209,10 +209,13 @@ class Ways:
         key = (raw, frozenset(marks.items()), here.groups)
         planned = self._plans.get(key)
         if planned is None:
-            parts = self._planner.parts(root, tuple(missing), way.rescues)
-            onward = [*branches(way.units[1:]), *parts]
+            parts = self._planner.parts(root, tuple(missing))
+            split = way.rescues < SPLITS
+            onward = [*branches(way.units[1:]), *(parts if split else ())]
             trace, rescues = way.trace, way.rescues
             planned = self._planner.plan(way.profile, marks, onward, root.level, trace, rescues, way.served)
+            if parts and not split:
+                planned = self._planner.later(planned, parts, trace)
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned

@@ -180,6 +180,23 @@ def test_who_names_a_unit_as_a_whole_reaches_its_parts() -> None:
     assert decode(way).rescues == 1
 
 
+def test_what_comes_back_to_a_part_of_a_unit_waits_for_the_other_part() -> None:
+    """a still takes b for whole and handed the event for b's other part back: it is not sent to and fro, nor lost."""
+    net = mesh({"x/a": "a", "x/b": "b1 b2", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-c:1 a-c:5")
+    for node in ("b1", "b2"):
+        net.subscribe(node, "t")
+    net.settle()
+    net.cut("b1", "b2")
+    net.settle()
+    way = encode(Way((), (Unit(1, "x/b"),), ("x/b@b1", "x/a"), rescues=2))
+    outputs = net.ways["b1"].forward("a", way, "s", b"t")
+    assert outputs.branches == ()
+    assert outputs.undeliverable == (Thing(1, "x/b@b2"),)
+    later = net.ways["b1"].rescue(outputs.rest)
+    assert [unit.name for unit in way_to(later, "a").units] == ["x/a", "x/c", "x/b@b2"]
+    assert way_to(later, "a").rescues == 3
+
+
 def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
     net = mesh({"x/a": "a1 a2 a3", "x/b": "b"}, "a1-a2:1 a2-a3:1 a3-b:1 a1-b:1")
     net.subscribe("a3", "t")
