@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from chappe.pipeline.job import RAW, Publish, StepJob, Table
 from chappe.pipeline.near import Near
 from chappe.pipeline.outbox import Outbox
+from chappe.pipeline.rowfiles import RowFile, known, looked_at
 from chappe.pipeline.tables import Tables
 
 if TYPE_CHECKING:
@@ -74,69 +74,42 @@ class Stepped:
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         part = self.name.removeprefix(RAW)
-        desk = BatchDesk(rows.sparkSession, self.tables, self.job, batch, part, self.near)
+        desk = BatchDesk(rows.sparkSession, self.tables, batch, part, self.near)
         try:
-            for table, frame in self.job.step(self.name, rows, desk).items():
-                self.tables.append(table, batch, desk.folder(frame) or frame, part)
+            for table, made in self.job.step(self.name, rows, desk).items():
+                self.tables.append(table, batch, made, part)
         finally:
             desk.clear()
 
 
 class BatchDesk:
-    """The desk of one batch: what is staged is known by the DataFrame that reads it."""
+    """The desk of one batch."""
 
-    def __init__(
-        self, spark: SparkSession, tables: Tables, job: StepJob, batch: int, part: str, near: Near | None = None
-    ) -> None:
-        self._spark, self._tables, self._job, self._batch, self._part = spark, tables, job, batch, part
-        self._near = near
-        self._staged: list[tuple[DataFrame, Path]] = []
+    def __init__(self, spark: SparkSession, tables: Tables, batch: int, part: str, near: Near | None = None) -> None:
+        self._spark, self._tables, self._batch, self._part, self._near = spark, tables, batch, part, near
         self._folders: list[Path] = []
 
-    def near(self, rows: DataFrame) -> DataFrame:
-        """Closed segments as they are; what else there is, is written down first."""
-        found = None if self._near is None else self._near.rows(self._spark, self._batch)
-        if found is None:
-            return self.stage(self._part, rows)
-        whole, rest = found
-        return whole if rest is None else whole.unionByName(self.stage(self._part, rest))
+    def raw(self, rows: DataFrame) -> list[RowFile]:
+        found = None if self._near is None else self._near.files(self._spark, self._batch)
+        whole, rest = found or ([], rows)
+        return whole if rest is None else whole + self._staged(rest)
 
-    def stage(self, table: str, rows: DataFrame) -> DataFrame:
-        folder = self._tables.stage(table, rows)
-        self._folders.append(folder)
-        return self._read(folder, rows.schema)
+    def written(self, table: str) -> list[RowFile]:
+        return [known(str(file)) for file in self._tables.files_before(table, self._batch, self._part)]
 
-    def sort_out(self, table: str, rows: DataFrame, by: str) -> dict[str, DataFrame]:
-        folder = self._tables.stage(table, rows, by)
-        self._folders.append(folder)
-        schema = StructType([field for field in rows.schema if field.name != by])
-        return {each.name.partition("=")[2]: self._read(each, schema) for each in folder.glob(f"{by}=*")}
-
-    def add(self, staged: DataFrame, rows: DataFrame) -> None:
-        folder = self.folder(staged)
-        assert folder is not None
-        more = self._tables.stage(self._part, rows)
-        self._folders.append(more)
-        for file in more.glob("*.parquet"):
-            file.rename(folder / file.name)
-
-    def written(self, table: str) -> DataFrame:
-        found = self._tables.read_before(self._spark, table, self._batch, self._part)
-        return empty(self._spark, self._job.writes[table]) if found is None else found
-
-    def folder(self, frame: DataFrame) -> Path | None:
-        """Where a DataFrame was staged; None if it was not."""
-        return next((folder for known, folder in self._staged if known is frame), None)
+    def room(self, table: str) -> Path:
+        self._folders.append(self._tables.room(table))
+        return self._folders[-1]
 
     def clear(self) -> None:
         """Remove what no table has got."""
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _read(self, folder: Path, schema: StructType) -> DataFrame:
-        frame = self._spark.read.schema(schema).parquet(str(folder))
-        self._staged.append((frame, folder))
-        return frame
+    def _staged(self, rows: DataFrame) -> list[RowFile]:
+        folder = self._tables.stage(self._part, rows)
+        self._folders.append(folder)
+        return [looked_at(str(file)) for file in sorted(folder.glob("*.parquet"))]
 
 
 def empty(spark: SparkSession, spec: Table) -> DataFrame:

@@ -19,7 +19,11 @@ import pyarrow as pa
 from chappe.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame
+
+    from chappe.pipeline.rowfiles import RowFile
 
 Frames = Mapping[str, "DataFrame"]
 RAW = "raw/"  # before the name of a dataset: its rows in the archive as they came; ingest reads them, nobody else
@@ -73,22 +77,16 @@ class StreamJob(Job):
 
 
 class Desk(Protocol):
-    """What a job that takes batch after batch may use. What is staged is on disk, and seen by nobody yet."""
+    """What a job that takes batch after batch may use."""
 
-    def near(self, rows: DataFrame) -> DataFrame:
-        """The rows of the batch where they cost least to be read more than once: in Parquet."""
+    def raw(self, rows: DataFrame) -> list[RowFile]:
+        """The rows of the batch as files: closed segments as they are, what else there is written down."""
 
-    def stage(self, table: str, rows: DataFrame) -> DataFrame:
-        """The rows, computed; the table gets them without another copy if this is returned as it is."""
-
-    def sort_out(self, table: str, rows: DataFrame, by: str) -> Mapping[str, DataFrame]:
-        """The rows, computed in one go, apart by a column, which they lose; each may be returned as if staged."""
-
-    def add(self, staged: DataFrame, rows: DataFrame) -> None:
-        """Compute some rows more and put them beside what was staged."""
-
-    def written(self, table: str) -> DataFrame:
+    def written(self, table: str) -> list[RowFile]:
         """What the batches of this input before this one have added to a table."""
+
+    def room(self, table: str) -> Path:
+        """An empty folder that nobody else sees; returned as the rows of a table, it becomes a batch of it."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,8 @@ class StepJob(Job):
     """A job that takes the new rows of each input batch by batch, each once, and may look at what it wrote before."""
 
     @abstractmethod
-    def step(self, name: str, rows: DataFrame, desk: Desk) -> Frames:
-        """Rows to append to its tables, from new rows of one input."""
+    def step(self, name: str, rows: DataFrame, desk: Desk) -> Mapping[str, DataFrame | Path]:
+        """Rows to append to its tables, from new rows of one input: to be computed, or in a room of the desk."""
 
 
 def parameters(job: type[Job]) -> dict[str, tuple[Any, str]]:

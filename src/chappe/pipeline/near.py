@@ -1,7 +1,7 @@
-"""The rows of a micro-batch of the archive as Spark reads them fastest: closed segments by its own Parquet reader.
+"""The rows of a micro-batch of the archive as files: closed segments are read where they are, without Spark's source.
 
 A stream of the archive says which offsets a batch has, and notes them before the batch begins; a segment that lies
-between them needs no Python to be read.
+between them needs no copy.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from chappe.pipeline.source import SOURCE, Archive, Options, spark_schema
+from chappe.pipeline.rowfiles import RowFile, looked_at
+from chappe.pipeline.source import Archive, Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,30 +31,27 @@ class Near:
     options: Options
     checkpoint: Path
 
-    def rows(self, spark: SparkSession, batch: int) -> tuple[DataFrame, DataFrame | None] | None:
-        """Rows in closed segments and the others of a batch, if any; None if no segment lies in it as a whole."""
+    def files(self, spark: SparkSession, batch: int) -> tuple[list[RowFile], DataFrame | None] | None:
+        """Closed segments and the other rows of a batch, if any; None if no segment lies in it as a whole."""
         archive = Archive(self.options)
         end = noted(self.checkpoint, batch)
         start = noted(self.checkpoint, batch - 1) if batch else archive.at(self.options.start)
         if start is None or end is None:
             return None
-        whole: list[DataFrame] = []
+        whole: list[RowFile] = []
         left: list[tuple[Offsets, Offsets]] = []
         for source, stop in end.items():
             at = start.get(source, 0)
             found = archive.reader(source).whole(self.options.dataset, at, stop)
-            if found and archive.file(found[0]):
-                files = [archive.file(each) for each in found]
-                rows = spark.read.schema(spark_schema(self.options.dataset)).parquet(*files)
-                whole.append(rows.withColumn(SOURCE, F.lit(source)))
+            if found:
+                whole += [looked_at(archive.file(each), source) for each in found]
                 left += [({source: at}, {source: found[0].first}), ({source: found[-1].stop}, {source: stop})]
             else:
                 left.append(({source: at}, {source: stop}))
         if not whole:
             return None
         rest = [self._read(spark, *each) for each in left if sum(each[1].values()) > sum(each[0].values())]
-        union = DataFrame.unionByName
-        return reduce(union, whole), reduce(union, rest) if rest else None
+        return whole, reduce(DataFrame.unionByName, rest) if rest else None
 
     def _read(self, spark: SparkSession, start: Offsets, stop: Offsets) -> DataFrame:
         options = self.options

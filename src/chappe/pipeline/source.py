@@ -38,8 +38,8 @@ from chappe.archive.segments import ROW_GROUP, Segment, Segments
 from chappe.errors import ConfigError
 from chappe.pipeline import sink
 from chappe.pipeline.following import TableReader
+from chappe.pipeline.rules import SOURCE
 
-SOURCE = "source"  # the column with the name of the archive
 MAX_ROWS = 2_000_000  # of one micro-batch: what a machine of two cores does in a second or two
 BATCH = 1 << 16  # rows that go to Spark at once
 SMALL = 1 << 15  # rows that are not worth a task of their own
@@ -190,11 +190,9 @@ class Archive:
         return {**end, **moved}
 
     def file(self, segment: Segment) -> str:
-        """Where Spark finds a segment; empty if it may know the filesystem by another name."""
+        """Where pyarrow finds a segment: a file, or the URI of one."""
         path = self._options.path
-        if "://" not in path:
-            return str(Path(path).absolute() / segment.path)
-        return f"{path.rstrip('/')}/{segment.path}" if path.startswith(("file://", "hdfs://")) else ""
+        return f"{path.rstrip('/')}/{segment.path}" if "://" in path else str(Path(path).absolute() / segment.path)
 
     def reader(self, source: str) -> Reader:
         if source not in self._readers:

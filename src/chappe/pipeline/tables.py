@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
+
 from chappe.disk import sync
 from chappe.errors import ConfigError
 
@@ -80,10 +82,15 @@ class Tables:
             raise ConfigError(f"no table {name!r} in {self.root}; there are: {', '.join(self.names()) or 'none'}")
         return spark.read.parquet(*found)
 
-    def read_before(self, spark: SparkSession, name: str, batch: int, part: str = "") -> DataFrame | None:
-        """What a part had before a batch; None if that is nothing."""
+    def files_before(self, name: str, batch: int, part: str = "") -> list[Path]:
+        """The files that a part had before a batch."""
         found = [each for each in batches(_inside(self.path(name).resolve(), part)) if number(each) < batch]
-        return spark.read.parquet(*[str(each) for each in found]) if found else None
+        return [file for each in found for file in sorted(each.glob("*.parquet"))]
+
+    def count(self, name: str) -> int:
+        """How many rows a table has, as the footers of its files say."""
+        found = batches(self.path(name).resolve())
+        return sum(pq.read_metadata(file).num_rows for each in found for file in each.glob("*.parquet"))
 
     def read_batch(self, spark: SparkSession, name: str, batch: int, part: str = "") -> DataFrame:
         """The rows of one batch that is there."""
@@ -92,7 +99,7 @@ class Tables:
     def append(self, name: str, batch: int, rows: DataFrame | Path, part: str = "") -> bool:
         """Add a batch, unless it is there already: a batch that is repeated after a crash changes nothing.
 
-        rows: computed now, or where `stage` has put them.
+        rows: computed now, or where `stage` has put them or others a `room` was given to.
         """
         if batch <= self.last_batch(name, part):
             return False
@@ -102,18 +109,16 @@ class Tables:
             self._put(staged, _inside(folder, part), batch)
         return True
 
-    def stage(self, name: str, rows: DataFrame, by: str = "") -> Path:
-        """Compute rows and put them on disk, where nobody sees them yet; `unstage` removes what is not appended.
+    def stage(self, name: str, rows: DataFrame) -> Path:
+        """Compute rows and put them on disk, where nobody sees them yet; `unstage` removes what is not appended."""
+        folder = self._hidden(name)
+        rows.write.parquet(str(folder))
+        return folder
 
-        by: a column for whose values the folder has folders `column=value`.
-        """
-        self.path(name)
-        folder = self.root / _DATA / f".{name}-{uuid.uuid4().hex}"
-        (rows.write.partitionBy(by) if by else rows.write).parquet(str(folder))
-        for file in folder.rglob("*.parquet"):
-            sync(file)
-        for each in (*folder.glob("*=*"), folder):
-            sync(each)
+    def room(self, name: str) -> Path:
+        """An empty folder for rows that others write; nobody sees it before it is appended."""
+        folder = self._hidden(name)
+        folder.mkdir(parents=True)
         return folder
 
     def unstage(self) -> None:
@@ -167,7 +172,14 @@ class Tables:
         folder.mkdir(parents=True)
         return folder
 
+    def _hidden(self, name: str) -> Path:
+        self.path(name)
+        return self.root / _DATA / f".{name}-{uuid.uuid4().hex}"
+
     def _put(self, staged: Path, folder: Path, batch: int) -> None:
+        for file in staged.glob("*.parquet"):
+            sync(file)
+        sync(staged)
         folder.mkdir(exist_ok=True)
         staged.rename(folder / f"{_BATCH}{batch:012d}")
         sync(folder)

@@ -7,58 +7,28 @@ are in the archive. What a job reads afterwards has no impossible value and no r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from chappe.archive.schema import DATASETS, OFFSET, RECEIVED, RECEIVED_NS
+from chappe.archive.schema import DATASETS, OFFSET, RECEIVED_NS
+from chappe.pipeline import cleaning, rules
+from chappe.pipeline.cleaning import Cleaned, Work
 from chappe.pipeline.job import RAW, Desk, Frames, StepJob, Table, parameter
-from chappe.pipeline.source import SOURCE
+from chappe.pipeline.repeats import KEYS
+from chappe.pipeline.rules import QUARANTINE, SECOND_NS, SOURCE, Limits
+from chappe.pipeline.source import arrow_schema
 
-SECOND_NS = 1_000_000_000
-BEGIN_NS = 946_684_800 * SECOND_NS  # 2000: no clock of a mesh was set before
-CLEAN, SUSPECT, BAD = "clean", "suspect", "bad"
-FEW = 50_000  # suspects that every task may hold
-QUARANTINE = pa.schema([
-    pa.field("dataset", pa.string(), nullable=False),
-    pa.field("reason", pa.string(), nullable=False),
-    pa.field(SOURCE, pa.string()),
-    pa.field(OFFSET, pa.int64()),
-    pa.field(RECEIVED_NS, pa.int64()),
-    pa.field("row", pa.string(), nullable=False),  # JSON
-])  # fmt: skip
-
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "status": ("variable", "name", "created_ns"),
-    "events": ("issuer", "epoch", "sequence"),
-    "measurements": ("node", "link", "created_ns"),
-    "counters": ("node", "name", "labels", "created_ns"),
-    "broker": ("broker", "action", "subject", "created_ns"),
-    "quality": ("client", "subject", "kind", "created_ns"),
-}
-
-# What may not be below zero, beside NaN and infinity, and what is a share.
-_NOT_NEGATIVE: Mapping[str, tuple[str, ...]] = {
-    "status": ("variable",),
-    "events": ("epoch", "sequence"),
-    "measurements": (
-        "latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss", "bandwidth", "cost", "outliers", "window",
-    ),
-    "counters": ("value",),
-    "broker": (),
-    "quality": ("latency_ns", "count"),
-}  # fmt: skip
-_SHARES: Mapping[str, tuple[str, ...]] = {"measurements": ("loss",)}
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "status": ("node",), "events": ("topic",), "measurements": ("node", "link"), "counters": ("node", "name"),
-    "broker": ("broker", "action"), "quality": ("subject", "kind"),
-}  # fmt: skip
+FEW = 50_000  # rows that are not worth a task of Spark
+_TRIES = ".tries"  # inside a room: what tasks began and nobody needed
+_CLEANED = "clean string, rows long, bad string, bad_rows long"
 
 
 @dataclass(frozen=True)
@@ -86,140 +56,81 @@ class Ingest(StepJob):
         clean: dict[str, DataFrame] = {}
         bad: list[DataFrame] = []
         for dataset in DATASETS:
-            checked = self._checked(dataset, inputs[f"{RAW}{dataset}"])
-            clean[dataset] = once(dataset, _good(checked))
-            bad.append(quarantined(dataset, checked))
+            rows = inputs[f"{RAW}{dataset}"].select(*arrow_schema(dataset).names)
+            good = rows.mapInArrow(partial(_good, dataset, self._limits), rows.schema)
+            clean[dataset] = once(dataset, good)
+            bad.append(rows.mapInArrow(partial(_bad, dataset, self._limits), from_arrow_schema(QUARANTINE)))
         return {**clean, "quarantine": reduce(DataFrame.unionByName, bad)}
 
-    def step(self, name: str, rows: DataFrame, desk: Desk) -> Frames:
-        """New rows of one dataset. First only their identities are looked at: who is alone needs no comparing."""
+    def step(self, name: str, rows: DataFrame, desk: Desk) -> Mapping[str, DataFrame | Path]:
+        """New rows of one dataset, file by file: each file is cleaned by one task, which reads and writes it itself."""
         dataset = name.removeprefix(RAW)
-        raw = desk.near(rows)
-        seen = Observation()
-        counted = raw.observe(seen, *_span())
-        hashes = _twice(dataset, counted).limit(FEW + 1).collect()
-        found = _observed(seen, raw)
-        if not found["rows"]:
-            return {}
-        reach = int(self.repeat_s * SECOND_NS)
-        near = F.col(RECEIVED_NS).between((found["from_ns"] or 0) - reach, (found["to_ns"] or 0) + reach)
-        earlier = desk.written(dataset).where(near).select(*KEYS[dataset])
-        hashes += _known(dataset, raw, earlier).limit(FEW + 1).collect()
-        suspects = raw.sparkSession.createDataFrame(hashes, "hash long") if len(hashes) <= FEW else None
-        fates = desk.sort_out(dataset, self._fated(dataset, raw, suspects), "fate")
-        made = {dataset: fates[CLEAN]} if CLEAN in fates else {}
-        if SUSPECT in fates:
-            firsts = first(dataset, fates[SUSPECT], earlier)
-            if CLEAN in fates:
-                desk.add(fates[CLEAN], firsts)
-            else:
-                made[dataset] = firsts
-        if BAD in fates:
-            made["quarantine"] = quarantined(dataset, self._checked(dataset, fates[BAD]))
-        return made
+        works = cleaning.planned(
+            dataset, desk.raw(rows), desk.written(dataset), self._limits, int(self.repeat_s * SECOND_NS)
+        )
+        rooms = {table: desk.room(table) for table in (dataset, "quarantine")}
+        for room in rooms.values():
+            (room / _TRIES).mkdir()
+        clean = partial(_cleaned, self._limits, rooms[dataset] / _TRIES, rooms["quarantine"] / _TRIES)
+        few = sum(work.file.rows for work in works) <= FEW
+        done = [clean(work) for work in works] if few else _spread(rows.sparkSession, works, clean)
+        made = {dataset: [each.clean for each in done], "quarantine": [each.bad for each in done]}
+        return {table: room for table, room in rooms.items() if _taken(room, made[table])}
 
-    def _fated(self, dataset: str, rows: DataFrame, suspects: DataFrame | None) -> DataFrame:
-        """Rows with what becomes of them; without a list of suspects all are."""
-        checked = self._checked(dataset, rows)
-        if suspects is None:
-            doubted = checked.withColumn("suspect", F.lit(True))
-        else:
-            marked = F.broadcast(suspects.distinct().withColumn("suspect", F.lit(True)))
-            hashed = checked.withColumn("hash", F.xxhash64(*KEYS[dataset]))
-            doubted = hashed.join(marked, "hash", "left").drop("hash")
-        fate = F.when(F.col("reason").isNotNull(), BAD).when(F.col("suspect"), SUSPECT).otherwise(CLEAN)
-        return doubted.withColumn("fate", fate).drop("reason", "suspect")
-
-    def _checked(self, dataset: str, rows: DataFrame) -> DataFrame:
-        """Rows with the first rule that each breaks, or none."""
-        return rows.withColumn("reason", F.coalesce(*self._rules(dataset)))
-
-    def _rules(self, dataset: str) -> list[Column]:
-        schema = DATASETS[dataset]
-        rules = [
-            F.when(F.col(field.name).isNull(), F.lit(f"no {field.name}"))
-            for field in schema if not field.nullable and field.name not in (OFFSET, RECEIVED)
-        ]  # fmt: skip
-        rules += [F.when(F.col(name) == "", F.lit(f"no {name}")) for name in _NAMES[dataset]]
-        for field in schema:
-            column = F.col(field.name)
-            if field.type == pa.float64():
-                wrong = F.isnan(column) | (F.abs(column) == F.lit(float("inf")))
-                rules.append(F.when(wrong, F.lit(f"{field.name} is no number")))
-            if field.name in _NOT_NEGATIVE[dataset]:
-                rules.append(F.when(column < 0, F.lit(f"{field.name} below zero")))
-            if field.name in _SHARES.get(dataset, ()):
-                rules.append(F.when(column > 1, F.lit(f"{field.name} above one")))
-        if dataset == "status":
-            empty = F.col("value").isNull() & F.col("whole").isNull() & F.col("content").isNull()
-            rules.append(F.when(empty, F.lit("no value")))
-        created, received = F.col("created_ns"), F.col(RECEIVED_NS)
-        ahead, late = F.lit(int(self.ahead_s * SECOND_NS)), F.lit(int(self.late_s * SECOND_NS))
-        rules += [
-            F.when(received < BEGIN_NS, F.lit("impossible time of receipt")),
-            F.when((created < BEGIN_NS) | (created > received + ahead), F.lit("impossible time")),
-            F.when(received - created > late, F.lit("late")),
-        ]
-        return rules
+    @property
+    def _limits(self) -> Limits:
+        return Limits(int(self.late_s * SECOND_NS), int(self.ahead_s * SECOND_NS))
 
 
 def once(dataset: str, rows: DataFrame) -> DataFrame:
     """Rows without repeats. Only those whose hash another one has are sorted; the others pass as they are."""
-    hashed = rows.withColumn("hash", F.xxhash64(*KEYS[dataset]))
-    twice = _twice(dataset, rows)
-    alone = hashed.join(twice, "hash", "left_anti").drop("hash")
-    return alone.unionByName(first(dataset, hashed.join(twice, "hash", "left_semi").drop("hash")))
-
-
-def first(dataset: str, rows: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    """The first to arrive of each identity, if it is not among `earlier`."""
     keys = KEYS[dataset]
+    hashed = rows.withColumn("hash", F.xxhash64(*keys))
+    twice = hashed.groupBy("hash").count().where("count > 1").select("hash")
+    alone = hashed.join(twice, "hash", "left_anti").drop("hash")
     order = Window.partitionBy(*keys).orderBy(RECEIVED_NS, SOURCE, OFFSET)
-    firsts = rows.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
-    if earlier is None:
-        return firsts
-    return firsts.join(earlier, [firsts[key].eqNullSafe(earlier[key]) for key in keys], "left_anti")
+    several = hashed.join(twice, "hash", "left_semi").drop("hash").withColumn("place", F.row_number().over(order))
+    return alone.unionByName(several.where("place = 1").drop("place"))
 
 
-def quarantined(dataset: str, checked: DataFrame) -> DataFrame:
-    """Rows that break a rule, as they were."""
-    columns = [F.col(name) for name in checked.columns if name != "reason"]
-    return checked.where(F.col("reason").isNotNull()).select(
-        F.lit(dataset).alias("dataset"),
-        "reason",
-        SOURCE,
-        OFFSET,
-        RECEIVED_NS,
-        F.to_json(F.struct(*columns)).alias("row"),
-    )
+def _cleaned(limits: Limits, clean: Path, bad: Path, work: Work) -> Cleaned:
+    return cleaning.cleaned(work, limits, clean, bad)
 
 
-def _good(checked: DataFrame) -> DataFrame:
-    return checked.where(F.col("reason").isNull()).drop("reason")
+def _spread(spark: SparkSession, works: Sequence[Work], clean: partial[Cleaned]) -> list[Cleaned]:
+    """One task for each file."""
+
+    def tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)  # the tasks are what runs at once
+        for batch in batches:
+            done = [clean(works[at]) for at in batch.column("id").to_pylist()]
+            yield pa.RecordBatch.from_pylist([each._asdict() for each in done])
+
+    numbers = spark.range(0, len(works), 1, numPartitions=len(works))
+    return [Cleaned(*row) for row in numbers.mapInArrow(tasks, _CLEANED).collect()]
 
 
-def _span() -> list[Column]:
-    """How many rows there are, and when the first and the last were received."""
-    received = F.col(RECEIVED_NS)
-    return [F.count(F.lit(1)).alias("rows"), F.min(received).alias("from_ns"), F.max(received).alias("to_ns")]
+def _taken(room: Path, names: Iterable[str]) -> bool:
+    """Whether any file was made; those that a task began and another one finished are left behind."""
+    taken = [name for name in names if name]
+    for name in taken:
+        (room / _TRIES / name).rename(room / name)
+    for left in (room / _TRIES).iterdir():
+        left.unlink()
+    (room / _TRIES).rmdir()
+    return bool(taken)
 
 
-def _observed(seen: Observation, rows: DataFrame) -> Mapping[str, int | None]:
-    """What was observed on the way; asked for where Spark found the plan empty and left that out with all else."""
-    try:
-        return seen.get
-    except Py4JJavaError:
-        found = rows.agg(*_span()).first()
-        return {} if found is None else found.asDict()
+def _good(dataset: str, limits: Limits, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that break no rule."""
+    for batch in batches:
+        verdict = rules.judged(dataset, pa.Table.from_batches([batch]), limits)
+        yield batch.filter(pa.array(verdict.broken == 0))
 
 
-def _twice(dataset: str, rows: DataFrame) -> DataFrame:
-    """Hashes of identities that more than one row may have: equal identities have equal hashes."""
-    hashes = rows.select(F.xxhash64(*KEYS[dataset]).alias("hash"))
-    return hashes.groupBy("hash").count().where("count > 1").select("hash")
-
-
-def _known(dataset: str, rows: DataFrame, earlier: DataFrame) -> DataFrame:
-    """Hashes of identities that rows and earlier ones may have in common."""
-    hash_of = F.xxhash64(*KEYS[dataset]).alias("hash")
-    return rows.select(hash_of).join(earlier.select(hash_of), "hash", "left_semi").distinct()
+def _bad(dataset: str, limits: Limits, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that break a rule, as quarantine has them."""
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        verdict = rules.judged(dataset, rows, limits)
+        yield from rules.quarantined(dataset, rows, verdict).to_batches()
