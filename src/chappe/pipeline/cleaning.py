@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ class Work:
     file: RowFile
     beside: tuple[RowFile, ...]
     before: tuple[RowFile, ...]
+    limits: Limits
     created: Span  # of rows that are neither impossible nor late
     reach: Span  # receipt of rows that are compared
 
@@ -55,15 +56,15 @@ def planned(
     earlier = [each for each in written if each.rows]
     works = []
     for file in there:
-        created = file.created.within(file.received.wider(limits.late_ns, limits.ahead_ns))
-        work = Work(dataset, file, (), (), created, file.received.wider(repeat_ns, repeat_ns))
+        reach = file.received.wider(repeat_ns, repeat_ns)
+        work = Work(dataset, file, (), (), limits, _believed(file, limits), reach)
         beside = tuple(each for each in there if each is not file and _close(work, each))
         before = tuple(each for each in earlier if _close(work, each))
-        works.append(Work(dataset, file, beside, before, created, work.reach))
+        works.append(replace(work, beside=beside, before=before))
     return works
 
 
-def cleaned(work: Work, limits: Limits, clean: Path, bad: Path) -> Cleaned:
+def cleaned(work: Work, clean: Path, bad: Path) -> Cleaned:
     """Write the clean rows of a file into one folder and those for quarantine into another."""
     dataset, source = work.dataset, work.file
     columns = [*schema_of(dataset).names, SOURCE]
@@ -71,14 +72,14 @@ def cleaned(work: Work, limits: Limits, clean: Path, bad: Path) -> Cleaned:
         everything = range(file.num_row_groups)
         hashes = repeats.hashes(dataset, source.read(file, dataset, everything, KEYS[dataset]))
         ordered = np.sort(hashes)
-        before, beside = _before(work, ordered), _beside(work, ordered, limits)
+        before, beside = _before(work, ordered), _beside(work, ordered)
         suspects = _suspects(dataset, ordered, (*before, *beside))
         with _Written(clean, _coded(dataset)) as good, _Written(bad, rules.QUARANTINE) as worse:
             held: list[pa.Table] = []
             first = 0
             for group in everything:
                 rows = source.read(file, dataset, [group], columns)
-                verdict = rules.judged(dataset, rows, limits)
+                verdict = rules.judged(dataset, rows, work.limits)
                 kept = verdict.broken == 0
                 if not kept.all():
                     worse.write(rules.quarantined(dataset, rows, verdict))
@@ -96,8 +97,13 @@ def cleaned(work: Work, limits: Limits, clean: Path, bad: Path) -> Cleaned:
 
 def _close(work: Work, other: RowFile | Group) -> bool:
     """Whether another file or a part of it may have a row of the same identity, as far as times say."""
-    same = CREATED_NS not in KEYS[work.dataset] or other.created.meets(work.created)
+    same = CREATED_NS not in KEYS[work.dataset] or _believed(other, work.limits).meets(work.created)
     return same and other.received.meets(work.reach)
+
+
+def _believed(rows: RowFile | Group, limits: Limits) -> Span:
+    """When rows were made that are neither impossible nor late, at most."""
+    return rows.created.within(rows.received.wider(limits.late_ns, limits.ahead_ns))
 
 
 def _suspects(dataset: str, ordered: Hashes, others: Sequence[pa.Table]) -> Hashes:
@@ -114,14 +120,14 @@ def _before(work: Work, ordered: Hashes) -> list[pa.Table]:
     return found
 
 
-def _beside(work: Work, ordered: Hashes, limits: Limits) -> list[pa.Table]:
+def _beside(work: Work, ordered: Hashes) -> list[pa.Table]:
     """Rows of other files of the batch that this file may have, too; those that break a rule do not count."""
     dataset, found = work.dataset, []
     for other in work.beside:
         with other.open() as file:
             for group, _ in _same(work, other, file, ordered):
                 rows = other.read(file, dataset, [group], [*schema_of(dataset).names, SOURCE])
-                good = rules.judged(dataset, rows, limits).broken == 0
+                good = rules.judged(dataset, rows, work.limits).broken == 0
                 good &= repeats.among(repeats.hashes(dataset, rows), ordered)
                 found.append(rows.filter(pa.array(good)).select([*dict.fromkeys((*KEYS[dataset], *ORDER))]))
     return found

@@ -71,7 +71,7 @@ class Ingest(StepJob):
         rooms = {table: desk.room(table) for table in (dataset, "quarantine")}
         for room in rooms.values():
             (room / _TRIES).mkdir()
-        clean = partial(_cleaned, self._limits, rooms[dataset] / _TRIES, rooms["quarantine"] / _TRIES)
+        clean = partial(cleaning.cleaned, clean=rooms[dataset] / _TRIES, bad=rooms["quarantine"] / _TRIES)
         few = sum(work.file.rows for work in works) <= FEW
         done = [clean(work) for work in works] if few else _spread(rows.sparkSession, works, clean)
         made = {dataset: [each.clean for each in done], "quarantine": [each.bad for each in done]}
@@ -91,10 +91,6 @@ def once(dataset: str, rows: DataFrame) -> DataFrame:
     order = Window.partitionBy(*keys).orderBy(RECEIVED_NS, SOURCE, OFFSET)
     several = hashed.join(twice, "hash", "left_semi").drop("hash").withColumn("place", F.row_number().over(order))
     return alone.unionByName(several.where("place = 1").drop("place"))
-
-
-def _cleaned(limits: Limits, clean: Path, bad: Path, work: Work) -> Cleaned:
-    return cleaning.cleaned(work, limits, clean, bad)
 
 
 def _spread(spark: SparkSession, works: Sequence[Work], clean: partial[Cleaned]) -> list[Cleaned]:
