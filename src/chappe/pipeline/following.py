@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from chappe.pipeline.tables import batches, number
 
-MAX_BATCHES = 16  # of the table in one micro-batch, so that a backlog is not taken at once
+MAX_BATCHES = 4  # of the table in one micro-batch, so that a backlog is not taken at once
 BATCH = 1 << 16  # rows that go to Spark at once
 
 Offsets = dict[str, int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -21,7 +21,7 @@ from chappe.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from chappe.pipeline.rowfiles import RowFile
 
@@ -65,6 +65,15 @@ class Job(ABC):
     @abstractmethod
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         """The whole of its tables from the whole of its inputs. A table that is not there yet comes as an empty one."""
+
+
+@dataclass(frozen=True)
+class FileJob(Job):
+    """A job whose tasks can read the files of its inputs themselves, for less than Spark's rows cost."""
+
+    @abstractmethod
+    def run_files(self, spark: SparkSession, files: Mapping[str, Sequence[str]], now_ns: int) -> Frames:
+        """The same as `run`, from the files of inputs that are all there."""
 
 
 @dataclass(frozen=True)

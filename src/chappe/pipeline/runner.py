@@ -21,7 +21,7 @@ from chappe.archive.schema import schema_of
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import catalogue, joining
 from chappe.pipeline.batches import Appended, Stepped, Telling, empty
-from chappe.pipeline.job import RAW, Job, StepJob, StreamJob, Table
+from chappe.pipeline.job import RAW, FileJob, Job, StepJob, StreamJob, Table
 from chappe.pipeline.near import Near
 from chappe.pipeline.outbox import SCHEMAS
 from chappe.pipeline.source import Archive, Options
@@ -122,7 +122,11 @@ class Runner:
 
     def _whole(self, job: Job) -> int:
         """Compute a job's tables anew; rows that are for the mesh and were not there before are told."""
-        made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())
+        if isinstance(job, FileJob) and all(self._tables.exists(name) for name in job.reads):
+            files = {name: [str(file) for file in self._tables.files(name)] for name in job.reads}
+            made = job.run_files(self.spark, files, self.clock_ns())
+        else:
+            made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())
         rows = 0
         for name, spec in job.writes.items():
             batch = self._tables.last_batch(name) + 1

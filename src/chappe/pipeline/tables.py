@@ -82,6 +82,10 @@ class Tables:
             raise ConfigError(f"no table {name!r} in {self.root}; there are: {', '.join(self.names()) or 'none'}")
         return spark.read.parquet(*found)
 
+    def files(self, name: str) -> list[Path]:
+        """The files of the whole table as it is now; none if it is not there."""
+        return [file for each in batches(self.path(name).resolve()) for file in sorted(each.glob("*.parquet"))]
+
     def files_before(self, name: str, batch: int, part: str = "") -> list[Path]:
         """The files that a part had before a batch."""
         found = [each for each in batches(_inside(self.path(name).resolve(), part)) if number(each) < batch]
@@ -89,8 +93,7 @@ class Tables:
 
     def count(self, name: str) -> int:
         """How many rows a table has, as the footers of its files say."""
-        found = batches(self.path(name).resolve())
-        return sum(pq.read_metadata(file).num_rows for each in found for file in each.glob("*.parquet"))
+        return sum(pq.read_metadata(file).num_rows for file in self.files(name))
 
     def read_batch(self, spark: SparkSession, name: str, batch: int, part: str = "") -> DataFrame:
         """The rows of one batch that is there."""

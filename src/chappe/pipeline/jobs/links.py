@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import ClassVar
@@ -10,18 +10,18 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
 from chappe.measure import metrics
 from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH
-from chappe.pipeline import packing, periods, windowsizes
-from chappe.pipeline.job import Frames, Job, Table, parameter
+from chappe.pipeline import minutesums, packing, periods, windowsizes
+from chappe.pipeline.job import FileJob, Frames, Table, parameter
+from chappe.pipeline.minutesums import MEANS, NAMES
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
-NAMES = ("node", "link", "peer", "transport", "realm")
 _NEVER_NS = 1 << 62
 GROUPS = {"node": "node", "client": "peer", "transport": "transport", "realm": "realm"}
 
@@ -51,9 +51,11 @@ WINDOW_ADVICE = pa.schema([
     *_fields(_NUMBER, "error_ms", "outliers"), *_fields(pa.bool_(), "advised"),
 ])  # fmt: skip
 
+_SUMS = from_arrow_schema(minutesums.SUMS)
+
 
 @dataclass(frozen=True)
-class Links(Job):
+class Links(FileJob):
     """Rows are summed by minute once; all longer periods, groups and spikes come from the sums."""
 
     id: ClassVar[str] = "SJ-02"
@@ -75,13 +77,35 @@ class Links(Job):
 
     def run(self, inputs: Frames, now_ns: int) -> Frames:
         """All periods that have a round."""
+        self._check()
+        measurements = inputs["measurements"]
+        rows = measurements.select(*minutesums.COLUMNS)
+        return self._made(rows.mapInArrow(minutesums.of_batches, _SUMS), measurements)
+
+    def run_files(self, spark: SparkSession, files: Mapping[str, Sequence[str]], now_ns: int) -> Frames:
+        """The same; each file is read and summed by one task."""
+        self._check()
+        paths = list(files["measurements"])
+
+        def tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            pa.set_cpu_count(1)  # the tasks are what runs at once
+            for batch in batches:
+                yield from minutesums.of_files(paths[at] for at in batch.column("id").to_pylist())
+
+        numbers = spark.range(0, len(paths), 1, numPartitions=len(paths))
+        return self._made(numbers.mapInArrow(tasks, _SUMS), spark.read.parquet(*paths))
+
+    def _check(self) -> None:
         if self.profile not in PROFILES:
             raise ConfigError(f"job links: no cost profile {self.profile!r}; there are {', '.join(sorted(PROFILES))}")
         if self.z <= 0 or self.tried_rows < 0:
             raise ConfigError(f"job links: z = {self.z}, tried_rows = {self.tried_rows}: give more than 0, 0 or more")
-        measurements = inputs["measurements"].withColumn("realm", F.coalesce("realm", F.lit("")))
-        # Everything is made of it; without this each table would read all rows anew.
-        minutes = _minutes(measurements).localCheckpoint()
+
+    def _made(self, parts: DataFrame, measurements: DataFrame) -> Frames:
+        # By end alone, so that nothing made of it has to be moved again; everything is, and would sum all rows anew.
+        together = parts.repartition(*NAMES)
+        minutes = _merged(together, [*NAMES, "start_ns"], jitter=_newest()).localCheckpoint()
+        newest = F.col("created_ns") >= self._newest_ns(minutes)
         sums = reduce(DataFrame.unionByName, _periods(minutes))
         groups = F.explode(
             F.array(*(F.struct(F.lit(by).alias("by"), F.col(name).alias("name")) for by, name in GROUPS.items()))
@@ -94,7 +118,7 @@ class Links(Job):
             "link_statistics": self._figures(sums).select(*LINK_STATISTICS.names),
             "group_statistics": self._figures(grouped).select(*GROUP_STATISTICS.names),
             "spikes": self._spikes(minutes),
-            "window_advice": _advice(measurements.where(F.col("created_ns") >= self._newest_ns(minutes))),
+            "window_advice": _advice(measurements.withColumn("realm", F.coalesce("realm", F.lit(""))).where(newest)),
         }
 
     def _figures(self, sums: DataFrame) -> DataFrame:
@@ -148,37 +172,13 @@ def _start(period: str, at: str = "start_ns") -> Column:
     return since - F.pmod(since, F.lit(length)) + first
 
 
-def _minutes(measurements: DataFrame) -> DataFrame:
-    """Sums of each end and minute."""
-    latency, jitter_ms = F.col("latency_ms"), F.col("jitter_ms")
-    known_ns = F.when(jitter_ms.isNotNull(), F.col("created_ns"))
-    return measurements.groupBy(*NAMES, _start("minute", "created_ns").alias("start_ns")).agg(
-        F.count(F.lit(1)).alias("rounds"),
-        F.count(latency).alias("samples"),
-        F.sum(latency).alias("total_ms"),
-        (F.var_pop(latency) * F.count(latency)).alias("squares"),
-        F.min(latency).alias("least_ms"),
-        F.max(latency).alias("most_ms"),
-        F.max_by("created_ns", latency).alias("most_ns"),
-        # A node goes on with its jitter from probe to probe: that of a period is what it was at the end.
-        F.max_by(jitter_ms, known_ns).alias("jitter_ms"),
-        F.max(known_ns).alias("jitter_ns"),
-        *(of(name).alias(f"{name}_{what}") for name in _MEANS for of, what in ((F.sum, "total"), (F.count, "count"))),
-        F.coalesce(F.sum("outliers"), F.lit(0)).alias("outliers"),
-        F.coalesce(F.sum("window"), F.lit(0)).alias("tested"),
-    )
-
-
-_MEANS = ("jitter", "loss", "bandwidth")
-
-
 def _periods(minutes: DataFrame) -> Iterator[DataFrame]:
     """The same of each period, every one from the next shorter."""
     last = minutes
     for period in periods.LENGTHS:
         if period != "minute":
             keys: list[str | Column] = [*NAMES, _start(period).alias("start_ns")]
-            last = _merged(last, keys, jitter=F.max_by("jitter_ms", "jitter_ns"))
+            last = _merged(last, keys, jitter=_newest())
         yield last.select(F.lit(period).alias("period"), "*")
 
 
@@ -186,7 +186,7 @@ def _merged(sums: DataFrame, keys: list[str | Column], *more: Column, jitter: Co
     """Sums of sums."""
     total, samples = F.sum("total_ms"), F.sum("samples")
     between = F.sum(F.col("total_ms") * F.col("total_ms") / F.col("samples")) - total * total / samples
-    added = ["rounds", *(f"{name}_{what}" for name in _MEANS for what in ("total", "count")), "outliers", "tested"]
+    added = ["rounds", *(f"{name}_{what}" for name in MEANS for what in ("total", "count")), "outliers", "tested"]
     return sums.groupBy(*keys).agg(
         *more,
         *(F.sum(name).alias(name) for name in added),
@@ -199,6 +199,11 @@ def _merged(sums: DataFrame, keys: list[str | Column], *more: Column, jitter: Co
         jitter.alias("jitter_ms"),
         F.max("jitter_ns").alias("jitter_ns"),
     )
+
+
+def _newest() -> Column:
+    """A node goes on with its jitter from probe to probe: that of a period is what it was at the end."""
+    return F.max_by("jitter_ms", "jitter_ns")
 
 
 def _weighted(column: str, weight: str) -> Column:
