@@ -358,7 +358,7 @@ class Member:
         self._ways_ns = self.engine.mono_ns
         self.ways.changed()
         self.engine.topics.new_ways()
-        self.rescue.retry()
+        self.rescue.retry(self.engine.mono_ns)
 
     def _raw(self, outputs: Outputs) -> RawOutputs:
         ports = self.links.ports

@@ -49,6 +49,7 @@ class Rescue:
         self._order: deque[_Stranded] = deque()  # by age, with some that wait no more
         self._by_way: dict[bytes, deque[_Stranded]] = {}
         self._due: dict[bytes, None] = {}  # ways to try again
+        self._not_before: dict[bytes, int] = {}  # ways that were given again and again, and led nowhere
         self._bytes = 0
         self._kept: Counter[int] = Counter()  # how many wait, by port
         self._pause_ns = AGAIN_NS
@@ -124,15 +125,18 @@ class Rescue:
                 self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
         return len(events)
 
-    def retry(self) -> None:
-        """Ways have changed: try those that wait again."""
-        self._due = dict.fromkeys(self._by_way)
+    def retry(self, now_ns: int) -> None:
+        """Ways have changed: try those that wait again, but for those that were to wait longer."""
+        waits = {way: when for way, when in self._not_before.items() if when > now_ns and way in self._by_way}
+        self._not_before = waits
+        self._due = {way: None for way in self._by_way if way not in waits}
+        self.next_ns = min(self.next_ns, *waits.values(), FAR_NS)
 
     def again(self, now_ns: int) -> None:
         """It is time to try them again though ways have not: a map may be right, and have been wrong elsewhere."""
         self.next_ns = now_ns + self._pause_ns
         self._pause_ns = min(2 * self._pause_ns, SELDOM_NS)
-        self.retry()
+        self.retry(now_ns)
 
     def _retry(self, way: bytes, limit: int) -> int:
         """Send up to so many of those that wait with that way wherever there is one now; how many were looked at."""
@@ -175,6 +179,10 @@ class Rescue:
 
     def _strand(self, stranded: _Stranded, now_ns: int) -> None:
         self.next_ns = min(self.next_ns, now_ns + self._pause_ns)
+        way = stranded.event.way
+        patience = self._ways.patience(way)
+        if patience and self._not_before.get(way, 0) <= now_ns:
+            self._not_before[way] = now_ns + min(AGAIN_NS << (patience - 1), SELDOM_NS)
         self._order.append(stranded)
         self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
         self._bytes += stranded.size

@@ -152,6 +152,10 @@ class Ways:
         rest = _rest(found, planned.undeliverable) if planned.undeliverable else b""
         return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
+    def patience(self, way: bytes) -> int:
+        """How often an event with this way was planned anew beyond what is done at once: 0 if it need not wait."""
+        return max(0, self._read(way).rescues - HASTY + 1)
+
     # --- on the way
 
     def _follow(self, peer: str, way: Way) -> Outputs:
