@@ -264,13 +264,7 @@ def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -
     mesh.cut("c", "d")
     mesh.run(1)
     c = mesh.places["c"]
-    way = encode(Way((Step("c", 1, False), Step("d"))))
-    frames = encode_frame(Kind.ISSUER, (9).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"p" * 16)
-    frames += encode_frame(Kind.ROUTE, struct.pack(">IBBH", 999, ord("s"), 0, len(way)) + way + b"n")
-    for number in range(1, 21):
-        payload = struct.pack(">IBBHI", 999, 4, 0, 9, number) + b"%d" % number
-        frames += encode_frame(Kind.EVENT, payload)
-    c.engine.feed(c.ports["b"], frames)
+    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d"))), 20))
     mesh.run(0.01)
     rescue = c.member.rescue
     assert rescue.waiting + rescue.crowded == 20
@@ -281,6 +275,32 @@ def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -
     mesh.run(2)
     assert [int(body) for body in wanting.bodies] == list(range(21 - kept, 21))
     assert rescue.waiting == 0
+
+
+def events(way: Way, count: int) -> bytes:
+    """Frames of a neighbour: so many events with that way."""
+    raw = encode(way)
+    frames = encode_frame(Kind.ISSUER, (9).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"p" * 16)
+    frames += encode_frame(Kind.ROUTE, struct.pack(">IBBH", 999, ord("s"), 0, len(raw)) + raw + b"n")
+    for number in range(1, count + 1):
+        frames += encode_frame(Kind.EVENT, struct.pack(">IBBHI", 999, 4, 0, 9, number) + b"%d" % number)
+    return frames
+
+
+def test_an_event_that_was_planned_anew_often_waits_though_the_map_changes() -> None:
+    """Else two nodes with wrong maps hand it to and fro until it may not be planned anew any more."""
+    mesh, _, wanting = chain()
+    mesh.cut("e", "d")
+    mesh.cut("c", "d")
+    mesh.run(1)
+    c = mesh.places["c"]
+    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d")), rescues=4), 1))
+    mesh.run(0.01)
+    mesh.link("c", "d", 1)
+    mesh.run(0.5)
+    assert (wanting.bodies, c.member.rescue.waiting) == ([], 1)
+    mesh.run(1)
+    assert (wanting.bodies, c.member.rescue.waiting) == ([b"1"], 0)
 
 
 def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
