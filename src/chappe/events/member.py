@@ -58,7 +58,7 @@ class Member:
         self.settings = settings
         self.links = Links()
         self.measurement = Measurement(engine, settings, rng)
-        self.state = LinkState(me, settings.map, rng, sign, verify)
+        self.state = LinkState(me, settings.map, rng, sign, verify, self._latest)
         self.mine = Subscriptions()
         profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
         self.ways = Ways(me, self.state, self.mine, settings.profile, profiles, connected=self.links.ports.__contains__)
@@ -314,6 +314,20 @@ class Member:
             told.append(Measured(link.port, reading, bool(told)))
         return told
 
+    def _quieten(self, id: bytes) -> None:
+        """Others were told what that link costs: nobody needs a reading of it until it costs something else."""
+        link = self.links.by_id.get(id)
+        if link is not None and self.weigh is None and not self.settings.readings:
+            self.measurement.initiator.quiet(link.port, self.state.told(id))
+
+    def _latest(self, id: bytes) -> Metrics | None:
+        """What is known of an own link now."""
+        link = self.links.by_id.get(id)
+        own = self.measurement.initiator.reading(link.port) if link is not None else None
+        if link is None or own is None:
+            return None
+        return own.metrics if self.weigh is None else self.weigh(link, own.metrics)
+
     def _obey(self, asked: Iterable[netmap.Output]) -> list[Output]:
         """What the network map wants, with neighbours as ports and facts as events."""
         found: list[Output] = []
@@ -328,6 +342,7 @@ class Member:
                 case netmap.RoutesChanged() | netmap.InterestChanged():
                     self._ways_changed = True
                 case netmap.CostTold():
+                    self._quieten(output.link)
                     if self.settings.costs:
                         found.append(Publish(*notices.performance(self.me, output, self.engine.wall_ns)))
                 case netmap.Notice():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 
 from chappe.engine._engine import Engine
 from chappe.events.member_links import Link, Links
@@ -22,7 +23,7 @@ class Measurement:
     def __init__(self, engine: Engine, settings: MemberSettings, rng: random.Random) -> None:
         self._engine = engine
         self._settings = settings
-        self.initiator = Initiator(settings.measure, rng)
+        self.initiator = Initiator(replace(settings.measure, told=settings.map.profiles), rng)
         self._awake = False
         self._trains = Trains(settings.trains, rng)
         self.sent = 0  # probes and trains
@@ -60,12 +61,8 @@ class Measurement:
 
     def arrived(self, now_ns: int) -> None:
         """Take what came back."""
-        initiator = self.initiator
-        for port, token, sent_ns, arrived_ns in self._engine.take_echoes():
-            if sent_ns:
-                initiator.echoed(port, token, arrived_ns - sent_ns, now_ns)
-            else:
-                initiator.arrived(port, token, arrived_ns, now_ns)
+        if echoes := self._engine.take_echoes():
+            self.initiator.take(echoes, now_ns)
         if not self._settings.bandwidth:
             return
         for port, token, half_bytes, half_ns, _, _ in self._engine.take_trained():

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""`Windows.absorb`, compiled: a node with few links spends more on calling NumPy than on the numbers.
+"""`Windows.absorb`, compiled, row by row: a node with few links spends more on calling NumPy than on the numbers.
 
 The formulas are those of `metrics`, which is what everything else uses; a property test holds both together.
 """
@@ -17,56 +17,73 @@ cdef Py_ssize_t SHIFT_MINIMUM = metrics.SHIFT_MINIMUM
 cdef Py_ssize_t OUTLIER_MINIMUM = metrics.OUTLIER_MINIMUM
 
 
-def absorb(windows, Py_ssize_t[::1] rows, double[::1] latency_ms):
-    """One more sample in each of these rows, none of them twice; which deviate, and which restarted."""
-    cdef double[:, ::1] samples = windows._samples
-    cdef Py_ssize_t[::1] at = windows._at
-    cdef Py_ssize_t[::1] count = windows.count
-    cdef Py_ssize_t[::1] outliers = windows.outliers
-    cdef double[::1] last = windows._last
-    cdef int8_t[::1] sign = windows._sign
-    cdef double[::1] mean = windows.latency_ms
-    cdef double[::1] deviation = windows.deviation_ms
-    cdef double[::1] jitter_ms = windows.jitter_ms
-    cdef double[::1] jitter = windows.jitter
-    cdef double[::1] level = windows._level_ms
-    cdef double[::1] range_ms = windows._range_ms
-    cdef double z = windows._z, share = windows._share, floor_ms = windows._floor_ms
-    cdef Py_ssize_t size = windows.size, n = rows.shape[0], i, row
-    found = np.zeros((2, n), dtype=np.bool_)
-    cdef uint8_t[:, ::1] marks = found.view(np.uint8)
-    cdef double latest, apart, told[4]
-    cdef int8_t side
-    cdef bint shift
-    for i in range(n):
-        row, latest = rows[i], latency_ms[i]
-        apart = latest - level[row]
-        side = 0
-        if fabs(apart) > range_ms[row] and count[row] >= SHIFT_MINIMUM:
-            side = 1 if apart > 0 else -1
-        shift = side * sign[row] > 0
-        if isnan(last[row]):
-            jitter_ms[row] = 0.0
+cdef class Table:
+    def __init__(self, windows):
+        self.samples = windows._samples
+        self.at = windows._at
+        self.count = windows.count
+        self.outliers = windows.outliers
+        self.last = windows._last
+        self.sign = windows._sign
+        self.mean = windows.latency_ms
+        self.deviation = windows.deviation_ms
+        self.jitter_ms = windows.jitter_ms
+        self.jitter = windows.jitter
+        self.level = windows._level_ms
+        self.range_ms = windows._range_ms
+        self.z = windows._z
+        self.share = windows._share
+        self.floor_ms = windows._floor_ms
+        self.size = windows.size
+
+    cdef int side(self, Py_ssize_t row, double latency_ms) noexcept:
+        """As `metrics.deviates`, of a sample that was not taken yet."""
+        cdef double apart = latency_ms - self.level[row]
+        if fabs(apart) > self.range_ms[row] and self.count[row] >= SHIFT_MINIMUM:
+            return 1 if apart > 0 else -1
+        return 0
+
+    cdef int take(self, Py_ssize_t row, double latest) noexcept:
+        """One more sample: DEVIATES, SHIFTED, both or neither."""
+        cdef double told[4]
+        cdef int side = self.side(row, latest)
+        cdef bint shift = side * self.sign[row] > 0
+        if isnan(self.last[row]):
+            self.jitter_ms[row] = 0.0
         else:
-            jitter_ms[row] += (fabs(latest - last[row]) - jitter_ms[row]) / SMOOTHING
+            self.jitter_ms[row] += (fabs(latest - self.last[row]) - self.jitter_ms[row]) / SMOOTHING
         if shift:
             # A round trip that was under way when the level changed has some of both: it is no sample of the new one.
-            samples[row, 0] = last[row]
-            count[row] = at[row] = fabs(last[row] - latest) <= max(share * latest, floor_ms)
-        sign[row] = 0 if shift else side
-        last[row] = latest
-        samples[row, at[row]] = latest
-        at[row] = (at[row] + 1) % size
-        count[row] = min(count[row] + 1, size)
-        _summary(&samples[row, 0], count[row], z, told)
-        outliers[row] = <Py_ssize_t> told[3]
+            self.samples[row, 0] = self.last[row]
+            self.at[row] = fabs(self.last[row] - latest) <= max(self.share * latest, self.floor_ms)
+            self.count[row] = self.at[row]
+        self.sign[row] = 0 if shift else <int8_t> side
+        self.last[row] = latest
+        self.samples[row, self.at[row]] = latest
+        self.at[row] = (self.at[row] + 1) % self.size
+        self.count[row] = min(self.count[row] + 1, self.size)
+        _summary(&self.samples[row, 0], self.count[row], self.z, told)
+        self.outliers[row] = <Py_ssize_t> told[3]
         if side == 0 or shift:
-            mean[row] = level[row] = told[0]
-            deviation[row] = told[1]
-            jitter[row] = told[2]
-            range_ms[row] = max(max(SHIFT_Z * (1 + 4.0 / max(count[row], 1)) * told[1], share * told[0]), floor_ms)
-        marks[0, i] = side != 0
-        marks[1, i] = shift
+            self.mean[row] = self.level[row] = told[0]
+            self.deviation[row] = told[1]
+            self.jitter[row] = told[2]
+            self.range_ms[row] = max(
+                max(SHIFT_Z * (1 + 4.0 / max(self.count[row], 1)) * told[1], self.share * told[0]), self.floor_ms)
+        return (DEVIATES if side else 0) | (SHIFTED if shift else 0)
+
+
+def absorb(windows, Py_ssize_t[::1] rows, double[::1] latency_ms):
+    """One more sample in each of these rows, none of them twice; which deviate, and which restarted."""
+    cdef Table table = Table(windows)
+    cdef Py_ssize_t i
+    cdef int what
+    found = np.zeros((2, rows.shape[0]), dtype=np.bool_)
+    cdef uint8_t[:, ::1] marks = found.view(np.uint8)
+    for i in range(rows.shape[0]):
+        what = table.take(rows[i], latency_ms[i])
+        marks[0, i] = what & DEVIATES != 0
+        marks[1, i] = what & SHIFTED != 0
     return found
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chappe.measure.cost import changed
-from chappe.measure.metrics import Floats, Mask
+from chappe.measure.metrics import Floats
 from chappe.measure.readings import SECOND, Settings
 from chappe.measure.windows import Rows
 
@@ -31,11 +30,11 @@ class Pace:
         self._step: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._steady: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._reference: Floats = np.zeros(0)  # the cost that rounds are compared with
-        self._low_ms = -np.inf
-        self._high_ms = np.inf
-        self._given = False
-        self._look_ns = 0  # when to look again
-        self._looked_at = 0  # how many links were known at the last look
+        self.low_ms = -np.inf
+        self.high_ms = np.inf
+        self.given = False
+        self.look_ns = 0  # when to look again
+        self.looked_at = 0  # how many links were known at the last look
 
     def grow(self, rows: int) -> None:
         """Room for more rows."""
@@ -65,16 +64,6 @@ class Pace:
         self.refresh(np.array([row]))
         return True
 
-    def travelled(self, rows: Rows, rtt_ns: Floats) -> None:
-        """One more round trip of each of these rows, smoothed as TCP does."""
-        before = self.rtt_ns[rows]
-        self.rtt_ns[rows] = np.where(before > 0, before + (rtt_ns - before) / 8, rtt_ns)
-
-    def timeout_ns(self, row: int) -> int:
-        """How long an answer may take."""
-        settings = self._settings
-        return max(int(settings.timeout_factor * self.rtt_ns.item(row)), settings.timeout_ns)
-
     def central_ns(self) -> int:
         """The interval of a link that is near and fast: the base, or more if the node has very many links."""
         settings = self._settings
@@ -98,41 +87,15 @@ class Pace:
     def extremes(self, low_ms: float, high_ms: float) -> None:
         """Mean latencies below and above which a link of this realm is extreme, from now on instead of what the own
         links say."""
-        self._low_ms, self._high_ms, self._given = low_ms, high_ms, True
+        self.low_ms, self.high_ms, self.given = low_ms, high_ms, True
 
     def look(self, latency_ms: Floats, now_ns: int) -> None:
-        """Find out which of the own links are extreme, now and then; NaN is not measured."""
-        if self._given:
-            return
+        """Find out which of the own links are extreme; NaN is not measured."""
         known = latency_ms[np.isfinite(latency_ms)]
-        if now_ns < self._look_ns and len(known) < 1.1 * self._looked_at:
-            return
-        self._look_ns, self._looked_at = now_ns + EXTREMES_NS, len(known)
-        self._low_ms, self._high_ms = -np.inf, np.inf
+        self.look_ns, self.looked_at = now_ns + EXTREMES_NS, len(known)
+        self.low_ms, self.high_ms = -np.inf, np.inf
         share = self._settings.extreme_share
         if share > 0 and len(known) >= EXTREMES_MINIMUM:
             low, high = np.quantile(known, [share, 1 - share])
             if low < high:
-                self._low_ms, self._high_ms = float(low), float(high)
-
-    def rounds(self, rows: Rows, cost: Floats, latency_ms: Floats, disturbed: Mask) -> Mask:
-        """One more round of each of these rows; which of them are back at their base interval.
-
-        A row whose cost stayed within the threshold for ten rounds goes one step slower, to the last step if it is
-        extreme; one that was disturbed, by a deviation or a loss, or whose cost changed, goes back to the first.
-        """
-        settings = self._settings
-        before = self._step[rows]
-        if not settings.adaptive:
-            return before > 0
-        moved: Mask = changed(cost, self._reference[rows], settings.threshold, settings.floor_ms) | disturbed
-        steady = np.where(moved, 0, self._steady[rows] + 1)
-        slower = steady >= settings.steady_rounds
-        last = len(settings.steps) - 1
-        extreme = (latency_ms <= self._low_ms) | (latency_ms >= self._high_ms)
-        step = np.where(slower, np.where(extreme, last, np.minimum(before + 1, last)), before)
-        self._step[rows] = np.where(moved, 0, step)
-        self._steady[rows] = np.where(slower, 0, steady)
-        self._reference[rows] = np.where(moved, cost, self._reference[rows])
-        returned: Mask = moved & (before > 0)
-        return returned
+                self.low_ms, self.high_ms = float(low), float(high)

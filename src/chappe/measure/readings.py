@@ -61,6 +61,7 @@ class Settings:
     threshold: float = metrics.SHARE  # what differs by less than this share is no change
     floor_ms: float = metrics.FLOOR_MS  # and neither is what differs by less than this
     profile: str = "default"  # whose cost must stay the same for a link to be steady
+    told: tuple[str, ...] = ()  # profiles whose costs others are told, if `quiet` is to be used
     history: int = 240  # entries a link
     batch: float = 0.9  # of the interval, for which echoes wait to be evaluated together unless they deviate
     hurry_ns: int = 20_000_000  # time between evaluations if they do

@@ -19,7 +19,7 @@ from chappe.netmap.interests import NOTHING, Index, interest_of
 from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
-from chappe.netmap.ownlinks import OwnLink, OwnLinks
+from chappe.netmap.ownlinks import Latest, OwnLink, OwnLinks
 from chappe.netmap.pacing import Pacing
 from chappe.netmap.partitions import Partitions
 from chappe.netmap.peers import Peer, unfit
@@ -45,20 +45,16 @@ class LinkState:
     """One member's part of the link-state protocol, without clock and socket: every call returns what is to be done."""
 
     def __init__(
-        self,
-        me: Address,
-        settings: Settings,
-        rng: random.Random,
-        sign: Sign | None = None,
-        verify: Verify | None = None,
-    ) -> None:
+        self, me: Address, settings: Settings, rng: random.Random,
+        sign: Sign | None = None, verify: Verify | None = None, latest: Latest | None = None,
+    ) -> None:  # fmt: skip
         self.me = me
         self.settings = settings
         self.refused: Counter[str] = Counter()  # by neighbour
         self.database = Database(settings.lifetime_ns)
         self._verify = verify
         self._checks = Checks(me, settings)
-        self._own = OwnLinks(me, settings)
+        self._own = OwnLinks(me, settings, latest)
         self._interest: Interest = NOTHING
         self._voice = Voice(me, settings, self.database, rng, sign)
         self._duties = Duties(me, settings, self.database, self._voice)
@@ -349,7 +345,12 @@ class LinkState:
 
     def link_rows(self) -> list[dict[str, Any]]:
         """One row an own link."""
+        self._own.renew()
         return [self._own.links[link].row() for link in sorted(self._own.links)]
+
+    def told(self, link: bytes) -> list[tuple[float, float]]:
+        """What others were told that an own link costs by each profile, and how far from it nobody is told again."""
+        return self._own.links[link].bands(self.settings) if link in self._own.links else []
 
     # --- how
 
@@ -431,6 +432,7 @@ class LinkState:
     def _refresh(self, out: list[Output]) -> None:
         """Costs are told again from time to time, for those who came late."""
         if self._voice.refreshes(self._now_ns):
+            self._own.renew()
             for own in self._own.links.values():
                 if not math.isnan(own.metrics.latency_ms):
                     self._tell_cost(own, out)

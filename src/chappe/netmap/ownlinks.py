@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from chappe.measure.cost import PROFILES, Metrics
@@ -11,6 +12,8 @@ from chappe.netmap.costs import cost_of_one
 from chappe.netmap.settings import Settings
 from chappe.netmap.units import Address, Thing, visible
 from chappe.wire.mesh import LinkFact
+
+Latest = Callable[[bytes], Metrics | None]  # what is known of the own link of that id now
 
 
 class OwnLink:
@@ -31,14 +34,19 @@ class OwnLink:
 
     def moved(self, settings: Settings) -> bool:
         """Whether the metrics make a cost that differs from the told one by enough, by one of the profiles in use."""
-        for profile in settings.profiles:
-            new, old = _cost(profile, self.metrics), self._costs.get(profile, math.nan)
+        for profile, (old, range_ms) in zip(settings.profiles, self.bands(settings), strict=True):
+            new = _cost(profile, self.metrics)
             if math.isnan(old):
                 if not math.isnan(new):
                     return True
-            elif abs(new - old) > max(settings.threshold * old, settings.floor_ms):
+            elif abs(new - old) > range_ms:
                 return True
         return False
+
+    def bands(self, settings: Settings) -> list[tuple[float, float]]:
+        """By each profile in use, the cost that was told, NaN if none was, and how far from it is no change."""
+        told = [self._costs.get(profile, math.nan) for profile in settings.profiles]
+        return [(cost, max(settings.threshold * cost, settings.floor_ms)) for cost in told]
 
     def tell(self, settings: Settings) -> float:
         """What is measured now counts as told; its cost by the profile `default`."""
@@ -87,9 +95,10 @@ class OwnLink:
 class OwnLinks:
     """All of them, by id."""
 
-    def __init__(self, me: Address, settings: Settings) -> None:
+    def __init__(self, me: Address, settings: Settings, latest: Latest | None = None) -> None:
         self.me = me
         self.settings = settings
+        self._latest = latest
         self.links: dict[bytes, OwnLink] = {}
         self._facts: tuple[LinkFact, ...] | None = None
 
@@ -100,6 +109,12 @@ class OwnLinks:
     def remove(self, link: bytes) -> OwnLink | None:
         self._facts = None
         return self.links.pop(link, None)
+
+    def renew(self) -> None:
+        """Take the figures of this moment, which moved too little since the last ones for anybody to be told."""
+        if self._latest is not None:
+            for own in self.links.values():
+                own.metrics = self._latest(own.id) or own.metrics
 
     def changed(self) -> None:
         """What is told of one of them is not what it was."""
