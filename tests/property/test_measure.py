@@ -16,6 +16,7 @@ from chappe.measure._windows import absorb
 from chappe.measure.bandwidth import Estimator, TrainSettings
 from chappe.measure.cost import changed, cost
 from chappe.measure.initiator import Initiator, Settings
+from chappe.measure.links import Links
 from chappe.measure.probes import Probes
 from chappe.measure.windows import Windows, replay
 
@@ -168,3 +169,35 @@ def test_the_compiled_window_is_the_one_of_the_formulas(seed: int, rows: int) ->
         for name, values in vars(formulas).items():
             if isinstance(values, np.ndarray):
                 np.testing.assert_allclose(getattr(compiled, name), values, rtol=1e-9, err_msg=name)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32), st.sampled_from(["default", "interactive", "media", "bulk"]))
+def test_the_compiled_evaluation_is_that_of_the_formulas(seed: int, profile: str) -> None:
+    """Windows, costs, intervals and what counts as news, for rows with samples, losses and nothing."""
+    rng = np.random.default_rng(seed)
+    links = Links(Settings(profile=profile, told=(profile,), history=12), 1)
+    rows = np.array([links.add(link, "udp", lossy=link % 2 == 0) for link in range(5)])
+    windows, told = Windows(rows=len(links.link)), np.full(len(links.link), np.nan)
+    level = rng.uniform(0.05, 200, len(rows))
+    for second in range(1, 60):
+        level = np.where(rng.random(len(rows)) < 0.05, rng.uniform(0.05, 200, len(rows)), level)
+        some = rng.random(len(rows)) < 0.7
+        rtt_ns = (2e6 * level * rng.lognormal(0, 0.05, len(rows))).astype(np.int64)
+        if some.any():
+            windows.absorb(rows[some], metrics.latency_ms(rtt_ns[some].astype(np.float64)))
+        samples = list(zip(rows[some].tolist(), rtt_ns[some].tolist(), strict=True))
+        lost = set(rows[rng.random(len(rows)) < 0.05].tolist())
+        readings, _, shifted = links.evaluation.evaluate(samples, lost, set(), second * SECOND)
+        np.testing.assert_allclose(links.windows.latency_ms, windows.latency_ms, rtol=1e-9)
+        fresh = [row for row in rows.tolist() if (row in lost or some[rows.tolist().index(row)]) and windows.count[row]]
+        costs = cost(profile, windows.latency_ms, np.nan_to_num(windows.jitter))
+        news = {row for row in fresh if changed(costs[row], told[row]) or row in shifted}
+        assert {links.rows[reading.link] for reading in readings} == news
+        for row in news:
+            told[row] = costs[row]
+            links.evaluation.quiet(row, [(told[row], max(0.1 * told[row], 0.5))])
+            assert links.history(row)[-1]["cost"] == pytest.approx(costs[row], rel=1e-5)
+        before = links.pace.interval_ns.copy()
+        links.pace.refresh(np.array(fresh, dtype=np.intp))
+        np.testing.assert_allclose(links.pace.interval_ns, before)

@@ -199,7 +199,7 @@ class Member:
     def tick(self, now_ns: int) -> list[Output]:
         """Tell costs, refresh and forget, apply new ways; then `probe`."""
         outputs: list[Output] = []
-        if now_ns >= self.measurement.next_ns():
+        if now_ns >= self.measurement.initiator.next_ns():
             readings = self.measurement.tick(self.links, now_ns)
             if not self.settings.readings:  # of a link to a client nobody is told then
                 links = self.links.by_port

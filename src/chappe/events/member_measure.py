@@ -79,9 +79,9 @@ class Measurement:
         """Queue probes and trains that are due; whether any is to be written now. They count as sent at this moment,
         those of links with traffic from when it is written: they ride with it."""
         before = self.sent
-        while self._riding and self._riding[0][0] <= now_ns:
+        while self._riding_until() <= now_ns:
             _, port, token = self._riding.popleft()
-            if port in self.initiator and self._engine.riding(port) == token and self._engine.send_probe(port, token):
+            if self._engine.send_probe(port, token):
                 self.sent += 1
         for port, token in self.initiator.due(now_ns):
             if self._trains.under_way(port):
@@ -102,8 +102,17 @@ class Measurement:
 
     def next_ns(self) -> int:
         """When `tick` or `probe` has something to do at the latest."""
-        riding_ns = self._riding[0][0] if self._riding else NEVER
-        return min(self.initiator.next_ns(), self._trains.next_ns(), riding_ns)
+        return min(self.initiator.next_ns(), self._trains.next_ns(), self._riding_until())
+
+    def _riding_until(self) -> int:
+        """When the first probe that still waits for traffic has waited long enough; those that left are forgotten."""
+        riding = self._riding
+        while riding:
+            until_ns, port, token = riding[0]
+            if port in self.initiator and self._engine.riding(port) == token:
+                return until_ns
+            riding.popleft()
+        return NEVER
 
     def _look(self, links: Links, now_ns: int) -> None:
         """Which links carry traffic: those are measured more often. A few at a time, each once in LOOK_NS."""

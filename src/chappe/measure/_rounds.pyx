@@ -132,7 +132,7 @@ cdef class Rounds:
             if lost:
                 self._lost.update(lost)
                 self._evaluate_by(now_ns)
-        if now_ns < self._evaluate_at:
+        if now_ns < self._evaluate_at - (self._early() if self._probing(now_ns) else 0):
             return []
         self._now_ns = self._evaluated_ns = now_ns
         self._evaluate_at = NEVER
@@ -145,6 +145,14 @@ cdef class Rounds:
         for row in shifted:
             self._side[row] = 0
         return readings
+
+    cdef bint _probing(self, int64_t now_ns) except -1:
+        """Whether this is a moment in which a probe is to be sent."""
+        return bool(self._heap) and <int64_t> (<tuple> self._heap[0])[0] <= now_ns
+
+    cdef int64_t _early(self) noexcept:
+        """So much before its time an evaluation is made with the next probes, as all that it needs is at hand then."""
+        return self._batch_ns // 5
 
     cpdef int64_t next_ns(self) except -1:
         """When `due` or `tick` has something to do at the latest; a time far off if nothing is awaited."""

@@ -63,7 +63,8 @@ class Settings:
     profile: str = "default"  # whose cost must stay the same for a link to be steady
     told: tuple[str, ...] = ()  # profiles whose costs others are told, if `quiet` is to be used
     history: int = 240  # entries a link
-    batch: float = 0.9  # of the interval, for which echoes wait to be evaluated together unless they deviate
+    batch: float = 1.0  # of the interval, for which echoes wait to be evaluated together unless they deviate; a fifth
+    # less if probes are sent at that moment
     hurry_ns: int = 20_000_000  # time between evaluations if they do
     confirm: float = 0.05  # of the interval, after which one more probe says whether a deviation lasts
     factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on at first, by kind of link (MR-055)

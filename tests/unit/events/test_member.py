@@ -118,6 +118,30 @@ def test_measuring_can_be_off_and_switched_on_and_off() -> None:
     assert all(place.member.measurement.initiator.reading(port) is not None for port in place.ports.values())
 
 
+@pytest.mark.spec("MR-112")
+def test_a_small_change_is_seen_at_once_and_told_with_the_next_refresh() -> None:
+    mesh = Members(map=MapSettings(refresh_ns=12 * SECOND, lifetime_ns=36 * SECOND))
+    for name in "ab":
+        mesh.node(name)
+    mesh.link("a", "b", 40)
+    mesh.run(6)
+    place = mesh.places["a"]
+    told = [json.loads(each.body)["latency_ms"] for each in place.published if "PerformanceData" in each.topic]
+    place.published.clear()
+    mesh.wires[frozenset("ab")].delay_ns = 42 * MS  # a twentieth: nobody is told
+    mesh.run(5)
+    assert not [each for each in place.published if "PerformanceData" in each.topic]
+    (row,) = place.member.state.link_rows()
+    assert row["latency_ms"] > told[-1] + 0.5
+    mesh.run(12)
+    again = [json.loads(each.body)["latency_ms"] for each in place.published if "PerformanceData" in each.topic]
+    assert again[-1] > told[-1] + 1
+    mesh.wires[frozenset("ab")].delay_ns = 60 * MS
+    mesh.run(3)
+    (row,) = place.member.state.link_rows()
+    assert row["told"] > 50
+
+
 @pytest.mark.spec("MR-009")
 def test_a_link_that_becomes_slow_is_left_for_the_other_way_in_order() -> None:
     mesh = square()

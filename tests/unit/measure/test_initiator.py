@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from chappe.measure.cost import PROFILES, register
 from chappe.measure.initiator import FACTORS, NEVER, Initiator, Settings
 from tests.unit.measure.world import MS, SECOND, START, World
 
@@ -370,3 +371,29 @@ def test_of_a_link_that_never_answers_only_the_loss_is_told() -> None:
     assert math.isnan(readings[-1][1].metrics.latency_ms)
     assert world.initiator.reading(1) is None
     assert max(world.gaps(1)) <= 1.5  # and it stays at its base interval
+
+
+def test_a_link_whose_cost_stays_near_the_one_told_makes_no_reading() -> None:
+    world = World(Settings(adaptive=False, told=("default", "media")))
+    world.link(1, 20.0)
+    assert len(world.run(5)) >= 4
+    world.initiator.quiet(1, [(10.0, 1.0), (10.0, 1.0)])
+    assert world.run(10) == []
+    reading = world.initiator.reading(1)
+    assert reading is not None
+    assert len(world.initiator.history(1)) >= 13  # all are remembered
+    world.initiator.quiet(1, [(10.0, 1.0), (8.0, 1.0)])
+    assert len(world.run(3)) >= 2  # by one profile it is another
+
+
+def test_readings_of_a_formula_without_coefficients_are_all_told() -> None:
+    register("twice", "2 * latency_ms")
+    try:
+        world = World(Settings(adaptive=False, profile="twice", told=("twice",)))
+        world.link(1, 20.0)
+        world.run(3)
+        world.initiator.quiet(1, [(20.0, 1.0)])
+        assert len(world.run(3)) >= 2
+        assert world.initiator.history(1)[-1]["cost"] == pytest.approx(20.0)
+    finally:
+        del PROFILES["twice"]
