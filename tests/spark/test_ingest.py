@@ -23,7 +23,9 @@ from pyspark.sql import SparkSession
 from chappe.archive.schema import DATASETS, given
 from chappe.archive.segments import Segments
 from chappe.archive.writer import Limits, Writer
-from chappe.pipeline.jobs.ingest import KEYS, Ingest
+from chappe.pipeline.jobs import ingest as jobs_ingest
+from chappe.pipeline.jobs.ingest import Ingest
+from chappe.pipeline.repeats import KEYS
 from chappe.pipeline.runner import Place, Runner
 from chappe.pipeline.tables import batches
 from tests.support.archives import START_NS
@@ -84,7 +86,9 @@ def ingest(spark: SparkSession, place: Place, **parameters: float) -> None:
 
 
 @pytest.mark.spec("SJ-01")
-def test_bad_late_and_repeated_rows_never_reach_a_clean_table(spark: SparkSession, archive: Written) -> None:
+def test_bad_late_and_repeated_rows_never_reach_a_clean_table(
+    spark: SparkSession, archive: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = {
         "deviation_ms below zero": measurement(200, deviation_ms=-0.1),
         "latency_ms is no number": measurement(201, latency_ms=float("nan")),
@@ -99,6 +103,7 @@ def test_bad_late_and_repeated_rows_never_reach_a_clean_table(spark: SparkSessio
     shuffled = sorted(good, key=lambda row: row["created_ns"] % 7)
     archive.write("measurements", *shuffled[:80], again, *bad.values(), *shuffled[80:])
     archive.write("events", *[event(number) for number in range(20)], event(3), event(3, epoch=2))
+    monkeypatch.setattr(jobs_ingest, "FEW", 0)  # by tasks of Spark, however few there are
     ingest(spark, archive.place, late_s=60.0)
     clean = rows(spark, archive.place, "measurements")
     assert sorted(row["created_ns"] for row in clean) == [row["created_ns"] for row in good]
@@ -112,7 +117,8 @@ def test_bad_late_and_repeated_rows_never_reach_a_clean_table(spark: SparkSessio
         [*((1, number) for number in range(20)), (2, 3)]
     )
 
-    # repeats of what came in other batches, and rows that are new
+    # repeats of what came in other batches, and rows that are new; now where the driver is
+    monkeypatch.undo()
     archive.write("measurements", *good[140:], *[measurement(number) for number in range(300, 310)], good[0])
     archive.write("events", event(5, received_ns=START_NS + 3000 * SECOND_NS), event(40))
     ingest(spark, archive.place, late_s=60.0)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from chappe.errors import ConfigError
@@ -15,7 +18,7 @@ from chappe.measure.windows import replay
 from chappe.pipeline import periods
 from chappe.pipeline.job import configured
 from chappe.pipeline.jobs.links import Links
-from tests.support.cleanrows import SECOND_NS, clean
+from tests.support.cleanrows import SECOND_NS, clean, clean_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +76,9 @@ NUMBERS = (
 
 
 @pytest.mark.spec("SJ-02")
-def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_come(spark: SparkSession) -> None:
+def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_come(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows = rounds()
     mixed = list(rows)
     random.Random(5).shuffle(mixed)
@@ -95,6 +100,16 @@ def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_
         ]  # fmt: skip
         inside = [each for each in mine if each["created_ns"] >= row["start_ns"]]
         assert [row[name] for name in NUMBERS] == pytest.approx(expected(inside, mine), rel=1e-9, nan_ok=True)
+
+    # the same from files that tasks read, cut anywhere
+    paths = [str(tmp_path / f"{part}.parquet") for part in range(2)]
+    for part, path in enumerate(paths):
+        pq.write_table(clean_table("measurements", mixed[part::2]), path)
+    read = Links(profile="media").run_files(spark, {"measurements": paths}, 0)["link_statistics"].toPandas()
+    order = ["period", "start_ns", "node", "peer"]
+    pd.testing.assert_frame_equal(
+        read.sort_values(order, ignore_index=True), statistics.sort_values(order, ignore_index=True)
+    )
 
     groups = made["group_statistics"].toPandas().set_index(["period", "start_ns", "by", "name"]).sort_index()
     assert groups.index.is_unique

@@ -122,8 +122,8 @@ class Runner:
 
     def _whole(self, job: Job) -> int:
         """Compute a job's tables anew; rows that are for the mesh and were not there before are told."""
-        if isinstance(job, FileJob) and all(self._tables.exists(name) for name in job.reads):
-            files = {name: [str(file) for file in self._tables.files(name)] for name in job.reads}
+        files = {name: [str(file) for file in self._tables.files(name)] for name in job.reads if RAW not in name}
+        if isinstance(job, FileJob) and all(files.values()):
             made = job.run_files(self.spark, files, self.clock_ns())
         else:
             made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())

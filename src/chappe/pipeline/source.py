@@ -191,8 +191,10 @@ class Archive:
 
     def file(self, segment: Segment) -> str:
         """Where pyarrow finds a segment: a file, or the URI of one."""
-        path = self._options.path
-        return f"{path.rstrip('/')}/{segment.path}" if "://" in path else str(Path(path).absolute() / segment.path)
+        place, mark, settings = self._options.path.partition("?")  # a URI may say how to reach a store
+        if "://" in place:
+            return f"{place.rstrip('/')}/{segment.path}{mark}{settings}"
+        return str(Path(self._options.path).absolute() / segment.path)
 
     def reader(self, source: str) -> Reader:
         if source not in self._readers:
