@@ -152,6 +152,7 @@ def test_rows_of_a_real_mesh_pass_and_an_empty_archive_is_no_error(
     assert {name: len(found) + held[name] for name, found in clean.items()} == raw
     assert held.total() * 20 < sum(raw.values())  # a healthy mesh has hardly a bad row
     assert {row["source"] for row in clean["measurements"]} == {"plant"}
+    (tmp_path / "nothing").mkdir()
     ingest(spark, Place(tmp_path / "other", str(tmp_path / "nothing")))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,39 @@ def test_offsets_that_are_none_are_told(tmp_path: Path) -> None:
     options = Options.parse({"path": str(tmp_path), "dataset": "status", "start": "now"})
     with pytest.raises(ConfigError, match="earliest, latest or offsets like"):
         Archive(options).at(options.start)
+
+
+def test_a_log_says_whose_it_is(tmp_path: Path) -> None:
+    options = Options.parse(
+        {"path": str(tmp_path / "segments"), "log": str(tmp_path / "log-north"), "dataset": "counters"}
+    )
+    reading = Archive(options)
+    assert reading.end() == {}  # the archive has not begun
+    north = Written(tmp_path, "north")
+    north.write(5)
+    assert reading.end() == Archive(options).end() == {"north": 5}
+    north.write(2, close=True)  # its rows are in a segment now, under the same name
+    assert (reading.begin(), reading.end()) == ({"north": 0}, {"north": 7})
+    assert [each.source for each in reading.pieces({}, {"north": 7})] == ["north"]
+    north.leave()
+    for wrong in ({"log": f"archive={north.log}"}, {"log": str(north.log), "source": "archive"}):
+        given = {"path": str(north.path), "dataset": "counters", **wrong}
+        with pytest.raises(ConfigError, match="is that of the archive 'north', not of 'archive'"):
+            Archive(Options.parse(given)).end()
+    (north.log / "name").unlink()
+    with pytest.raises(ConfigError, match="does not say whose it is: give NAME="):
+        Archive(options).end()
+    assert Archive(replace(options, source="north")).end() == {"north": 7}
+
+
+def test_a_path_that_is_not_there_is_told_where_nothing_else_has_rows(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "gone"), "dataset": "counters"}
+    with pytest.raises(Exception, match=f"there is no folder {tmp_path / 'gone'}"):
+        spark.read.format("chappe").options(**options).load().count()
+    with pytest.raises(Exception, match=f"there is no folder {tmp_path / 'gone'}"):
+        stream(spark, options, tmp_path / "checkpoint")
+    live = {**options, "log": str(tmp_path / "log")}
+    assert spark.read.format("chappe").options(**live).load().count() == 0
 
 
 @examples(

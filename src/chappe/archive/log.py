@@ -24,6 +24,7 @@ from chappe.errors import ChappeError
 
 _FRAME = struct.Struct("<IIqI")  # bytes that follow, their checksum, first offset, rows
 SUFFIX = ".log"
+NAME = "name"  # the file with the name of the archive
 _AHEAD = 1 << 16  # bytes that are read at once to find the next heads
 
 
@@ -126,6 +127,25 @@ def first_of(path: Path) -> int:
 def parts(folder: Path, dataset: str) -> list[Path]:
     """The parts of a dataset's log, oldest first."""
     return sorted(folder.glob(f"{dataset}-{'[0-9]' * 20}{SUFFIX}"))
+
+
+def sign(folder: Path, name: str) -> None:
+    """Note whose log it is, for readers that are told the folder alone."""
+    if owner(folder) != name:
+        folder.mkdir(parents=True, exist_ok=True)
+        hidden = folder / f".{NAME}"
+        hidden.write_text(name, encoding="utf-8")
+        sync(hidden)
+        hidden.rename(folder / NAME)
+        sync(folder)
+
+
+def owner(folder: Path) -> str:
+    """The name of the archive whose log it is; empty if the folder does not say, or is not there."""
+    try:
+        return (folder / NAME).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _heads(descriptor: int, at: int, expected: int) -> Iterator[Frame]:

@@ -78,6 +78,11 @@ class Segments:
         except (pa.ArrowInvalid, OSError) as error:
             raise ConfigError(f"archive {text}: {error}; give a folder or a URI like s3://bucket/folder") from None
 
+    def exist(self) -> bool:
+        """Whether the folder is there at all."""
+        found: fs.FileInfo = self.filesystem.get_file_info(self.root)
+        return found.type is fs.FileType.Directory
+
     def find(self, dataset: str, source: str = "", from_ns: int = 0, to_ns: int = 1 << 62) -> list[Segment]:
         """Segments that may hold rows received in a range of time, by source and offset."""
         found = [each for each in self._names(dataset) if not source or each.source == source]

@@ -35,6 +35,7 @@ class Writer:
         self._known: dict[str, list[Segment]] = {}  # that may have rows of parts that are still in the log
         self._since_ns: dict[str, int] = {}  # when the log of a dataset got its first row
         self.dropped = dict.fromkeys(DATASETS, 0)
+        log.sign(folder, segments.source)
         for dataset in DATASETS:
             if log.parts(folder, dataset):
                 self._open(dataset)

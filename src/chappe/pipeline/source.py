@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from chappe.archive import log
 from chappe.archive.reader import ALWAYS_NS, Piece, Reader
 from chappe.archive.schema import DATASETS, RECEIVED_NS, schema_of
 from chappe.archive.segments import ROW_GROUP, Segment, Segments
@@ -55,7 +56,7 @@ class Options:
     dataset: str
     columns: tuple[str, ...]
     source: str = ""
-    logs: tuple[tuple[str, str], ...] = ()  # name of an archive and the folder of its log
+    logs: tuple[tuple[str, str], ...] = ()  # name of an archive, if it is given, and the folder of its log
     from_ns: int = 0
     to_ns: int = ALWAYS_NS
     max_rows: int = MAX_ROWS
@@ -119,16 +120,32 @@ class Archive:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._segments = Segments(options.path)
-        self._logs = dict(options.logs)
+        self._logs: dict[str, str] = {}
         self._readers: dict[str, Reader] = {}
         self._schema = arrow_schema(options.dataset, options.columns)
 
     def sources(self) -> list[str]:
-        """The archives there are, sorted."""
+        """The archives there are, sorted; ConfigError if there is nothing that could have any."""
         options = self._options
+        if not options.logs and not self._segments.exist():
+            raise ConfigError(
+                f"format chappe: path: there is no folder {options.path}; give that of an archive, or its log, too, "
+                "if it has just begun and no segment is closed yet"
+            )
+        logs = self._live()
         if options.source:
             return [options.source]
-        return sorted({*self._logs, *(each.source for each in self._segments.find(options.dataset))})
+        return sorted({*logs, *(each.source for each in self._segments.find(options.dataset))})
+
+    def _live(self) -> dict[str, str]:
+        """The logs by their archives. One whose folder is not there yet has no rows, and is looked for again."""
+        if len(self._logs) < len(self._options.logs):
+            for given, folder in self._options.logs:
+                name = _owner(given or self._options.source, folder)
+                if name and name not in self._logs:
+                    self._logs[name] = folder
+                    self._readers.pop(name, None)
+        return self._logs
 
     def begin(self) -> Offsets:
         return {each: self.reader(each).begin(self._options.dataset) for each in self.sources()}
@@ -198,7 +215,7 @@ class Archive:
 
     def reader(self, source: str) -> Reader:
         if source not in self._readers:
-            folder = self._logs.get(source)
+            folder = self._live().get(source)
             self._readers[source] = Reader(
                 Segments(self._options.path, source), None if folder is None else Path(folder)
             )
@@ -355,8 +372,18 @@ def _logs(text: str, source: str) -> tuple[tuple[str, str], ...]:
     for each in (part.strip() for part in text.split(",")):
         name, equals, folder = each.partition("=")
         if each:
-            logs.append((name, folder) if equals else (source or "archive", each))
-    return tuple(pair for pair in logs if not source or pair[0] == source)
+            logs.append((name, folder) if equals else ("", each))
+    return tuple(pair for pair in logs if not source or pair[0] in ("", source))
+
+
+def _owner(given: str, folder: str) -> str:
+    """The archive whose log it is; empty if nobody can know yet. ConfigError if it is another's than was said."""
+    told = log.owner(Path(folder))
+    if given and told and told != given:
+        raise ConfigError(f"format chappe: log {folder} is that of the archive {told!r}, not of {given!r}")
+    if not given and not told and Path(folder).is_dir() and any(log.parts(Path(folder), each) for each in DATASETS):
+        raise ConfigError(f"format chappe: log {folder} does not say whose it is: give NAME={folder}")
+    return given or told
 
 
 def _whole(given: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
