@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.pipeline.job import RAW, Publish, StepJob, Table
@@ -90,6 +91,9 @@ class BatchDesk:
         self._folders: list[Path] = []
 
     def raw(self, rows: DataFrame) -> list[RowFile]:
+        few = None if self._near is None else self._near.few(self._batch)
+        if few is not None:
+            return self._staged(few) if few.num_rows else []
         found = None if self._near is None else self._near.files(self._spark, self._batch)
         whole, rest = found or ([], rows)
         return whole if rest is None else whole + self._staged(rest)
@@ -106,7 +110,7 @@ class BatchDesk:
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _staged(self, rows: DataFrame) -> list[RowFile]:
+    def _staged(self, rows: DataFrame | pa.Table) -> list[RowFile]:
         folder = self._tables.stage(self._part, rows)
         self._folders.append(folder)
         return [looked_at(str(file)) for file in sorted(folder.glob("*.parquet"))]

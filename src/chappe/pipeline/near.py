@@ -13,15 +13,19 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from chappe.pipeline.rowfiles import RowFile, looked_at
-from chappe.pipeline.source import Archive, Options
+from chappe.pipeline.source import Archive, Options, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FEW = 20_000  # rows that the driver reads itself: a task of Spark costs more than all they need
+
 Offsets = Mapping[str, int]
+_archives: dict[Options, Archive] = {}  # of this process: what was seen of a log is not looked at again
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,27 @@ class Near:
     options: Options
     checkpoint: Path
 
+    def few(self, batch: int) -> pa.Table | None:
+        """The rows of a batch, here, if they are few; else None."""
+        archive = _archives.get(self.options) or _archives.setdefault(self.options, Archive(self.options))
+        span = self._span(archive, batch)
+        if span is None or sum(max(0, stop - span[0].get(source, 0)) for source, stop in span[1].items()) > FEW:
+            return None
+        found = [rows for piece in archive.pieces(*span) for rows in archive.read(piece)]
+        return pa.Table.from_batches(found, arrow_schema(self.options.dataset, self.options.columns))
+
+    def _span(self, archive: Archive, batch: int) -> tuple[Offsets, Offsets] | None:
+        end = noted(self.checkpoint, batch)
+        start = noted(self.checkpoint, batch - 1) if batch else archive.at(self.options.start)
+        return None if start is None or end is None else (start, end)
+
     def files(self, spark: SparkSession, batch: int) -> tuple[list[RowFile], DataFrame | None] | None:
         """Closed segments and the other rows of a batch, if any; None if no segment lies in it as a whole."""
         archive = Archive(self.options)
-        end = noted(self.checkpoint, batch)
-        start = noted(self.checkpoint, batch - 1) if batch else archive.at(self.options.start)
-        if start is None or end is None:
+        span = self._span(archive, batch)
+        if span is None:
             return None
+        start, end = span
         whole: list[RowFile] = []
         left: list[tuple[Offsets, Offsets]] = []
         for source, stop in end.items():

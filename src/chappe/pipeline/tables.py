@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chappe.disk import sync
@@ -99,7 +100,7 @@ class Tables:
         """The rows of one batch that is there."""
         return spark.read.parquet(str(_inside(self.path(name).resolve(), part) / f"{_BATCH}{batch:012d}"))
 
-    def append(self, name: str, batch: int, rows: DataFrame | Path, part: str = "") -> bool:
+    def append(self, name: str, batch: int, rows: DataFrame | pa.Table | Path, part: str = "") -> bool:
         """Add a batch, unless it is there already: a batch that is repeated after a crash changes nothing.
 
         rows: computed now, or where `stage` has put them or others a `room` was given to.
@@ -112,8 +113,12 @@ class Tables:
             self._put(staged, _inside(folder, part), batch)
         return True
 
-    def stage(self, name: str, rows: DataFrame) -> Path:
+    def stage(self, name: str, rows: DataFrame | pa.Table) -> Path:
         """Compute rows and put them on disk, where nobody sees them yet; `unstage` removes what is not appended."""
+        if isinstance(rows, pa.Table):
+            folder = self.room(name)
+            pq.write_table(rows, folder / "rows.parquet")
+            return folder
         folder = self._hidden(name)
         rows.write.parquet(str(folder))
         return folder
@@ -146,18 +151,21 @@ class Tables:
 
         Whoever follows the table must be beyond `upto`: it would see joined rows again.
         """
-        with self._alone(name):
-            old = self.path(name).resolve()
-            known = batches(_inside(old, part), deep=not part)
-            small = [each for each in known if number(each) <= upto and _size(each) < SMALL]
-            if len(small) < MANY:
+        old = self.path(name).resolve()
+        known = batches(_inside(old, part), deep=not part)
+        small = [each for each in known if number(each) <= upto and _size(each) < SMALL]
+        if len(small) < MANY:
+            return False
+        staged = self.stage(name, spark.read.parquet(*[str(each) for each in small]).coalesce(1))
+        with self._alone(name):  # what takes time is done: others may add meanwhile
+            if self.path(name).resolve() != old:
+                shutil.rmtree(staged)
                 return False
             fresh = self._fresh(name)
             for each in batches(old):
                 if each not in small:
                     shutil.copytree(each, fresh / each.relative_to(old), copy_function=os.link)
-            rows = spark.read.parquet(*[str(each) for each in small]).coalesce(1)
-            self._put(self.stage(name, rows), _inside(fresh, part), number(small[-1]))
+            self._put(staged, _inside(fresh, part), number(small[-1]))
             self._turn(name, fresh)
         return True
 
