@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from chappe.aggregation.alerts import Alerts as Aggregator
 from chappe.errors import ConfigError
 from chappe.pipeline.alerting import records, rules
+from chappe.pipeline.batches import Telling
 from chappe.pipeline.job import Publish
 from chappe.pipeline.jobs.alerts import ALERTS, Alerts
+from chappe.pipeline.keyed import Keyed
+from chappe.pipeline.tables import Tables
 from tests.support.cleanrows import SECOND_NS, START_NS, clean, clean_table
 
 if TYPE_CHECKING:
@@ -72,19 +75,14 @@ def by_an_aggregator(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def streamed(spark: SparkSession, folder: Path, pieces: list[list[dict[str, Any]]], job: Alerts) -> DataFrame:
-    """Each piece as a file and a micro-batch of its own."""
-    (folder / "in").mkdir(parents=True)
-    schema = clean(spark, "measurements").schema
+    """Each piece as a batch of the table, and a batch of the job; another process goes on in the middle."""
+    tables = Tables(folder)
     for number, piece in enumerate(pieces):
-        pq.write_table(clean_table("measurements", piece), folder / "in" / f"{number:03d}.parquet")
-    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
-    (alerts,) = job.stream({"measurements": source}).values()
-    query = (
-        alerts.writeStream.format("parquet").option("path", str(folder / "out"))
-        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
-    return spark.read.parquet(str(folder / "out"))
+        tables.append("measurements", number, clean_table("measurements", piece), part="measurements")
+        if number % 3 == 0:
+            keyed = Keyed(spark, tables, Telling(folder), job, folder / "checkpoint", lambda: START_NS)
+        assert (keyed.step(), keyed.step()) == (len(piece), None)
+    return tables.read(spark, "alerts")
 
 
 @pytest.mark.spec("SJ-04")
@@ -107,7 +105,9 @@ def test_a_batch_and_a_stream_give_the_alerts_of_an_aggregator(spark: SparkSessi
     for piece in pieces:
         random.Random(4).shuffle(piece)
     pieces[2] += pieces[0][:20]  # late and known
-    assert told(streamed(spark, tmp_path, pieces, job)) == expected
+    assert told(streamed(spark, tmp_path / "here", pieces, job)) == expected
+    half = [by_time[:130], by_time[130:]]
+    assert told(streamed(spark, tmp_path / "by spark", half, replace(job, few=0))) == expected
     assert Alerts.writes["alerts"].publish is Publish.EVENTS
 
 

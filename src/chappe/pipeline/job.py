@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -105,6 +105,37 @@ class StepJob(Job):
     @abstractmethod
     def step(self, name: str, rows: DataFrame, desk: Desk) -> Mapping[str, DataFrame | Path]:
         """Rows to append to its tables, from new rows of one input: to be computed, or in a room of the desk."""
+
+
+class Went(NamedTuple):
+    """What came of one key: rows for the table, what is known of it from now on, and when to look at it again."""
+
+    rows: list[dict[str, Any]]
+    known: str
+    due_ns: int | None = None
+
+
+Key = tuple[str, ...]
+# Rows of a key, none if it is looked at because that is due; what was known of it, or nothing; the time, if it is due.
+Going = Callable[["pa.Table | None", str, int], Went]
+
+
+@dataclass(frozen=True)
+class KeyedJob(Job):
+    """A job that goes on with the new rows of each key of one table, and with what it knows of that key."""
+
+    keys: ClassVar[tuple[str, ...]]
+    columns: ClassVar[tuple[str, ...]]  # that it looks at, the keys among them
+
+    few: int = parameter(20_000, "so many new rows are taken by the driver itself, without a task of Spark")
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Of these columns."""
+
+    @abstractmethod
+    def going(self) -> Going:
+        """What is done with the rows of one key, here or in a task of Spark."""
 
 
 def parameters(job: type[Job]) -> dict[str, tuple[Any, str]]:

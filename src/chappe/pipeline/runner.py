@@ -6,12 +6,13 @@ pipeline that is killed anywhere goes on where it was.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -21,7 +22,8 @@ from chappe.archive.schema import schema_of
 from chappe.errors import ChappeError, ConfigError
 from chappe.pipeline import catalogue, joining
 from chappe.pipeline.batches import Appended, Stepped, Telling, empty
-from chappe.pipeline.job import RAW, FileJob, Job, StepJob, StreamJob, Table
+from chappe.pipeline.job import RAW, FileJob, Job, KeyedJob, StepJob, StreamJob, Table
+from chappe.pipeline.keyed import Keyed
 from chappe.pipeline.near import Near
 from chappe.pipeline.outbox import SCHEMAS
 from chappe.pipeline.source import Archive, Options
@@ -29,13 +31,17 @@ from chappe.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINTS = "checkpoints"
 LOOK_S = 0.2
+FOLLOW_S = 0.1  # how often jobs that go on by key look for new rows: a look costs next to nothing
 JOIN_S = 20.0  # how often small batches are joined
 ATTEMPTS = 5
 BEGIN_S = 30.0  # for a stream to find out what there is to read
+
+GOING_ON = (StreamJob, StepJob, KeyedJob)  # with new rows alone
 
 Start = Callable[[bool], "StreamingQuery"]  # True: only what is there now
 Running = dict["StreamingQuery", tuple[Job, Start]]
@@ -97,8 +103,21 @@ class Runner:
             self._join()
             for job in self.jobs:
                 if not stop.is_set():
-                    self._guarded(job, partial(self._streams_once, stop) if _streams(job) else self._whole)
+                    self._guarded(job, partial(self._at_once, stop))
         return not self.failures
+
+    def _at_once(self, stop: Event, job: Job) -> int:
+        if isinstance(job, KeyedJob):
+            return self._keyed_once(stop, job)
+        return self._streams_once(stop, job) if _streams(job) else self._whole(job)
+
+    def _keyed_once(self, stop: Event, job: KeyedJob) -> int:
+        keyed, rows = self._keyed(job), 0
+        keyed.stop_at_end()
+        while not stop.is_set() and (taken := _stepped(keyed)) is not None:
+            rows += taken
+            self.told(Told(job.name, "runs", rows))
+        return rows
 
     def _streams_once(self, stop: Event, job: Job) -> int:
         """All streams of a job at once, each to the end of what is there."""
@@ -154,18 +173,27 @@ class Runner:
     # --- continuously
 
     def continuous(self, stop: Event) -> bool:
-        """Streams go on, the others are repeated, until `stop` is set; whether all went well."""
+        """Streams go on, the others are repeated, until `stop` is set; whether all went well.
+
+        A job that goes on by itself is told to wait for rows once it, and those whose tables it reads, have begun.
+        """
         with self._tables.owned():
             self._tables.unstage()
             running: Running = {}
+            following: dict[Job, Follower] = {}
             for job in self.jobs:
-                if _streams(job):
-                    self._guarded(job, lambda each: self._start(each, running), "waits")
+                if isinstance(job, KeyedJob):
+                    self._guarded(job, lambda each: self._start_following(each, following), "begins")
+                elif _streams(job):
+                    self._guarded(job, lambda each: self._start(each, running), "begins")
             join_at = time.monotonic() + JOIN_S
             due = {job: 0.0 for job in self.jobs if not _streams(job)}
+            ready: set[Job] = set()
             try:
-                while not stop.wait(LOOK_S) and (running or due):
+                while not stop.wait(LOOK_S) and (running or following or due):
                     self._look(running)
+                    self._look_after(following)
+                    self._tell_ready(ready, running, following)
                     for job, at in due.items():
                         if time.monotonic() >= at and not stop.is_set():
                             self._guarded(job, self._whole)
@@ -174,6 +202,8 @@ class Runner:
                         self._join()
                         join_at = time.monotonic() + JOIN_S
             finally:
+                for follower in following.values():
+                    follower.stop()
                 for query in running:
                     query.stop()
         return not self.failures
@@ -181,6 +211,11 @@ class Runner:
     def _start(self, job: Job, running: Running) -> int:
         for start in self._queries(job):
             running[_begun(start)] = (job, start)
+        return 0
+
+    def _start_following(self, job: Job, following: dict[Job, Follower]) -> int:
+        assert isinstance(job, KeyedJob)
+        following[job] = Follower(self._keyed(job))
         return 0
 
     def _look(self, running: Running) -> None:
@@ -193,7 +228,26 @@ class Runner:
                 else:
                     self._failed(job, reason)
             elif (progress := query.lastProgress) is not None:
-                self.told(Told(job.name, "runs", progress["numInputRows"]))
+                self.told(Told(job.name, "runs", _taken(progress)))
+
+    def _look_after(self, following: dict[Job, Follower]) -> None:
+        for job, follower in list(following.items()):
+            if follower.error is not None:
+                del following[job]
+                self._failed(job, str(follower.error))
+            elif follower.rows is not None:
+                self.told(Told(job.name, "runs", follower.rows))
+
+    def _tell_ready(self, ready: set[Job], running: Running, following: Mapping[Job, Follower]) -> None:
+        """Who has been through a first batch, or found that there is none, waits for rows, and can be counted on."""
+        busy = {job for query, (job, _) in running.items() if query.lastProgress is None}
+        busy |= {job for job, follower in following.items() if follower.rows is None}
+        for job in self.jobs:  # those it reads from come before it
+            earlier = {each for each in self.jobs if each is not job and set(each.writes) & set(job.reads)}
+            waits = job not in busy and all(each in ready or not _streams(each) for each in earlier)
+            if _streams(job) and job not in ready and job.name not in self.failures and waits:
+                ready.add(job)
+                self.told(Told(job.name, "waits"))
 
     def _join(self) -> None:
         """Make one of many small batches of tables that streams add to."""
@@ -215,6 +269,12 @@ class Runner:
         assert isinstance(job, StreamJob)
         made = job.stream({name: self._follow(name) for name in job.reads})
         return [self._appending(job, name, spec, made[name]) for name, spec in job.writes.items() if name in made]
+
+    def _keyed(self, job: KeyedJob) -> Keyed:
+        (table,) = job.writes
+        self._has_checkpoint(job, table, self._tables.last_batch(table))
+        folder = self._checkpoint(job, table)
+        return Keyed(self.spark, self._tables, self._telling, job, folder, self.clock_ns)
 
     def _stepping(self, job: StepJob, name: str) -> Start:
         part = name.removeprefix(RAW)
@@ -265,7 +325,7 @@ class Runner:
         if name.startswith(RAW):
             return self.spark.readStream.format("chappe").options(**self._options(name)).load()
         writer = catalogue.writer(name)
-        if writer is None or not issubclass(writer, (StreamJob, StepJob)):
+        if writer is None or not issubclass(writer, GOING_ON):
             return self._read(name)
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -331,11 +391,64 @@ def brief(reason: str) -> str:
 
 
 def _streams(job: Job) -> bool:
-    return isinstance(job, (StreamJob, StepJob))
+    return isinstance(job, GOING_ON)
 
 
 def _rows(queries: Sequence[StreamingQuery]) -> int:
-    return sum(progress["numInputRows"] for query in queries for progress in query.recentProgress)
+    return sum(_taken(progress) for query in queries for progress in query.recentProgress)
+
+
+def _taken(progress: StreamingQueryProgress) -> int:
+    """Rows of a batch: Spark counts those that it reads itself, the offsets of an archive count all."""
+    counted = 0
+    for source in progress["sources"]:
+        try:
+            start, end = (json.loads(source[name] or "{}") for name in ("startOffset", "endOffset"))
+            if "" not in end:  # it would be a table, whose offsets are batches
+                counted += sum(end.values()) - sum(start.get(name, 0) for name in end)
+        except (ValueError, TypeError, AttributeError):
+            continue
+    return max(int(progress["numInputRows"]), counted)
+
+
+def _stepped(keyed: Keyed) -> int | None:
+    """A batch, once more where that helps; it is the same then."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return keyed.step()
+        except (FileNotFoundError, PySparkException) as error:
+            joined = isinstance(error, FileNotFoundError)  # the table, while it was read
+            if attempt == ATTEMPTS - 1 or not (joined or passing(str(error))):
+                raise
+    raise AssertionError
+
+
+class Follower:
+    """A thread in which a job goes on by key until it is stopped, or fails."""
+
+    def __init__(self, keyed: Keyed) -> None:
+        self.rows: int | None = None  # of the last batch; none before it has looked for one
+        self.error: Exception | None = None
+        self._keyed = keyed
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="follower", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the batch that is being taken has ended."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._over.is_set():
+                taken = _stepped(self._keyed)
+                if taken is not None or self.rows is None:
+                    self.rows = taken or 0
+                if taken is None:
+                    self._over.wait(FOLLOW_S)
+        except Exception as error:  # whatever it is, the runner names it and goes on with the others
+            self.error = error
 
 
 def _begun(start: Start) -> StreamingQuery:
