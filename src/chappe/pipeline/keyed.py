@@ -112,12 +112,14 @@ class Keyed:
         folder: Path,
         clock_ns: Callable[[], int],
     ) -> None:
-        self._spark, self._tables, self._telling, self._job = spark, tables, telling, job
+        self._spark, self._tables, self._job = spark, tables, job
         self._clock_ns = clock_ns
         self._notes = Notes(folder)
         self._going = job.going()
         self._reader = TableReader(str(tables.path(job.reads[0])), from_arrow_schema(job.schema()))
         ((self._table, self._spec),) = job.writes.items()
+        # now: it loads the client, for which the first rows should not wait
+        self._outbox = telling.outbox(self._table, self._spec) if telling.wanted(self._spec) else None
         self._batch = self._notes.ended()
         self._kept = self._notes.kept(self._batch)
         before = self._notes.noted(self._batch)
@@ -160,8 +162,8 @@ class Keyed:
         """Rows go to the table and to the mesh, each once; the table is there from the first batch on."""
         if made.num_rows or not self._tables.exists(self._table):
             self._tables.append(self._table, batch, made)
-        if made.num_rows and self._telling.wanted(self._spec):
-            self._telling.outbox(self._table, self._spec).deliver(batch, made)
+        if made.num_rows and self._outbox is not None:
+            self._outbox.deliver(batch, made)
 
     def _here(self, files: list[str]) -> dict[Key, Went]:
         names = list(self._job.columns)
