@@ -35,6 +35,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "4",  # rows that are written apart are not sorted before
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as the archive and the driver write them
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "ERROR",
 }
