@@ -266,12 +266,14 @@ def _chosen(off: NDArray[np.float64], methods: Sequence[str], rhythm: Rhythm) ->
 
     Of the last week and of the whole time the worse share counts: a week without a shift of the level says little about
     who would stand one. Forecasts that reach far overlap, so that few of them prove little: the more so, the better
-    must be who is to speak instead of the last value.
+    must be who is to speak instead of the last value. Nobody speaks who was judged for less than two days, or who knows
+    the week and was not judged at all of its times: a shift of the level in the only weeks seen looks like a habit.
     """
     naive = methods.index(NAIVE)
-    least = max(LEAST, 2 * rhythm.a_day)
+    few = max(LEAST, 2 * rhythm.a_day)
+    least = np.array([max(few, 7 * rhythm.a_day) if name.startswith("week") else few for name in methods])[:, None]
     bets = np.array([name.endswith("*") for name in methods])
-    lost = _lost(off[:, :, 0]) & bets[:, None]
+    lost = _lost(off[:, :, 0])
     handicap = np.where(bets, 1 / BET, 1.0)[:, None]
     off = np.abs(off)
     chosen = np.empty(off.shape[1:], dtype=np.intp)
@@ -280,9 +282,9 @@ def _chosen(off: NDArray[np.float64], methods: Sequence[str], rhythm: Rhythm) ->
         valid = np.isfinite(here) & np.isfinite(here[naive])
         sums = [np.where(valid, here, 0.0), np.where(valid, here[naive], 0.0), valid.astype(np.float64)]
         share = np.zeros(here.shape)
-        for last in (JUDGED_DAYS * rhythm.a_day, here.shape[1]):
+        for last, needed in ((JUDGED_DAYS * rhythm.a_day, few), (here.shape[1], least)):
             own, others, count = (_sum_of_last(each, last, at + 1) for each in sums)
-            known = (count >= least) & (others > NOTHING_MS * count)
+            known = (count >= needed) & (others > NOTHING_MS * count)
             share = np.maximum(share, np.divide(own, others, out=np.full(own.shape, np.inf), where=known))
         share = (share + PROOF * np.sqrt((at + 1) / np.maximum(count, 1.0))) * handicap
         share[lost] = np.inf
@@ -293,7 +295,7 @@ def _chosen(off: NDArray[np.float64], methods: Sequence[str], rhythm: Rhythm) ->
 
 def _lost(errors: NDArray[np.float64]) -> NDArray[np.bool_]:
     """At each value whether a method's last two forecasts of the next one were far off, and to the same side: the level
-    that it counts on is gone. One alone is an outlier."""
+    that it counts on is gone, whether or not a node would call it a shift. One alone is an outlier."""
     known = np.isfinite(errors)
     off = np.where(known, errors, 0.0)
     count = np.maximum(np.cumsum(known, axis=1), 1)
