@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tests.support.ingested import ingested
 from tests.support.meshrun import SLOW_MS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 SECOND = 1_000_000_000
 START = BEGUN - BEGUN % (60 * SECOND)
@@ -133,6 +134,30 @@ def test_nothing_comes_of_nothing_and_ids_are_not_judged_without_a_log(spark: Sp
     assert kinds == {"off_schedule", "far_future"}
 
 
+def _streamed(
+    spark: SparkSession, folder: Path, tables: Iterable[str], *parts: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, list[Row]]:
+    """What a stream says after these parts, one a batch."""
+    streams = {}
+    for name in JOB.reads:
+        (folder / name).mkdir()
+        for number, given in enumerate(parts):
+            pq.write_table(table(name, given.get(name, ())), folder / name / f"{number}.parquet")
+        schema = spark.createDataFrame(table(name)).schema
+        streams[name] = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / name))
+    written = JOB.stream(streams)
+    found = {}
+    for name in tables:
+        query = (
+            written[name].writeStream.format("memory").queryName(f"{folder.name}_{name}".replace("-", "_"))
+            .option("checkpointLocation", str(folder / f"checkpoint-{name}")).outputMode("append")
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        found[name] = spark.table(query.name).collect()
+    return found
+
+
 @pytest.mark.spec("SJ-10", "CN-106")
 def test_a_stream_finds_the_same_when_its_windows_close(spark: SparkSession, tmp_path: Path) -> None:
     first = _inputs()
@@ -142,22 +167,7 @@ def test_a_stream_finds_the_same_when_its_windows_close(spark: SparkSession, tmp
         "events": [{"topic": "plant/alarm", "created_ns": START + 120 * SECOND}],
         "broker": [_issued(7, at=START + 120 * SECOND)],
     }
-    streams = {}
-    for name in JOB.reads:
-        folder = tmp_path / name
-        folder.mkdir()
-        for part, given in enumerate((first, later)):
-            pq.write_table(table(name, given.get(name, ())), folder / f"{part}.parquet")
-        schema = spark.createDataFrame(table(name)).schema
-        streams[name] = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
-    found = {}
-    for name, each in JOB.stream(streams).items():
-        query = (
-            each.writeStream.format("memory").queryName(f"anomalies_{name}").outputMode("append")
-            .option("checkpointLocation", str(tmp_path / f"checkpoint-{name}")).trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        found[name] = spark.table(f"anomalies_{name}").collect()
+    found = _streamed(spark, tmp_path, JOB.writes, first, later)
     whole = JOB.run(frames(spark, **first), START)
     same = ("peer", "created_ns", "position", "near", "needed", "region", "body")
     assert sorted([tuple(row[name] for name in same) for row in found["outliers"]]) == sorted(
@@ -169,6 +179,16 @@ def test_a_stream_finds_the_same_when_its_windows_close(spark: SparkSession, tmp
     assert forged == {
         ("off_schedule", "pmu1/frequency", 1), ("far_future", "pmu1/frequency", 1), ("far_future", "plant/alarm", 1),
         ("far_future", "pmu2/voltage", 1), ("unknown_id", "pmu9/ghost", 1),
+    }  # fmt: skip
+
+
+def test_a_stream_of_events_alone_goes_on_without_variables(spark: SparkSession, tmp_path: Path) -> None:
+    """Nobody says a value or asks for an id: time passes all the same, and windows close."""
+    first = {name: _inputs()[name] for name in ("events", "quarantine")}
+    later = {"events": [{"topic": "plant/alarm", "created_ns": START + 120 * SECOND}]}
+    found = _streamed(spark, tmp_path, ["forgeries"], first, later)["forgeries"]
+    assert {(row["kind"], row["subject"]) for row in found} == {
+        ("far_future", "plant/alarm"), ("far_future", "pmu2/voltage"),
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from chappe.pipeline.spaces import EXAMPLE, RULES, SAMPLES, Space, analyse, body
 SECOND_NS = 1_000_000_000
 KINDS = ("off_schedule", "far_future", "unknown_id", "withdrawn_id")
 AUTO, YES, NO = "auto", "yes", "no"
+SAID, KNOWN, PASSING = "said", "known", "passing"  # a variable has a value, or an id; or only time went on
 
 _STATE_OF = [("source", pa.string()), ("space", pa.string()), ("window_ns", pa.int64()), ("window_s", pa.float64())]
 _POSITION = [("dimensions", pa.list_(pa.string())), ("position", pa.list_(pa.float64()))]
@@ -194,6 +195,10 @@ class Anomalies(StreamJob):
             "source", F.lit("status").alias("dataset"), F.col("name").alias("subject"), "variable", "created_ns",
             "received_ns",
         )  # fmt: skip
+        return status.unionByName(self._stamped_else(inputs))
+
+    def _stamped_else(self, inputs: Frames) -> DataFrame:
+        """The same without the variables of the clean table."""
         events = inputs["events"].where(F.col("created_ns").isNotNull()).select(
             "source", F.lit("events").alias("dataset"), F.col("topic").alias("subject"),
             F.lit(0).cast("bigint").alias("variable"), "created_ns", "received_ns",
@@ -209,7 +214,7 @@ class Anomalies(StreamJob):
             F.coalesce("told.variable", F.lit(0)).cast("bigint").alias("variable"),
             F.col("told.created_ns").alias("created_ns"), "received_ns",
         )  # fmt: skip
-        return status.unionByName(events).unionByName(future)
+        return events.unionByName(future)
 
     def _strangers(self, inputs: Frames) -> DataFrame:
         """Variables that no broker gave an id, or took it back from."""
@@ -243,18 +248,25 @@ class Anomalies(StreamJob):
     def _newcomers(self, inputs: Frames, wait: str) -> DataFrame:
         """Variables that the broker log still does not know when its word must have arrived; each is told once."""
         said = inputs["status"].where(~F.col("extrapolated")).select(
-            "source", "variable", F.lit(False).alias("known"), "name", "created_ns", "received_ns"
+            "source", "variable", F.lit(SAID).alias("word"), "name", "created_ns", "received_ns"
         )  # fmt: skip
         known = known_ids(inputs["broker"]).where(~F.col("gone")).select(
-            "source", "variable", F.lit(True).alias("known"), F.lit("").alias("name"),
+            "source", "variable", F.lit(KNOWN).alias("word"), F.lit("").alias("name"),
             F.col("since_ns").alias("created_ns"), "received_ns",
+        )  # fmt: skip
+        # A query waits for the slowest of its watermarks: without rows that tell the time, an archive of events alone
+        # would hold this one at 1970, and with it every window of `_stamped`.
+        passing = self._stamped_else(inputs).select(
+            "source", F.lit(0).cast("bigint").alias("variable"), F.lit(PASSING).alias("word"), F.lit("").alias("name"),
+            "created_ns", "received_ns",
         )  # fmt: skip
         always, window_ns = self.unknown_ids == YES, round(self.schedule_s * 1e9)
         return (
             said.unionByName(known)
+            .unionByName(passing)
             .withColumn("arrived", _timestamp("received_ns"))
             .withWatermark("arrived", wait)
-            .dropDuplicates(["source", "variable", "known"])  # so that little is left, and one state can hold it
+            .dropDuplicates(["source", "variable", "word"])  # so that little is left, and one state can hold it
             .groupBy("source")
             .applyInPandasWithState(
                 partial(_met, always, window_ns), from_arrow_schema(FORGERIES), from_arrow_schema(_MET), "append",
@@ -448,10 +460,10 @@ def _met(
     for frame in frames:
         if frame.empty:  # it is time, and nothing new was said
             continue
-        told = frame[frame["known"]]
+        told = frame[frame["word"] == KNOWN]
         logged = bool(logged or len(told))
         known |= set(told["variable"].astype("int64").tolist())
-        for row in frame[~frame["known"]].itertuples():
+        for row in frame[frame["word"] == SAID].itertuples():
             suspects.setdefault(str(row.variable), [row.name, int(row.created_ns), int(row.received_ns)])
     suspects = {number: seen for number, seen in suspects.items() if int(number) not in known}
     reached_ms = state.getCurrentWatermarkMs()
