@@ -66,6 +66,25 @@ def test_without_one_the_last_value_is_hardly_ever_better(kind: str) -> None:
     assert sum(each.mean for each in found) <= 1.05 * sum(each.naive for each in found)
 
 
+def test_a_level_that_is_gone_is_not_foretold_even_if_a_node_would_see_no_shift() -> None:
+    """Of seven percent, which is less than what a node takes for a change."""
+    series = np.random.default_rng(1).normal(43.0, 0.2, 14 * 24)
+    series[200:] -= 3.0
+    judged = judge(series, RHYTHM)
+    before, after = judged.spoken(judged.told)[199], judged.spoken(judged.told)[206:]
+    assert judged.methods[judged.chosen[199, 0]] != NAIVE
+    assert np.allclose(before, 43.0, atol=0.3)
+    assert np.allclose(after, 40.0, atol=1.0)
+
+
+def test_who_knows_the_week_is_heard_when_judged_at_all_of_its_times() -> None:
+    (trace,) = [each for each in traces(1, 35, 3) if each.kind == "daily and weekly"]
+    judged = judge(np.nanmean(trace.samples.reshape(-1, A_DAY // 24), axis=1), RHYTHM)
+    weekly = np.isin(judged.chosen, [at for at, name in enumerate(judged.methods) if name.startswith("week")])
+    assert not weekly[: 20 * 24].any()  # two weeks make a habit, the third judges it
+    assert weekly[28 * 24 :].mean() > 0.5
+
+
 def test_the_band_holds_most_of_what_comes() -> None:
     series = hourly("daily")
     inside = []
