@@ -12,13 +12,10 @@ from chappe.aggregation.access import Access, View
 from chappe.aggregation.aggregator import Settings, StandingOrder
 from chappe.aggregation.alerts import Alerts, Rule
 from chappe.aggregation.foreign.mapping import Foreign
+from chappe.attached import Attachment, Section, decoded, resolved, text_of
 from chappe.errors import ConfigError
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file; a key that is not listed is an error."""
 
 
 class Follow(Section, frozen=True):
@@ -28,17 +25,12 @@ class Follow(Section, frozen=True):
     group: Name
 
 
-class Aggregates(Section, frozen=True):
+class Aggregates(Attachment, frozen=True, kw_only=True):
     """`[aggregates]`: who this aggregator is, which node it uses, and what it keeps for how long."""
 
     name: Name
     realm: Name
     store: str
-    url: str | tuple[str, ...] = "tcp://127.0.0.1:7400"
-    token_file: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
     nodes: tuple[str, ...] = ("*",)
     announce_s: Annotated[float, Meta(ge=0.1, le=3600)] = 5.0
     snapshot_s: Annotated[float, Meta(ge=0.1, le=86_400)] = 60.0
@@ -61,10 +53,9 @@ class Config(Section, frozen=True):
     def settings(self) -> Settings:
         """What the aggregator itself is told."""
         of = self.aggregates
-        urls = (of.url,) if isinstance(of.url, str) else of.url
         advises = {link.uuid(): (link.node, link.weight) for each in self.foreign for link in each.link if link.weight}
         return Settings(
-            name=of.name, realm=of.realm, url=urls[0], nodes=of.nodes, announce_s=of.announce_s,
+            name=of.name, realm=of.realm, url=of.urls[0], nodes=of.nodes, announce_s=of.announce_s,
             snapshot_s=of.snapshot_s, follows=tuple((each.realm, each.group) for each in of.follow), advises=advises,
             orders=self.order,
         )  # fmt: skip
@@ -72,27 +63,13 @@ class Config(Section, frozen=True):
 
 def load(path: str | Path) -> Config:
     """The tree of a file, its paths relative to it; ConfigError names the file, the key and the reason."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    return parse(text, str(path), Path(path).parent)
+    return parse(text_of(path), str(path), Path(path).parent)
 
 
 def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
     """The tree of a TOML text."""
-    try:
-        config = msgspec.toml.decode(text, type=Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{source}: not TOML: {error}") from None
-    try:
-        _check(config)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    return msgspec.structs.replace(config, aggregates=_resolved(config.aggregates, base))
+    config = decoded(text, source, Config, _check)
+    return msgspec.structs.replace(config, aggregates=resolved(config.aggregates, base, "store", "xml"))
 
 
 def _check(config: Config) -> None:
@@ -100,10 +77,7 @@ def _check(config: Config) -> None:
     Access(config.view)
     config.settings()
     of = config.aggregates
-    if bool(of.cert) is not bool(of.key):
-        raise ConfigError("aggregates.cert, aggregates.key: belong together")
-    if of.cert and not of.ca:
-        raise ConfigError("aggregates.ca: is needed with cert and key")
+    of.check("aggregates")
     for each in of.follow:
         if each.realm == of.realm:
             raise ConfigError(f"aggregates.follow: {each.realm} is the own realm; its reports come anyway")
@@ -112,12 +86,3 @@ def _check(config: Config) -> None:
             raise ConfigError(f"foreign {foreign.place}: prometheus needs [[foreign.metric]] tables")
         if not foreign.link:
             raise ConfigError(f"foreign {foreign.place}: [[foreign.link]] tables say which links its results are about")
-
-
-def _resolved(of: Aggregates, base: Path) -> Aggregates:
-    changed = {}
-    for key in ("store", "token_file", "ca", "cert", "key", "xml"):
-        text: str = getattr(of, key)
-        if text and "://" not in text:
-            changed[key] = str(base / text)
-    return msgspec.structs.replace(of, **changed)

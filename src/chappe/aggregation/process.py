@@ -3,95 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import structlog
-import uvloop
-
+from chappe import attached
 from chappe.aggregation.config import Config, load
 from chappe.aggregation.role import Role
-from chappe.errors import ChappeError, ConfigError, LinkError
-
-WAIT_S = 30.0  # for the node at the start
-Connect = Callable[..., Any]
-"""`chappe.connect`: given from outside, because the client lies above this package."""
+from chappe.attached import WAIT_S, Connect
 
 
 def main(arguments: Sequence[str], connect: Connect) -> int:
     """Run the aggregator of a file until SIGTERM or SIGINT; the exit code."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m chappe.aggregation FILE.toml", file=sys.stderr)
-        return 2
-    try:
-        return run(arguments[0], connect)
-    except ChappeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 3 if isinstance(error, LinkError) else 1
+    return attached.exit_code("chappe.aggregation", arguments, lambda path: run(path, connect))
 
 
 def run(path: str | Path, connect: Connect) -> int:
     """The same, with errors raised: ConfigError and StoreError before anything is connected."""
     config = load(path)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, connect))
-
-
-async def _serve(config: Config, connect: Connect) -> int:
-    over = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, over.set)
-    role = Role(config)
-    await role.open()
-    try:
-        serving = asyncio.ensure_future(_connected(config, connect, role, over))
-        ending = asyncio.ensure_future(over.wait())
-        await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
-        ending.cancel()
-        if not role.serving and not serving.done():
-            serving.cancel()  # it still looks for its node, and was told to end
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
-    finally:
-        await role.close()
-    return 0
+    return attached.run(lambda: Role(config), partial(_connected, config, connect))
 
 
 async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:
     of = config.aggregates
-    urls = [of.url] if isinstance(of.url, str) else list(of.url)
-    async with connect(urls, name=of.name, token=_token(of.token_file), tls=_tls(config), wait_s=WAIT_S) as client:
+    async with connect(of.urls, name=of.name, wait_s=WAIT_S, **of.access("aggregates")) as client:
         await role.subscribe(client)
         print("serving", flush=True)
         await role.serve(client, over)
-
-
-def _token(file: str) -> Callable[[], str] | None:
-    """Read at each connection, so that a token can be renewed."""
-    if not file:
-        return None
-
-    def token() -> str:
-        try:
-            return Path(file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"aggregates.token_file {file}: cannot be read: {error}") from None
-
-    token()
-    return token
-
-
-def _tls(config: Config) -> Any:
-    of = config.aggregates
-    if not of.ca:
-        return None
-    return (of.ca, of.cert, of.key) if of.cert else Path(of.ca)

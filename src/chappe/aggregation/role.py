@@ -25,6 +25,7 @@ from chappe.aggregation.flatfile import FlatFile
 from chappe.aggregation.foreign import prometheus, pscheduler
 from chappe.aggregation.foreign.mapping import Foreign
 from chappe.aggregation.messages import AlertEvent, Publish
+from chappe.attached import until
 from chappe.errors import ChappeError, StoreError
 from chappe.measure.record import Record, Refused
 from chappe.store.records import EVENT_COLUMNS, RecordStore, open_records
@@ -71,16 +72,7 @@ class Role:
         self.serving = True
         jobs = [self._read(each, client) for each in self._subscriptions]
         jobs += [self._poll(each, client) for each in self.config.foreign]
-        tasks = [asyncio.ensure_future(job) for job in (*jobs, self._tick(client), self._write(), self._prune())]
-        ending = asyncio.ensure_future(over.wait())
-        try:
-            done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {ending}:
-                task.result()  # none of them ends by itself
-        finally:
-            for task in (ending, *tasks):
-                task.cancel()
-            await asyncio.gather(ending, *tasks, return_exceptions=True)
+        await until(over, (*jobs, self._tick(client), self._write(), self._prune()))
         await self._commit()
         with contextlib.suppress(ChappeError):
             await client.flush()

@@ -10,16 +10,13 @@ from msgspec import Meta
 
 from chappe.archive.schema import DATASETS
 from chappe.archive.writer import Limits
+from chappe.attached import Attachment, Section, decoded, resolved, text_of
 from chappe.errors import ConfigError, ProtocolError
 from chappe.wire.events import check_topic
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.]+$")]
 Mode = Annotated[int, Meta(ge=0, le=15)]
 DATASET_SWITCHES = ("measurements", "counters", "broker", "quality")
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file; a key that is not listed is an error."""
 
 
 class Variables(Section, frozen=True):
@@ -29,17 +26,12 @@ class Variables(Section, frozen=True):
     interval_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
 
 
-class Archive(Section, frozen=True):
+class Archive(Attachment, frozen=True, kw_only=True):
     """`[archive]`: what this archive is called, which node it taps, what it keeps, where and for how long."""
 
     name: Name
     folder: str  # of the segments: a path or a URI like s3://bucket/history
     log: str  # a folder on a local disk
-    url: str | tuple[str, ...] = "tcp://127.0.0.1:7400"
-    token_file: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
     brokers: tuple[str, ...] = ()  # urls of brokers, which tell those alone who ask them
     topics: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
     variables: tuple[Variables, ...] = ()
@@ -58,14 +50,10 @@ class Archive(Section, frozen=True):
     queue: Annotated[int, Meta(ge=1, le=1 << 26)] = 1 << 20  # values of a stream that wait to be taken
     discover_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     report_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0
-    retention_days: dict[str, Annotated[float, Meta(gt=0, le=36_500)]] = {}
+    retention_days: dict[str, Annotated[float, Meta(gt=0, le=36_500)]] = msgspec.field(default_factory=dict)
     tend_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0  # how often segments are joined and expired
     compaction: bool = True
     compact_rows: Annotated[int, Meta(ge=2, le=1 << 30)] = 1 << 22
-
-    @property
-    def urls(self) -> list[str]:
-        return [self.url] if isinstance(self.url, str) else list(self.url)
 
     @property
     def limits(self) -> Limits:
@@ -86,34 +74,18 @@ class Config(Section, frozen=True):
 
 def load(path: str | Path) -> Config:
     """The tree of a file, its paths relative to it; ConfigError names the file, the key and the reason."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    return parse(text, str(path), Path(path).parent)
+    return parse(text_of(path), str(path), Path(path).parent)
 
 
 def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
     """The tree of a TOML text."""
-    try:
-        config = msgspec.toml.decode(text, type=Config)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{source}: not TOML: {error}") from None
-    try:
-        _check(config.archive)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    return msgspec.structs.replace(config, archive=_resolved(config.archive, base))
+    config = decoded(text, source, Config, _check)
+    return msgspec.structs.replace(config, archive=resolved(config.archive, base, "folder", "log"))
 
 
-def _check(of: Archive) -> None:
-    if bool(of.cert) is not bool(of.key):
-        raise ConfigError("archive.cert, archive.key: belong together")
-    if of.cert and not of.ca:
-        raise ConfigError("archive.ca: is needed with cert and key")
+def _check(config: Config) -> None:
+    of = config.archive
+    of.check("archive")
     if "://" in of.log:
         raise ConfigError(f"archive.log: {of.log} is no folder; the log is on a local disk, `folder` may be a URI")
     for dataset in of.retention_days:
@@ -132,12 +104,3 @@ def _check_pattern(pattern: str) -> None:
         check_topic("/".join("x" if level in ("+", "#") else level for level in levels))
     except ProtocolError as error:
         raise ConfigError(f"archive.topics: {pattern!r}: {error}") from None
-
-
-def _resolved(of: Archive, base: Path) -> Archive:
-    changed = {}
-    for key in ("folder", "log", "token_file", "ca", "cert", "key"):
-        text: str = getattr(of, key)
-        if text and "://" not in text:
-            changed[key] = str(base / text)
-    return msgspec.structs.replace(of, **changed)

@@ -24,6 +24,7 @@ from chappe.archive.schema import given
 from chappe.archive.sink import Sink
 from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, decode_again
 from chappe.archive.watching import Quality, Watching
+from chappe.attached import until
 from chappe.errors import ChappeError, ConfigError
 from chappe.wire.patterns import Pattern, matches, summarise
 
@@ -97,17 +98,7 @@ class Role:
         jobs += [self._read_feed(*each) for each in self._fed]
         if self._again is not None:
             jobs.append(self._read_again(self._again))
-        jobs += [self._watching.run(), self._report(client), self.sink.run()]
-        tasks = [asyncio.ensure_future(job) for job in jobs]
-        ending = asyncio.ensure_future(over.wait())
-        try:
-            done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {ending}:
-                task.result()  # none of them ends by itself
-        finally:
-            for task in (ending, *tasks):
-                task.cancel()
-            await asyncio.gather(ending, *tasks, return_exceptions=True)
+        await until(over, (*jobs, self._watching.run(), self._report(client), self.sink.run()))
         self._take_rest()
         await self.sink.close()
         with contextlib.suppress(ChappeError):
