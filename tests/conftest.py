@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from tests.spec.rows import load_rows
 from tests.support import leaks
@@ -30,6 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # a suite started in the background inherits an ignored SIGINT, and so would every process it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[OUTCOMES] = {}
+    settings.register_profile("chappe", deadline=None)  # a busy machine is no counterexample
+    settings.load_profile("chappe")
 
 
 def pytest_asyncio_loop_factories(
