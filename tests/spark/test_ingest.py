@@ -131,6 +131,15 @@ def test_bad_late_and_repeated_rows_never_reach_a_clean_table(
     assert {name: whole[name].count() for name in ("measurements", "events", "status", "quarantine")} == {
         "measurements": 160, "events": 22, "status": 0, "quarantine": 7,
     }  # fmt: skip
+    left_out = {"measurements": (12, 172), "events": (2, 24)}
+    assert {row["dataset"]: (row["repeats"], row["of"]) for row in whole["repeats"].collect()} == left_out
+    counted: dict[str, tuple[int, int]] = {}
+    for row in rows(spark, archive.place, "repeats"):
+        repeats, of = counted.get(row["dataset"], (0, 0))
+        counted[row["dataset"]] = repeats + row["repeats"], of + row["of"]
+        assert START_NS <= row["first_ns"] <= row["last_ns"]
+    assert {dataset: repeats for dataset, (repeats, _) in counted.items()} == {"measurements": 12, "events": 2}
+    assert all(of <= left_out[dataset][1] for dataset, (_, of) in counted.items())  # some batches had no repeat
 
 
 @pytest.mark.spec("SJ-01")

@@ -2,7 +2,8 @@
 
 Every row is checked by the rules of its dataset; one that breaks a rule goes to `quarantine` with the reason, and so
 does one that arrived too late. Of rows with the same identity the first to arrive stays; all copies, with their paths,
-are in the archive. What a job reads afterwards has no impossible value and no repeat.
+are in the archive, and `repeats` says how many were left out. What a job reads afterwards has no impossible value and
+no repeat.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,6 +30,13 @@ from chappe.pipeline.source import arrow_schema
 
 FEW = 50_000  # rows that are not worth a task of Spark
 _TRIES = ".tries"  # inside a room: what tasks began and nobody needed
+REPEATS = pa.schema([
+    pa.field("dataset", pa.string(), nullable=False),
+    pa.field("repeats", pa.int64(), nullable=False),
+    pa.field("of", pa.int64(), nullable=False),  # rows of the batch that broke no rule
+    pa.field("first_ns", pa.int64(), nullable=False),  # receipt of the rows of the batch
+    pa.field("last_ns", pa.int64(), nullable=False),
+])  # fmt: skip
 _CLEANED = "clean string, rows long, bad string, bad_rows long"
 
 
@@ -45,6 +54,7 @@ class Ingest(StepJob):
             for dataset, schema in DATASETS.items()
         },
         "quarantine": Table(QUARANTINE),
+        "repeats": Table(REPEATS),
     }
 
     late_s: float = parameter(3600.0, "a row that arrives later than this after it was made is late")
@@ -55,12 +65,18 @@ class Ingest(StepJob):
         """All tables from the whole archive."""
         clean: dict[str, DataFrame] = {}
         bad: list[DataFrame] = []
+        again: list[DataFrame] = []
         for dataset in DATASETS:
             rows = inputs[f"{RAW}{dataset}"].select(*arrow_schema(dataset).names)
             good = rows.mapInArrow(partial(_good, dataset, self._limits), rows.schema)
             clean[dataset] = once(dataset, good)
+            again.append(_repeats(dataset, good))
             bad.append(rows.mapInArrow(partial(_bad, dataset, self._limits), from_arrow_schema(QUARANTINE)))
-        return {**clean, "quarantine": reduce(DataFrame.unionByName, bad)}
+        return {
+            **clean,
+            "quarantine": reduce(DataFrame.unionByName, bad),
+            "repeats": reduce(DataFrame.unionByName, again),
+        }
 
     def step(self, name: str, rows: DataFrame, desk: Desk) -> Mapping[str, DataFrame | Path]:
         """New rows of one dataset, file by file: each file is cleaned by one task, which reads and writes it itself."""
@@ -75,7 +91,11 @@ class Ingest(StepJob):
         few = sum(work.file.rows for work in works) <= FEW
         done = [clean(work) for work in works] if few else _spread(rows.sparkSession, works, clean)
         made = {dataset: [each.clean for each in done], "quarantine": [each.bad for each in done]}
-        return {table: room for table, room in rooms.items() if _taken(room, made[table])}
+        taken: dict[str, DataFrame | Path] = {table: room for table, room in rooms.items() if _taken(room, made[table])}
+        if repeats := _counted(dataset, works, done):
+            taken["repeats"] = room = desk.room("repeats")
+            pq.write_table(pa.Table.from_pylist([repeats], schema=REPEATS), room / "repeats.parquet")
+        return taken
 
     @property
     def _limits(self) -> Limits:
@@ -91,6 +111,31 @@ def once(dataset: str, rows: DataFrame) -> DataFrame:
     order = Window.partitionBy(*keys).orderBy(RECEIVED_NS, SOURCE, OFFSET)
     several = hashed.join(twice, "hash", "left_semi").drop("hash").withColumn("place", F.row_number().over(order))
     return alone.unionByName(several.where("place = 1").drop("place"))
+
+
+def _repeats(dataset: str, rows: DataFrame) -> DataFrame:
+    """How many of these rows are repeats, if any are."""
+    identities = rows.groupBy(*KEYS[dataset]).agg(
+        F.count("*").alias("copies"), F.min(RECEIVED_NS).alias("first"), F.max(RECEIVED_NS).alias("last")
+    )
+    found = identities.agg(
+        F.lit(dataset).alias("dataset"), F.sum(F.col("copies") - 1).alias("repeats"), F.sum("copies").alias("of"),
+        F.min("first").alias("first_ns"), F.max("last").alias("last_ns"),
+    )  # fmt: skip
+    return found.where("repeats > 0")
+
+
+def _counted(dataset: str, works: Sequence[Work], done: Sequence[Cleaned]) -> dict[str, int | str] | None:
+    """The same of a batch: what is neither clean nor in quarantine."""
+    clean, bad = sum(each.rows for each in done), sum(each.bad_rows for each in done)
+    good = sum(work.file.rows for work in works) - bad
+    if good == clean:
+        return None
+    received = [work.file.received for work in works]
+    return {
+        "dataset": dataset, "repeats": good - clean, "of": good,
+        "first_ns": min(each.first for each in received), "last_ns": max(each.last for each in received),
+    }  # fmt: skip
 
 
 def _spread(spark: SparkSession, works: Sequence[Work], clean: partial[Cleaned]) -> list[Cleaned]:

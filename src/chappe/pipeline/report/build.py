@@ -96,7 +96,9 @@ def _cards(stored: Stored) -> list[tuple[str, str]]:
         "measurements": "measurements", "status": "values", "events": "events", "alerts": "changes of alerts",
         "quarantine": "rows in quarantine",
     }  # fmt: skip
-    return [(text, f"{stored.count(name):,}") for name, text in counted.items() if stored.exists(name)]
+    cards = [(text, f"{stored.count(name):,}") for name, text in counted.items() if stored.exists(name)]
+    repeats = stored.total("repeats", "repeats")
+    return [*cards, ("repeats left out", f"{repeats:,}")] if repeats else cards
 
 
 def _put(out: Path, text: str) -> None:

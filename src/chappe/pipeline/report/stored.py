@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from chappe.pipeline.tables import Tables
@@ -44,6 +45,10 @@ class Stored:
     def count(self, name: str) -> int:
         """Rows of a table; 0 if there is none."""
         return int(self._dataset(name).count_rows()) if self.exists(name) else 0
+
+    def total(self, name: str, column: str) -> int:
+        """The sum of a column; 0 if there is no table."""
+        return int(pc.sum(self._dataset(name).to_table([column])[column]).as_py() or 0) if self.exists(name) else 0
 
     def read(self, name: str, job: str, columns: Sequence[str], where: ds.Expression | None = None) -> pd.DataFrame:
         """Columns of the rows that fit; Lacking names the job to run if there are none."""
