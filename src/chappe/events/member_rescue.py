@@ -15,6 +15,7 @@ Raw = Callable[[Outputs], RawOutputs]
 EACH_BYTES = 400  # what an event that waits takes besides its own bytes
 AGAIN_NS = 250_000_000  # what waits is tried again after this time, twice that, and so on, if the map stays as it is
 SELDOM_NS = 4_000_000_000
+PATIENCE_NS = 1_000_000_000  # what was planned anew again and again waits so long at most before it is once more
 FAR_NS = 1 << 62
 NOWHERE = -1  # port of events that no neighbour was lost with
 
@@ -182,7 +183,7 @@ class Rescue:
         way = stranded.event.way
         patience = self._ways.patience(way)
         if patience and self._not_before.get(way, 0) <= now_ns:
-            self._not_before[way] = now_ns + min(AGAIN_NS << (patience - 1), SELDOM_NS)
+            self._not_before[way] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
         self._order.append(stranded)
         self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
         self._bytes += stranded.size

@@ -20,7 +20,7 @@ from chappe.netmap.units import Address, Thing
 Marks = dict[Thing, Wanted]
 
 HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
-SPLITS = 2  # rescues of one event that may send it to several parts of a unit at once: copies must not multiply
+SPLITS = 2  # rescues of an event for a part that is there no more which lead to all others: copies must not multiply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,14 +145,6 @@ class Planner:
         told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
         return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
 
-    def later(self, planned: Planned, parts: Iterable[Sequence[Unit]], trace: tuple[str, ...]) -> Planned:
-        """The same plan, and parts of a unit that have to wait: whoever sent the event here does not know of them."""
-        lost = {thing: wanted for part in parts for thing, wanted in destinations(part).items()}
-        lost = {thing: wanted for thing, wanted in lost.items() if not visited(thing.name, trace)}
-        return replace(
-            planned, undeliverable=(*planned.undeliverable, *lost), waiting=(*planned.waiting, *lost.items())
-        )
-
     def _asked(
         self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
     ) -> tuple[Marks, list[Sequence[Unit]]]:
@@ -207,9 +199,8 @@ class Planner:
     def _around(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
         """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
         avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
-        parts = [*(self._state.resolve(thing) or self._elsewhere(thing))]
-        if draft.rescued >= SPLITS:
-            draft.lost.update((part, Wanted(wanted.plain)) for part in parts[1:] if wanted.plain)
+        parts = [thing] if self._seen(thing) != thing else [*(self._state.resolve(thing) or self._elsewhere(thing))]
+        if "@" in thing.name and draft.rescued >= SPLITS:
             del parts[1:]
         found = 0
         for part in parts:
@@ -230,7 +221,7 @@ class Planner:
         if key not in self._direct_routes:
             route = self._route(profile, thing)
             if route is not None and any(passed.level >= inside for passed in route.things[:-1]):
-                others = {seen for seen in self._state.things() if seen.level >= inside and seen != thing}
+                others = {seen for seen in self._state.things() if seen.level >= inside and seen != self._seen(thing)}
                 route = self._route(profile, thing, others)
             self._direct_routes[key] = route
         return self._direct_routes[key]
@@ -241,7 +232,8 @@ class Planner:
         if key not in self._exits:
             route = self._route(profile, thing)
             if route is not None and len(route.things) > 1:
-                route = self._route(profile, thing, {seen for seen in self._state.things() if seen != thing})
+                others = {seen for seen in self._state.things() if seen != self._seen(thing)}
+                route = self._route(profile, thing, others)
             self._exits[key] = self._state.peer(route.links[0]) if route is not None else None
         peer = self._exits[key]
         if peer is None or not self._connected(peer):
@@ -251,8 +243,26 @@ class Planner:
 
     def _route(self, profile: str, thing: Thing, avoid: Collection[Thing] = ()) -> Route | None:
         """A route by the map; a way may carry a profile that only others have a formula for."""
-        route = self._state.routes.route(profile if profile in PROFILES else "default", thing, avoid)
-        return route if route is not None and _rises(route) else None
+        seen = self._seen(thing)
+        route = self._state.routes.route(profile if profile in PROFILES else "default", seen, avoid)
+        if route is None or not _rises(route):
+            return None
+        return route if seen == thing else replace(route, things=(*route.things[:-1], thing))
+
+    def _seen(self, thing: Thing) -> Thing:
+        """What a thing is called in this map: a part of a unit that others know of may be the whole unit here.
+
+        It keeps its own name on the way: who takes the unit for whole leads to it, and whoever is in another part of
+        it, and gets the event for that reason, knows that it is not meant.
+        """
+        whole = Thing(thing.level, thing.path)
+        return whole if thing.name != whole.name and self._state.resolve(thing) == (whole,) else thing
+
+    def elsewhere(self, unit: Unit) -> bool:
+        """Whether a unit is a part of one that this node is in another part of."""
+        thing = Thing(unit.level, unit.name)
+        mine = self.names()[unit.level]
+        return "@" in unit.name and "@" in mine and mine != unit.name and self._state.resolve(thing) == (thing,)
 
     def names(self) -> dict[int, str]:
         """The own unit of each level, as others call it: if it fell apart, the part."""

@@ -16,8 +16,8 @@ import msgspec
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
 from chappe.events.lastways import LastWays
-from chappe.events.planner import HASTY, SPLITS, Marks, Planned, Planner
-from chappe.events.trace import returns
+from chappe.events.planner import HASTY, Marks, Planned, Planner
+from chappe.events.trace import returns, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
@@ -202,6 +202,8 @@ class Ways:
         back = returns({**self._planner.names(), root.level: root.name}.values(), way.trace)
         if back:
             raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
+        if self._planner.elsewhere(root):
+            return self._pass_on(peer, way)
         marks: Marks = {}
         here = Wanted(False)
         if root.deliver or root.groups:
@@ -214,12 +216,9 @@ class Ways:
         planned = self._plans.get(key)
         if planned is None:
             parts = self._planner.parts(root, tuple(missing))
-            split = way.rescues < SPLITS
-            onward = [*branches(way.units[1:]), *(parts if split else ())]
+            onward = [*branches(way.units[1:]), *parts]
             trace, rescues = way.trace, way.rescues
             planned = self._planner.plan(way.profile, marks, onward, root.level, trace, rescues, way.served)
-            if parts and not split:
-                planned = self._planner.later(planned, parts, trace)
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned
@@ -227,6 +226,14 @@ class Ways:
         local = (root.deliver or bool(here.groups)) and self.me.node not in way.served
         turns = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
         return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, turns)
+
+    def _pass_on(self, peer: str, way: Way) -> Outputs:
+        """An event for another part of a unit that the sender takes for whole: nothing is delivered here."""
+        trace = without_own(self.me, way.trace)
+        planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served)
+        rest = self._rest_of(planned, way.profile, way)
+        turns = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
+        return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest, turns)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None

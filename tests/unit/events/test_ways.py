@@ -180,21 +180,22 @@ def test_who_names_a_unit_as_a_whole_reaches_its_parts() -> None:
     assert decode(way).rescues == 1
 
 
-def test_what_comes_back_to_a_part_of_a_unit_waits_for_the_other_part() -> None:
-    """a still takes b for whole and handed the event for b's other part back: it is not sent to and fro, nor lost."""
+def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() -> None:
+    """a still takes b for whole and led the event for b's other part back: it is not delivered here, nor lost."""
     net = mesh({"x/a": "a", "x/b": "b1 b2", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-c:1 a-c:5")
     for node in ("b1", "b2"):
         net.subscribe(node, "t")
     net.settle()
+    at_a = Way((), (Unit(1, "x/a", 1, False), Unit(1, "x/b@b2")), ("x/b@b1",), rescues=1)
+    (back,) = net.ways["a"].forward("b1", encode(at_a), "s", b"t").branches  # it has not heard that b fell apart
+    assert back[0] == "b1"
+    assert [unit.name for unit in decode(back[1]).units] == ["x/b@b2"]
     net.cut("b1", "b2")
     net.settle()
-    way = encode(Way((), (Unit(1, "x/b"),), ("x/b@b1", "x/a"), rescues=2))
-    outputs = net.ways["b1"].forward("a", way, "s", b"t")
-    assert outputs.branches == ()
-    assert outputs.undeliverable == (Thing(1, "x/b@b2"),)
-    later = net.ways["b1"].rescue(outputs.rest)
-    assert [unit.name for unit in way_to(later, "a").units] == ["x/a", "x/c", "x/b@b2"]
-    assert way_to(later, "a").rescues == 3
+    outputs = net.ways["b1"].forward("a", back[1], "s", b"t")
+    assert not outputs.local
+    assert [unit.name for unit in way_to(outputs, "a").units] == ["x/a", "x/c", "x/b@b2"]
+    assert way_to(outputs, "a").rescues == 2
 
 
 def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
