@@ -67,9 +67,9 @@ def summed(rows: pa.Table) -> pa.Table:
     created: Whole = rows.column("created_ns").to_numpy()
     minute = periods.number(created, periods.MINUTE_NS)
     first = int(minute.min())
-    texts = [_coded(rows.column(name)) for name in NAMES]
+    texts = [coded(rows.column(name)) for name in NAMES]
     codes = [code for code, _ in texts]
-    number = _together([*codes, minute - first], [*(len(known) for _, known in texts), int(minute.max()) - first + 1])
+    number = together([*codes, minute - first], [*(len(known) for _, known in texts), int(minute.max()) - first + 1])
     # Short numbers are sorted by counting.
     order = np.argsort(number.astype(np.uint16) if number.max() < _SHORT else number, kind="stable")
     parts = Parts(order, np.flatnonzero(np.diff(number[order], prepend=-1)))
@@ -134,7 +134,7 @@ class Parts:
         return np.maximum.reduceat(values, self.begin)
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[Whole, pa.Array]:
+def coded(column: pa.ChunkedArray) -> tuple[Whole, pa.Array]:
     """A number for each text, and the texts by number; one that is not there is empty."""
     coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = coded.unify_dictionaries().combine_chunks()
@@ -146,7 +146,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[Whole, pa.Array]:
     return pc.fill_null(whole.indices, nothing).to_numpy().astype(np.int64), known
 
 
-def _together(columns: Sequence[Whole], sizes: Sequence[int]) -> Whole:
+def together(columns: Sequence[Whole], sizes: Sequence[int]) -> Whole:
     """One number for each combination, small where there are few."""
     number, size = columns[0], sizes[0]
     for column, many in zip(columns[1:], sizes[1:], strict=True):

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
 from chappe.measure import metrics
 from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH
-from chappe.pipeline import minutesums, packing, periods, windowsizes
+from chappe.pipeline import linkperiods, minutesums, packing, periods, windowsizes
 from chappe.pipeline.job import FileJob, Frames, Table, parameter
-from chappe.pipeline.minutesums import MEANS, NAMES
+from chappe.pipeline.minutesums import NAMES
 
 _TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
 _NEVER_NS = 1 << 62
-GROUPS = {"node": "node", "client": "peer", "transport": "transport", "realm": "realm"}
+FILES = 4  # whose sums one task may hold
 
 
 def _fields(kind: pa.DataType, *names: str, empty: bool = False) -> list[pa.Field]:
@@ -51,7 +50,7 @@ WINDOW_ADVICE = pa.schema([
     *_fields(_NUMBER, "error_ms", "outliers"), *_fields(pa.bool_(), "advised"),
 ])  # fmt: skip
 
-_SUMS = from_arrow_schema(minutesums.SUMS)
+_SUMS, _PERIODS = from_arrow_schema(minutesums.SUMS), from_arrow_schema(linkperiods.PERIODS)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ class Links(FileJob):
                 yield from minutesums.of_files(paths[at] for at in batch.column("id").to_pylist())
 
         numbers = spark.range(0, len(paths), 1, numPartitions=len(paths))
-        return self._made(numbers.mapInArrow(tasks, _SUMS), spark.read.parquet(*paths))
+        partitions = max(spark.sparkContext.defaultParallelism, len(paths) // FILES)
+        return self._made(numbers.mapInArrow(tasks, _SUMS), spark.read.parquet(*paths), partitions)
 
     def _check(self) -> None:
         if self.profile not in PROFILES:
@@ -101,25 +101,21 @@ class Links(FileJob):
         if self.z <= 0 or self.tried_rows < 0:
             raise ConfigError(f"job links: z = {self.z}, tried_rows = {self.tried_rows}: give more than 0, 0 or more")
 
-    def _made(self, parts: DataFrame, measurements: DataFrame) -> Frames:
-        # By end alone, so that nothing made of it has to be moved again; everything is, and would sum all rows anew.
-        together = parts.repartition(*NAMES)
-        minutes = _merged(together, [*NAMES, "start_ns"], jitter=_newest()).localCheckpoint()
-        newest = F.col("created_ns") >= self._newest_ns(minutes)
-        sums = reduce(DataFrame.unionByName, _periods(minutes))
-        groups = F.explode(
-            F.array(*(F.struct(F.lit(by).alias("by"), F.col(name).alias("name")) for by, name in GROUPS.items()))
-        )
-        grouped = _merged(
-            sums.select("*", groups.alias("group")).select("*", "group.*"), ["period", "start_ns", "by", "name"],
-            F.count(F.lit(1)).alias("ends"), jitter=_weighted("jitter_ms", "samples"),
-        )  # fmt: skip
+    def _made(self, parts: DataFrame, measurements: DataFrame, partitions: int = 0) -> Frames:
+        # By end alone, so that a task has all of an end; what it makes is read once for each table.
+        together = parts.repartition(partitions, *NAMES) if partitions else parts.repartition(*NAMES)
+        made = together.mapInArrow(partial(linkperiods.of_batches, self.z), _PERIODS).localCheckpoint()
+        ends = made.where("by = ''")
+        newest = F.col("created_ns") >= self._newest_ns(ends.where("period = 'minute'"))
         return {
-            "link_statistics": self._figures(sums).select(*LINK_STATISTICS.names),
-            "group_statistics": self._figures(grouped).select(*GROUP_STATISTICS.names),
-            "spikes": self._spikes(minutes),
+            "link_statistics": self._figures(ends).select(*LINK_STATISTICS.names),
+            "group_statistics": self._figures(_merged(made.where("by <> ''"))).select(*GROUP_STATISTICS.names),
+            "spikes": ends.where("usual_ms is not null").select(
+                *NAMES, F.col("most_ns").alias("created_ns"), F.col("most_ms").alias("latency_ms"), "usual_ms",
+                F.col("spread_ms").alias("deviation_ms"), "times",
+            ),
             "window_advice": _advice(measurements.withColumn("realm", F.coalesce("realm", F.lit(""))).where(newest)),
-        }
+        }  # fmt: skip
 
     def _figures(self, sums: DataFrame) -> DataFrame:
         """What people read, from sums."""
@@ -141,21 +137,6 @@ class Links(FileJob):
             .withColumn("cost", F.when(latency.isNotNull(), F.greatest(total + F.lit(0.0), F.lit(0.0))))
         )
 
-    def _spikes(self, minutes: DataFrame) -> DataFrame:
-        """The largest latency of a minute, if unusual beside its hour, in which minutes count without their largest."""
-        hour = Window.partitionBy(*NAMES, _start("hour"))
-        rest, of = F.col("samples") - 1, F.col("total_ms") - F.col("most_ms")
-        squared = F.col("squares") + F.col("total_ms") * F.col("total_ms") / F.col("samples")
-        count = F.sum(rest).over(hour)
-        mean = F.try_divide(F.sum(of).over(hour), count)
-        spread = F.try_divide(F.sum(squared - F.col("most_ms") * F.col("most_ms")).over(hour), count) - mean * mean
-        found = minutes.where("samples > 0").select(
-            *NAMES, F.col("most_ns").alias("created_ns"), F.col("most_ms").alias("latency_ms"), mean.alias("usual_ms"),
-            F.sqrt(F.greatest(spread, F.lit(0.0))).alias("deviation_ms"), count.alias("others"),
-        )  # fmt: skip
-        likely = (F.col("others") >= metrics.OUTLIER_MINIMUM) & (F.col("latency_ms") > F.col("usual_ms"))
-        return found.where(likely).mapInPandas(partial(_unusual, self.z), from_arrow_schema(SPIKES))
-
     def _newest_ns(self, minutes: DataFrame) -> int:
         """From which minute on there are so many rows."""
         counts = minutes.groupBy("start_ns").agg(F.sum("rounds").alias("rounds")).toArrow().sort_by("start_ns")
@@ -165,60 +146,20 @@ class Links(FileJob):
         return int(inside[-1]) if len(inside) else _NEVER_NS
 
 
-def _start(period: str, at: str = "start_ns") -> Column:
-    """When the period of a time begins."""
-    length, first = periods.LENGTHS[period], F.lit(periods.MONDAY_NS)
-    since = F.col(at) - first
-    return since - F.pmod(since, F.lit(length)) + first
-
-
-def _periods(minutes: DataFrame) -> Iterator[DataFrame]:
-    """The same of each period, every one from the next shorter."""
-    last = minutes
-    for period in periods.LENGTHS:
-        if period != "minute":
-            keys: list[str | Column] = [*NAMES, _start(period).alias("start_ns")]
-            last = _merged(last, keys, jitter=_newest())
-        yield last.select(F.lit(period).alias("period"), "*")
-
-
-def _merged(sums: DataFrame, keys: list[str | Column], *more: Column, jitter: Column) -> DataFrame:
-    """Sums of sums."""
+def _merged(sums: DataFrame) -> DataFrame:
+    """Sums of groups that several tasks have parts of."""
     total, samples = F.sum("total_ms"), F.sum("samples")
     between = F.sum(F.col("total_ms") * F.col("total_ms") / F.col("samples")) - total * total / samples
-    added = ["rounds", *(f"{name}_{what}" for name in MEANS for what in ("total", "count")), "outliers", "tested"]
-    return sums.groupBy(*keys).agg(
-        *more,
-        *(F.sum(name).alias(name) for name in added),
-        samples.alias("samples"),
+    weight = F.sum("weight")
+    return sums.groupBy("period", "start_ns", "by", "name").agg(
+        F.sum("ends").alias("ends"),
+        *(F.sum(name).alias(name) for name in linkperiods.ADDED),
         total.alias("total_ms"),
         (F.sum("squares") + F.greatest(between, F.lit(0.0))).alias("squares"),
         F.min("least_ms").alias("least_ms"),
         F.max("most_ms").alias("most_ms"),
-        F.max_by("most_ns", "most_ms").alias("most_ns"),
-        jitter.alias("jitter_ms"),
-        F.max("jitter_ns").alias("jitter_ns"),
+        F.when(weight > 0, F.sum("weighted_ms") / weight).alias("jitter_ms"),
     )
-
-
-def _newest() -> Column:
-    """A node goes on with its jitter from probe to probe: that of a period is what it was at the end."""
-    return F.max_by("jitter_ms", "jitter_ns")
-
-
-def _weighted(column: str, weight: str) -> Column:
-    known = F.when(F.col(column).isNotNull(), F.col(weight))
-    return F.when(F.sum(known) > 0, F.sum(F.col(column) * F.col(weight)) / F.sum(known))
-
-
-def _unusual(z: float, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Those that a node would find to deviate."""
-    for frame in frames:
-        value, usual, spread = (frame[name].to_numpy() for name in ("latency_ms", "usual_ms", "deviation_ms"))
-        count = frame["others"].to_numpy()
-        out = metrics.deviates(value, usual, metrics.usual_range_ms(usual, spread, count, z=z), count) > 0
-        times = (value - usual) / np.where(spread > 0, spread, np.nan)
-        yield frame.assign(times=times)[out][SPIKES.names]
 
 
 def _advice(measurements: DataFrame) -> DataFrame:
