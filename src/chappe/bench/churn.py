@@ -242,6 +242,7 @@ def _judge(report: Report, outcomes: list[Outcome], seed: int) -> None:
     report.show("sent on again: somebody on the way had lost a neighbour", sums.rescued, "")
     report.show("sent on again: a unit had fallen apart", sums.parted, "")
     report.show("delivered though not due", sums.extra, "")
+    report.show("delivered again, though not due: the node was started anew or cut off", sums.again, "")
     report.show("delivered out of order", sums.disorder, "")
     report.show("due, delivered after they were judged", sums.late, "")
     if largest.changes_s:

@@ -63,7 +63,8 @@ class Sums:
     due: int = 0
     met: int = 0  # of those that were due
     extra: int = 0  # arrived although not due
-    repeats: int = 0  # arrived again at a subscriber
+    repeats: int = 0  # arrived again at a subscriber to whom they were due
+    again: int = 0  # arrived again where they were not: its node was started anew in between, or cut off
     disorder: int = 0  # arrived after a later one of the same publisher and topic
     twice: int = 0  # forwarded again by one node for no reason
     rescued: int = 0  # forwarded again because somebody on its way had lost a neighbour
@@ -142,10 +143,8 @@ class Ledger:
             else:
                 self.sums.strangers += 1
             return
-        times = entry.got[client] = entry.got.get(client, 0) + 1
-        if times > 1:
-            self.sums.repeats += 1
-        else:
+        entry.got[client] = entry.got.get(client, 0) + 1
+        if entry.got[client] == 1:
             self.latencies_ns.append(arrival.when_ns - entry.sent_ns)
 
     def _look(self, node: Node, link: Connection, piece: bytes) -> None:
@@ -215,15 +214,18 @@ class Ledger:
             got = client in entry.got
             place = label.get(client.node.name)
             due = home is not None and place == home and self._wanted_since(client, entry.topic, since_ns)
+            more = max(0, entry.got.get(client, 0) - 1)
             if due:
                 sums.due += 1
                 sums.met += got
+                sums.repeats += more
                 if not got:
                     self._awaited.add((entry.publisher.session, entry.sequence, client))
                     if len(self.missing) < self._keep:
                         self.missing.append(self._missed(entry, client))
             else:
                 sums.extra += got
+                sums.again += more
 
     def _subscribers_of(self, topic: str) -> list[Client]:
         found = self._wanted.get(topic)

@@ -103,8 +103,29 @@ def test_repeats_disorder_and_double_forwarding_are_seen() -> None:
     assert link.look is not None
     for piece in tuple(sent):
         link.look(network.nodes["a"], link, piece)
+    network.run(2.0)
+    ledger.close()
     sums = ledger.sums
-    assert (sums.repeats, sums.disorder, sums.twice, sums.rescued) == (1, 1, 2, 0)
+    assert (sums.repeats, sums.again, sums.disorder, sums.twice, sums.rescued) == (1, 0, 1, 2, 0)
+
+
+def test_what_arrives_again_after_its_node_was_started_anew_is_told_apart() -> None:
+    network = chain("a", "b")
+    ledger = Ledger(network, same, settle_s=2.0)
+    publisher, subscriber = network.nodes["a"].client("p"), network.nodes["b"].client("s")
+    subscriber.subscribe("t")
+    ledger.subscriber(subscriber)
+    network.run(3.0)
+    ledger.publish(publisher, "t")
+    network.run(0.5)
+    network.crash("b")
+    network.run(0.1)
+    network.restart("b")
+    assert subscriber.on_arrival is not None
+    subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.session, 1, "t"))
+    network.run(2.0)
+    ledger.close()
+    assert (ledger.sums.repeats, ledger.sums.again, ledger.sums.extra) == (0, 1, 1)
 
 
 def test_an_event_sent_again_because_a_neighbour_was_lost_is_no_double_forwarding() -> None:
