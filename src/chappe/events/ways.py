@@ -202,7 +202,8 @@ class Ways:
         back = returns({**self._planner.names(), root.level: root.name}.values(), way.trace)
         if back:
             raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
-        if self._planner.elsewhere(root):
+        elsewhere = self._planner.elsewhere(root)
+        if elsewhere and self._planner.names()[root.level] in way.trace:
             return self._pass_on(peer, way)
         marks: Marks = {}
         here = Wanted(False)
@@ -216,6 +217,8 @@ class Ways:
         planned = self._plans.get(key)
         if planned is None:
             parts = self._planner.parts(root, tuple(missing))
+            if elsewhere:  # who sent it here may be right: it is delivered here as well
+                parts = [(Unit(root.level, root.name, 0, root.deliver, tuple(missing)),)]
             onward = [*branches(way.units[1:]), *parts]
             trace, rescues = way.trace, way.rescues
             planned = self._planner.plan(way.profile, marks, onward, root.level, trace, rescues, way.served)
@@ -228,7 +231,7 @@ class Ways:
         return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, turns)
 
     def _pass_on(self, peer: str, way: Way) -> Outputs:
-        """An event for another part of a unit that the sender takes for whole: nothing is delivered here."""
+        """An event that was here, for another part of a unit that the sender takes for whole."""
         trace = without_own(self.me, way.trace)
         planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served)
         rest = self._rest_of(planned, way.profile, way)

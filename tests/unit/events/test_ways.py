@@ -181,7 +181,7 @@ def test_who_names_a_unit_as_a_whole_reaches_its_parts() -> None:
 
 
 def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() -> None:
-    """a still takes b for whole and led the event for b's other part back: it is not delivered here, nor lost."""
+    """a still takes b for whole and led the event for b's other part back: it is not delivered again, nor lost."""
     net = mesh({"x/a": "a", "x/b": "b1 b2", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-c:1 a-c:5")
     for node in ("b1", "b2"):
         net.subscribe(node, "t")
@@ -196,6 +196,9 @@ def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() 
     assert not outputs.local
     assert [unit.name for unit in way_to(outputs, "a").units] == ["x/a", "x/c", "x/b@b2"]
     assert way_to(outputs, "a").rescues == 2
+    first = net.ways["b1"].forward("a", encode(Way((), (Unit(1, "x/b@b2"),), ("x/a",))), "s", b"t")
+    assert first.local, "it was not here before, and who sent it may be right"
+    assert [unit.name for unit in way_to(first, "a").units] == ["x/a", "x/c", "x/b@b2"]
 
 
 def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
