@@ -47,7 +47,7 @@ def twice(ordered: Hashes) -> Hashes:
 
 
 def among(wanted: Hashes, ordered: Hashes) -> NDArray[np.bool_]:
-    """Which stand among sorted ones; their last bits rule most others out, which is far quicker than to look for them."""
+    """Which stand among sorted ones; their last bits rule most others out, without a search."""
     if not len(ordered):
         return np.zeros(len(wanted), bool)
     if len(wanted) < len(ordered) // _WORTH_MARKS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ _NOT_NEGATIVE: Mapping[str, tuple[str, ...]] = {
     "quality": ("latency_ns", "count"),
 }  # fmt: skip
 _SHARES: Mapping[str, tuple[str, ...]] = {"measurements": ("loss",)}
+_MOST, _LAST_NS = sys.float_info.max, (1 << 63) - 1
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "status": ("node",), "events": ("topic",), "measurements": ("node", "link"), "counters": ("node", "name"),
     "broker": ("broker", "action"), "quality": ("subject", "kind"),
@@ -100,20 +102,35 @@ def _rules(dataset: str, rows: pa.Table, limits: Limits) -> Iterator[tuple[str, 
         yield f"no {name}", _empty(rows.column(name))
     for field in schema:
         column = rows.column(field.name)
-        if field.type == pa.float64():
+        number, positive = field.type == pa.float64(), field.name in _NOT_NEGATIVE[dataset]
+        share = field.name in _SHARES.get(dataset, ())
+        if not (number or positive or share) or _within(column, 0 if positive else -_MOST, 1 if share else _MOST):
+            continue
+        if number:
             yield f"{field.name} is no number", pc.invert(pc.is_finite(column))
-        if field.name in _NOT_NEGATIVE[dataset]:
+        if positive:
             yield f"{field.name} below zero", pc.less(column, 0)
-        if field.name in _SHARES.get(dataset, ()):
+        if share:
             yield f"{field.name} above one", pc.greater(column, 1)
     if dataset == "status":
         value, whole, content = (pc.is_null(rows.column(name)) for name in ("value", "whole", "content"))
         yield "no value", pc.and_(pc.and_(value, whole), content)
     created, received = rows.column(CREATED_NS), rows.column(RECEIVED_NS)
+    possible = _within(created, BEGIN_NS, _LAST_NS) and _within(received, BEGIN_NS, _LAST_NS)
+    if possible and _within(pc.subtract(received, created), -limits.ahead_ns, limits.late_ns):
+        return
     yield "impossible time of receipt", pc.less(received, BEGIN_NS)
     beyond = pc.greater(created, pc.add(received, limits.ahead_ns))
     yield "impossible time", pc.or_kleene(pc.less(created, BEGIN_NS), beyond)
     yield "late", pc.greater(pc.subtract(received, created), limits.late_ns)
+
+
+def _within(column: pa.ChunkedArray, least: float, most: float) -> bool:
+    """Whether all values are there and none is outside or NaN, which no comparison lets through."""
+    if column.null_count:
+        return False
+    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in column.chunks if len(chunk)]
+    return all(bool(least <= chunk.min() and chunk.max() <= most) for chunk in chunks)
 
 
 def _empty(column: pa.ChunkedArray) -> Any:

@@ -160,6 +160,73 @@ def test_hashes_are_those_of_identities_however_columns_are_coded() -> None:
                                                         "events")))) == 2  # fmt: skip
 
 
+@pytest.mark.parametrize(("wanted", "there"), [(0, 5), (5, 0), (3, 1000), (4000, 1), (4000, 300), (4000, 40_000)])
+def test_hashes_are_found_among_few_and_many(wanted: int, there: int) -> None:
+    noise = np.random.default_rng(wanted + there)
+    ordered = np.sort(noise.integers(0, 1 << 63, there, np.uint64))
+    asked = noise.integers(0, 1 << 63, wanted, np.uint64)
+    if wanted and there:
+        asked[::3] = ordered[noise.integers(0, there, len(asked[::3]))]
+        asked[1::3] = asked[1::3] >> np.uint64(32) << np.uint64(32) | ordered[0] & np.uint64(
+            0xFFFFFFFF
+        )  # nearly the same
+    assert repeats.among(asked, ordered).tolist() == np.isin(asked, ordered).tolist()
+
+
+def test_one_bad_value_among_many_good_ones_is_found_and_alone() -> None:
+    good = {
+        "offset": 0, "node": "a", "link": "x", "peer": "p", "transport": "tcp", "created_ns": START_NS,
+        "latency_ms": -0.0, "loss": 1.0, "cost": 1e308, "outliers": 0, "received_ns": START_NS, "received": 0,
+        SOURCE: "one",
+    }  # fmt: skip
+    spoilt = {
+        "latency_ms is no number": {"latency_ms": math.nan}, "cost is no number": {"cost": math.inf},
+        "latency_ms below zero": {"latency_ms": -1e-300}, "loss above one": {"loss": 1.0000001},
+        "outliers below zero": {"outliers": -1}, "no created_ns": {"created_ns": None},
+        "late": {"created_ns": START_NS - LIMITS.late_ns - 1}, "impossible time": {"created_ns": 5},
+        "impossible time of receipt": {"received_ns": -(1 << 63)},
+    }  # fmt: skip
+    edge = [{**good, "created_ns": START_NS - LIMITS.late_ns}, {**good, "created_ns": START_NS + LIMITS.ahead_ns}]
+    assert not rules.judged("measurements", table([good, *edge]), LIMITS).broken.any()
+    assert not rules.judged("measurements", table([]), LIMITS).broken.any()
+    for told, wrong in spoilt.items():
+        for others in ([good, *edge], [good, {**good, "latency_ms": None, "cost": None, "outliers": None}]):
+            verdict = rules.judged("measurements", table([*others, {**good, **wrong}]), LIMITS)
+            assert [verdict.reasons[number] for number in verdict.broken] == [*[""] * len(others), told]
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_clean_files_of_every_dataset_read_the_same_elsewhere(tmp_path: Path, dataset: str) -> None:
+    noise = random.Random(dataset)
+    make = {
+        pa.string(): lambda: noise.choice("abc"), pa.binary(): lambda: noise.randbytes(2),
+        pa.float64(): noise.random, pa.bool_(): lambda: True, pa.int8(): lambda: noise.randrange(3),
+        pa.int64(): lambda: noise.choice([0, 1, (1 << 63) - 1]),
+    }  # fmt: skip
+    rows = []
+    for offset in range(100):
+        time_ns = START_NS + offset * 1_234_567_891
+        times = {"offset": offset, "created_ns": time_ns, "received_ns": time_ns + 1, "received": time_ns // 1000}
+        values = {
+            field.name: None if field.nullable and noise.random() < 0.3 else make[field.type]()
+            for field in DATASETS[dataset] if field.name not in times
+        }  # fmt: skip
+        rows.append({**times, **values, SOURCE: "one", **({"value": 0.5} if dataset == "status" else {})})
+    raw = table(rows, dataset)
+    room = Room(tmp_path)
+    room.batch([raw], dataset=dataset)
+    (file,) = room.written
+    assert pq.read_table(file.path).sort_by("offset").equals(raw.select(pq.read_schema(file.path).names))
+    assert (file.created, file.received) == tuple(
+        rowfiles.Span(START_NS + more, START_NS + 99 * 1_234_567_891 + more) for more in (0, 1)
+    )
+    duckdb = pytest.importorskip("duckdb")
+    names = [name for name in raw.schema.names if name != "received"]  # which comes back in the zone of the machine
+    asked = ", ".join(f'"{name}"' for name in names)
+    told = duckdb.sql(f"select {asked} from '{file.path}' order by all")
+    assert told.fetchall() == [tuple(row[name] for name in names) for row in raw.to_pylist()]
+
+
 def test_a_row_is_told_as_json_whatever_it_has() -> None:
     rows = table(
         [{"offset": 1, "node": "ä", "variable": -1, "name": "v", "created_ns": START_NS, "value": math.nan,
