@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ LOOK_S = 0.2
 FOLLOW_S = 0.1  # how often jobs that go on by key look for new rows: a look costs next to nothing
 JOIN_S = 20.0  # how often small batches are joined
 ATTEMPTS = 5
+AT_ONCE = 3  # tables of a job that are computed at the same time
 BEGIN_S = 30.0  # for a stream to find out what there is to read
 
 GOING_ON = (StreamJob, StepJob, KeyedJob)  # with new rows alone
@@ -146,15 +148,14 @@ class Runner:
             made = job.run_files(self.spark, files, self.clock_ns())
         else:
             made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())
-        rows = 0
-        for name, spec in job.writes.items():
-            batch = self._tables.last_batch(name) + 1
-            if self._telling.wanted(spec):
-                self._tell_new(name, spec, batch, made[name])
-            else:
-                self._tables.replace(name, made[name], batch)
-            rows += self._tables.count(name)
-        return rows
+        told = {name: spec for name, spec in job.writes.items() if self._telling.wanted(spec)}
+        # Several at once: while one is planned, another is computed.
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="table") as threads:
+            replaced = threads.map(lambda name: self._tables.replace(name, made[name]), job.writes.keys() - told)
+            list(replaced)  # raises what went wrong
+        for name, spec in told.items():
+            self._tell_new(name, spec, self._tables.last_batch(name) + 1, made[name])
+        return sum(self._tables.count(name) for name in job.writes)
 
     def _tell_new(self, name: str, spec: Table, batch: int, made: DataFrame) -> None:
         """Replace a table and tell what is new in it: kept on disk before, so that a crash in between loses nothing."""
