@@ -39,6 +39,7 @@ class ManagementLinks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}  # url -> who answered there
         self._problems: dict[str, str] = {}
+        self._turns: dict[str, asyncio.Lock] = {}  # by name: two urls of one process are not dialled at the same time
 
     def follow(self, urls: Iterable[str]) -> list[PeerLink]:
         """Dial these from now on; the links that are over with it, for the caller to remove."""
@@ -67,13 +68,14 @@ class ManagementLinks:
         config = Peer(name="broker", url=url, heartbeat_s=HEARTBEAT_S)
         backoff = Backoff(random.random, base_s=config.reconnect_min_s, cap_s=config.reconnect_max_s)
         while True:
-            known = self._peers.named(self._names.get(url, ""))
-            if known is not None and known.connection is not None:
-                await known.connection.lost.wait()
+            if connection := self._connected(url):
+                await connection.lost.wait()
                 continue
             await asyncio.sleep(backoff.next_s())
             try:
-                connection = await self._connect(url, config)
+                async with self._turns.setdefault(self._names.get(url, url), asyncio.Lock()):
+                    # Over another url it may be connected by now: whoever connects ends the connection that is there.
+                    connection = self._connected(url) or await self._connect(url, config)
             except (ChappeError, OSError) as error:
                 if self._problems.get(url) != str(error):
                     self._problems[url] = str(error)
@@ -82,6 +84,11 @@ class ManagementLinks:
             self._problems.pop(url, None)
             backoff.reset()
             await connection.lost.wait()
+
+    def _connected(self, url: str) -> Connection | None:
+        """The connection to the process that answered at a url, over whichever url it is."""
+        known = self._peers.named(self._names.get(url, ""))
+        return known.connection if known is not None else None
 
     async def _connect(self, url: str, config: Peer) -> Connection:
         raw, welcome, _ = await self._peers.dial(config, resume=False)
