@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chappe.archive.log import Log
+from chappe.archive.log import Log, sign
 from chappe.archive.schema import OFFSET, RECEIVED, RECEIVED_NS, given, schema_of
 from chappe.archive.segments import HOUR_NS, Segment, Segments
 
@@ -128,6 +128,7 @@ def _upto(segments: list[Segment], rows: int) -> Iterator[Segment]:
 
 def log(folder: Path, rows: int, batch: int = 20_000) -> int:
     """A log with so many rows, synced and not closed, as an archive has it while it writes; how many there are."""
+    sign(folder / "log", "archive")
     writing = Log(folder / "log", DATASET)
     source = Rows()
     for number in range(max(1, rows // source.chunk)):
