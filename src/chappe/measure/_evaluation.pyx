@@ -6,12 +6,12 @@ counts is how little is run then. So a link whose cost stays where it was told t
 """
 
 from libc.math cimport INFINITY, NAN, fabs, isfinite, isnan
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t
 
 import numpy as np
 
 from chappe.measure.cost import MEGABYTE_MS as _MEGABYTE_MS
-from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH as _UNKNOWN_BANDWIDTH, Metrics, Profile, cost
+from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH as _UNKNOWN_BANDWIDTH, Metrics, Profile, cost as cost_of
 from chappe.measure.metrics import LOSS_MINIMUM as _LOSS_MINIMUM, LOSS_WINDOW as _LOSS_WINDOW
 from chappe.measure.readings import SECOND, Reading
 
@@ -193,7 +193,7 @@ cdef class Evaluation:
                 self._costs[i] = _cost(&self._own, &self._seen[i, 0])
             return
         seen = self._figures[:count]
-        found = cost(self._settings.profile, *(seen[:, at] for at in (LATENCY_MS, JITTER, LOSS, BANDWIDTH)))
+        found = cost_of(self._settings.profile, *(seen[:, at] for at in (LATENCY_MS, JITTER, LOSS, BANDWIDTH)))
         for i in range(count):
             self._costs[i] = found[i]
 
