@@ -253,7 +253,7 @@ class Planner:
         """What a thing is called in this map: a part of a unit that others know of may be the whole unit here.
 
         It keeps its own name on the way: who takes the unit for whole leads to it, and whoever is in another part of
-        it, and gets the event for that reason, knows that it is not meant.
+        it, and gets the event for that reason, knows where else it has to go.
         """
         whole = Thing(thing.level, thing.path)
         return whole if thing.name != whole.name and self._state.resolve(thing) == (whole,) else thing

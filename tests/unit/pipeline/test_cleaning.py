@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -220,7 +221,6 @@ def test_clean_files_of_every_dataset_read_the_same_elsewhere(tmp_path: Path, da
     assert (file.created, file.received) == tuple(
         rowfiles.Span(START_NS + more, START_NS + 99 * 1_234_567_891 + more) for more in (0, 1)
     )
-    duckdb = pytest.importorskip("duckdb")
     names = [name for name in raw.schema.names if name != "received"]  # which comes back in the zone of the machine
     asked = ", ".join(f'"{name}"' for name in names)
     told = duckdb.sql(f"select {asked} from '{file.path}' order by all")
