@@ -158,7 +158,7 @@ def verify(
     keys: Mapping[str, Ed25519PublicKey],
     now_ns: int,
     *,
-    revoked: Revocations = Revocations(),  # noqa: B008  frozen and empty
+    revoked: Revocations = Revocations(),  # frozen and empty
     leeway_s: int = 5,
 ) -> Identity:
     """The identity a token proves; RefusedError says why it proves none."""
