@@ -143,7 +143,7 @@ async def test_two_realms_collect_alert_and_exchange(tmp_path: Path) -> None:
         chappe.connect(west.url, name="n2") as far,
     ):
         alerts = await onlooker.subscribe("PBR/Alert/east")
-        await eventually(lambda: east.mesh is not None and east.mesh.member.state.interested("s", b"PBR/Alert/east"))
+        await eventually(lambda: east.mesh is not None and east.mesh.member.state.wanting("s", b"PBR/Alert/east"))
         told = [
             now_record(uri="open", latency_ms=10.0, loss=0.0, cost=7.0),
             now_record(uri="shared", user_group="A", latency_ms=90.0, loss=0.5, cost=7.0),

@@ -92,7 +92,7 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
         assert len(state.database) <= SETTINGS.max_adverts + 8
         assert state.next_ns() >= 0
         state.map_rows()
-        state.interested("s", b"a/b")
+        state.wanting("s", b"a/b")
 
 
 def pairs(mesh: LinkStates) -> list[tuple[str, str, Thing]]:

@@ -51,6 +51,6 @@ def test_quiet_interest_is_true_or_too_much_in_a_summary(
     held = {name: wish for name, wish in wants.items() if mesh.nodes.get(name) is alive[name]}
     for name, state in mesh.nodes.items():
         for topic in TOPICS:
-            found, true = set(state.interested("s", topic.encode())), wanted(mesh, held, name, topic)
+            found, true = set(state.wanting("s", topic.encode())), wanted(mesh, held, name, topic)
             assert found == true if limit == 64 else found >= true, (name, topic)
             assert {thing for thing in found if thing.level == 0} == {thing for thing in true if thing.level == 0}

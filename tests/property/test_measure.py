@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chappe.measure import metrics
 from chappe.measure._windows import absorb
 from chappe.measure.bandwidth import Estimator, TrainSettings
-from chappe.measure.cost import changed, cost
+from chappe.measure.cost import Metrics, changed, cost, error
 from chappe.measure.initiator import Initiator, Settings
 from chappe.measure.links import Links
 from chappe.measure.probes import Probes
@@ -192,11 +192,20 @@ def test_the_compiled_evaluation_is_that_of_the_formulas(seed: int, profile: str
         np.testing.assert_allclose(links.windows.latency_ms, windows.latency_ms, rtol=1e-9)
         fresh = [row for row in rows.tolist() if (row in lost or some[rows.tolist().index(row)]) and windows.count[row]]
         costs = cost(profile, windows.latency_ms, np.nan_to_num(windows.jitter))
-        news = {row for row in fresh if changed(costs[row], told[row]) or row in shifted}
+        figures = {
+            row: Metrics(
+                windows.latency_ms[row], windows.deviation_ms[row], 0.0, float(np.nan_to_num(windows.jitter[row]))
+            )
+            for row in fresh
+        }
+        errors = {row: error(figures[row], windows.count[row] - windows.outliers[row], profile) for row in fresh}
+        first = np.isnan(told)
+        believed = {row for row in fresh if first[row] or abs(costs[row] - told[row]) > metrics.CERTAINTY * errors[row]}
+        news = {row for row in fresh if (changed(costs[row], told[row]) and row in believed) or row in shifted}
         assert {links.rows[reading.link] for reading in readings} == news
         for row in news:
             told[row] = costs[row]
-            links.evaluation.quiet(row, [(told[row], max(0.1 * told[row], 0.5))])
+            links.evaluation.quiet(row, [(told[row], max(0.1 * told[row], 0.5))], figures[row])
             assert links.history(row)[-1]["cost"] == pytest.approx(costs[row], rel=1e-5)
         before = links.pace.interval_ns.copy()
         links.pace.refresh(np.array(fresh, dtype=np.intp))

@@ -114,7 +114,7 @@ def way(node: Node, to: str, level: int = 0, profile: str = "default") -> list[s
 def wants(node: Node, topic: str) -> set[str]:
     """Who wants a topic, as a node sees it."""
     assert node.mesh is not None
-    return {str(thing) for thing in node.mesh.member.state.interested("s", topic.encode())}
+    return {str(thing) for thing in node.mesh.member.state.wanting("s", topic.encode())}
 
 
 def quiet(node: Node) -> bool:

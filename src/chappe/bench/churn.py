@@ -215,11 +215,10 @@ def _matches(pattern: str, topic: str) -> bool:
 def _quiet(network: Network, ledger: Ledger, outcome: Outcome) -> None:
     """Until all maps agree, or for two minutes."""
     since = network.clock.seconds
-    wrong = disagreements(network)
-    while wrong and network.clock.seconds - since < QUIET_S:
+    while any(disagreements(network)) and network.clock.seconds - since < QUIET_S:
         network.run(0.5)
         ledger.close()
-        wrong = disagreements(network)
+    wrong = list(disagreements(network))
     outcome.wrong_maps = len(wrong)
     outcome.notes += [f"map: {each}" for each in wrong[:3]]
     if not wrong:

@@ -309,7 +309,9 @@ class Member:
         told: list[Output] = []
         metrics = reading.metrics if self.weigh is None else self.weigh(link, reading.metrics)
         if link.joined and metrics is not None:
-            told = self._obey(self.state.measured(link.id, metrics, now_ns))
+            # a level that changed is told at once; else what few or noisy samples say is not taken for a change
+            samples = 0 if reading.restarted else reading.window - reading.outliers
+            told = self._obey(self.state.measured(link.id, metrics, now_ns, samples))
         if self.settings.readings:
             told.append(Measured(link.port, reading, bool(told)))
         return told
@@ -318,7 +320,7 @@ class Member:
         """Others were told what that link costs: nobody needs a reading of it until it costs something else."""
         link = self.links.by_id.get(id)
         if link is not None and self.weigh is None and not self.settings.readings:
-            self.measurement.initiator.quiet(link.port, self.state.told(id))
+            self.measurement.initiator.quiet(link.port, *self.state.told(id))
 
     def _latest(self, id: bytes) -> Metrics | None:
         """What is known of an own link now."""

@@ -23,7 +23,8 @@ class Measurement:
     def __init__(self, engine: Engine, settings: MemberSettings, rng: random.Random) -> None:
         self._engine = engine
         self._settings = settings
-        self.initiator = Initiator(replace(settings.measure, told=settings.map.profiles), rng)
+        told = replace(settings.measure, told=settings.map.profiles, certainty=settings.map.certainty)
+        self.initiator = Initiator(told, rng)
         self._awake = False
         self._trains = Trains(settings.trains, rng)
         self.sent = 0  # probes and trains

@@ -51,9 +51,9 @@ class Rescue:
         self._by_way: dict[bytes, deque[_Stranded]] = {}
         self._due: dict[bytes, None] = {}  # ways to try again
         self._not_before: dict[bytes, int] = {}  # ways that were given again and again, and led nowhere
+        self._again: dict[bytes, tuple[int, int]] = {}  # when each is tried again though the map stays, and the pause
         self._bytes = 0
         self._kept: Counter[int] = Counter()  # how many wait, by port
-        self._pause_ns = AGAIN_NS
         self.next_ns = FAR_NS  # when to try again what waits
         self.waiting = 0  # events that have no way at the moment
         self.rescued = 0
@@ -131,13 +131,27 @@ class Rescue:
         waits = {way: when for way, when in self._not_before.items() if when > now_ns and way in self._by_way}
         self._not_before = waits
         self._due = {way: None for way in self._by_way if way not in waits}
-        self.next_ns = min(self.next_ns, *waits.values(), FAR_NS)
+        self._plan()
 
     def again(self, now_ns: int) -> None:
-        """It is time to try them again though ways have not: a map may be right, and have been wrong elsewhere."""
-        self.next_ns = now_ns + self._pause_ns
-        self._pause_ns = min(2 * self._pause_ns, SELDOM_NS)
-        self.retry(now_ns)
+        """It is time to try some again though ways have not changed: a map may be right, and have been wrong elsewhere.
+
+        Each way has a pause of its own: one that leads nowhere for long does not keep others waiting.
+        """
+        for way in self._by_way:
+            when_ns, pause_ns = self._again.get(way, (0, AGAIN_NS))
+            when_ns = max(when_ns, self._not_before.get(way, 0))
+            if when_ns <= now_ns:
+                self._due[way] = None
+                self._again[way] = now_ns + pause_ns, min(2 * pause_ns, SELDOM_NS)
+        self._plan()
+
+    def _plan(self) -> None:
+        """When the next of those that wait is tried again."""
+        self._again = {way: self._again[way] for way in self._by_way}
+        self._not_before = {way: when for way, when in self._not_before.items() if way in self._by_way}
+        times = (max(when_ns, self._not_before.get(way, 0)) for way, (when_ns, _) in self._again.items())
+        self.next_ns = min(times, default=FAR_NS)
 
     def _retry(self, way: bytes, limit: int) -> int:
         """Send up to so many of those that wait with that way wherever there is one now; how many were looked at."""
@@ -157,6 +171,7 @@ class Rescue:
             if outputs.rest:
                 each.event = each.event._replace(way=outputs.rest)
                 self._by_way.setdefault(outputs.rest, deque()).append(each)
+                self._again.setdefault(outputs.rest, self._again[way])
             else:
                 self._settle(each)
         if not group:
@@ -179,8 +194,10 @@ class Rescue:
             self.rescued += 1
 
     def _strand(self, stranded: _Stranded, now_ns: int) -> None:
-        self.next_ns = min(self.next_ns, now_ns + self._pause_ns)
         way = stranded.event.way
+        if way not in self._by_way:
+            self._again[way] = now_ns + AGAIN_NS, 2 * AGAIN_NS
+            self.next_ns = min(self.next_ns, now_ns + AGAIN_NS)
         patience = self._ways.patience(way)
         if patience and self._not_before.get(way, 0) <= now_ns:
             self._not_before[way] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
@@ -215,4 +232,5 @@ class Rescue:
         self.waiting -= 1
         if not self.waiting:
             self._order.clear()
-            self._pause_ns, self.next_ns = AGAIN_NS, FAR_NS
+            self._again.clear()
+            self.next_ns = FAR_NS

@@ -5,6 +5,7 @@ from chappe.measure._windows cimport Table
 cdef enum:
     MOST_PROFILES = 8
     FIGURES = 6
+    BAND = 3
 
 
 cdef struct Coefficients:
@@ -42,7 +43,8 @@ cdef class Evaluation:
     cdef Py_ssize_t _profiles    # how many there are
     cdef Coefficients _told[MOST_PROFILES]
     cdef object _bands
-    cdef double[:, ::1] _band    # of each profile the cost that was told and how far from it is no news
+    # of each profile the cost that was told, how far from it is no news, and what of it was not made of samples
+    cdef double[:, ::1] _band
     cdef uint8_t[::1] _quiet
     # for one evaluation
     cdef uint8_t[::1] _marks
@@ -56,6 +58,7 @@ cdef class Evaluation:
     cdef Coefficients _own
     cdef double _threshold
     cdef double _floor_ms
+    cdef double _certainty
     cdef double _rtt_factor
     cdef double _longest_ns
     cdef double _probe_ns        # interval of a link of one byte a second

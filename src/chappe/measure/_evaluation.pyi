@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+from chappe.measure.cost import Metrics
 from chappe.measure.links import Links
 from chappe.measure.readings import Reading, Settings
 
@@ -11,9 +12,9 @@ class Evaluation:
         """Take the arrays as they are now."""
     def clear(self, row: int) -> None:
         """Whatever is found out about the row is news."""
-    def quiet(self, row: int, told: Sequence[tuple[float, float]]) -> None:
+    def quiet(self, row: int, told: Sequence[tuple[float, float]], metrics: Metrics) -> None:
         """No reading of the row while its cost by each profile of `settings.told` is no further from the first number
-        than the second says."""
+        than the second says, or than samples vary by. The costs were made of these metrics."""
     def evaluate(
         self, samples: list[tuple[int, int]], lost: set[int], told: set[int], now_ns: int
     ) -> tuple[list[Reading], list[int], list[int]]:

@@ -5,7 +5,7 @@ A node with few links wakes up once an interval for it, with all its code gone f
 counts is how little is run then. So a link whose cost stays where it was told to be makes no reading at all.
 """
 
-from libc.math cimport INFINITY, NAN, fabs, isfinite, isnan
+from libc.math cimport INFINITY, NAN, fabs, isfinite, isnan, sqrt
 from libc.stdint cimport int64_t
 
 import numpy as np
@@ -52,6 +52,7 @@ cdef class Evaluation:
         self._adaptive = settings.adaptive
         self._threshold = settings.threshold
         self._floor_ms = settings.floor_ms
+        self._certainty = settings.certainty
         self._rtt_factor = settings.rtt_factor
         self._longest_ns = settings.longest_ns
         self._probe_ns = settings.probe_bytes * SECOND / settings.share
@@ -66,7 +67,7 @@ cdef class Evaluation:
             for formula in formulas:
                 self._told[self._profiles] = _coefficients(formula)
                 self._profiles += 1
-        self._bands = np.zeros((0, 2 * max(self._profiles, 1)))
+        self._bands = np.zeros((0, BAND * max(self._profiles, 1)))
         self.bind()
 
     def bind(self):
@@ -102,14 +103,15 @@ cdef class Evaluation:
         """Whatever is found out about the row is news."""
         self._quiet[row] = False
 
-    def quiet(self, Py_ssize_t row, told):
+    def quiet(self, Py_ssize_t row, told, metrics):
         """No reading of the row while its cost by each profile of `settings.told` is no further from the first number
-        than the second says."""
+        than the second says, or than samples vary by. The costs were made of these metrics."""
         cdef Py_ssize_t at
         if self._profiles == 0 or len(told) != self._profiles:
             return
         for at, (value, range) in enumerate(told):
-            self._band[row, 2 * at], self._band[row, 2 * at + 1] = value, range
+            self._band[row, BAND * at], self._band[row, BAND * at + 1] = value, range
+            self._band[row, BAND * at + 2] = value - _sampled(&self._told[at], metrics.latency_ms, metrics.jitter)
         self._quiet[row] = True
 
     def evaluate(self, list samples, set lost, set told, int64_t now_ns):
@@ -239,13 +241,20 @@ cdef class Evaluation:
             least, min(least * min(self._steps[self._step[row]], self._slowest[row]), self._longest_ns))
 
     cdef bint _news(self, Py_ssize_t row, const double* seen) noexcept:
-        """Whether a cost is further than it may be from the one that was told."""
-        cdef Py_ssize_t at
-        cdef double now, then
+        """Whether a cost is further than it may be from the one that was told: as `OwnLink.moved`."""
+        cdef Py_ssize_t at, samples = self.windows.count[row] - self.windows.outliers[row]
+        cdef double now, then, allowed, others
         for at in range(self._profiles):
-            now, then = _cost(&self._told[at], seen), self._band[row, 2 * at]
-            if fabs(now - then) > self._band[row, 2 * at + 1] or (isnan(then) and not isnan(now)):
+            now, then = _cost(&self._told[at], seen), self._band[row, BAND * at]
+            allowed = self._band[row, BAND * at + 1]
+            if isnan(then) and not isnan(now):
                 return True
+            if fabs(now - then) > allowed:
+                if fabs(now - then) > self._certainty * _error(&self._told[at], seen, samples):
+                    return True
+                others = now - _sampled(&self._told[at], seen[LATENCY_MS], seen[JITTER])
+                if fabs(others - self._band[row, BAND * at + 2]) > allowed:  # loss and bandwidth
+                    return True
         return False
 
     cdef void _remember(self, Py_ssize_t row, const double* seen, double cost, int64_t now_ns) noexcept:
@@ -276,3 +285,19 @@ cdef double _cost(const Coefficients* by, const double* seen) noexcept:
     if not isfinite(total) or not isfinite(seen[LATENCY_MS]):
         return NAN
     return max(total, 0.0)
+
+
+cdef double _sampled(const Coefficients* by, double latency_ms, double jitter) noexcept:
+    """What of a cost is made of samples."""
+    return by.latency * latency_ms + by.jitter * jitter
+
+
+cdef double _error(const Coefficients* by, const double* seen, Py_ssize_t samples) noexcept:
+    """As `cost.error`, of one link."""
+    cdef double mean = seen[LATENCY_MS], apart = seen[DEVIATION_MS], jitter = seen[JITTER], total
+    if samples < 1 or isnan(apart) or isnan(mean):
+        return 0.0
+    total = by.latency * apart
+    if mean > 0 and not isnan(seen[JITTER_MS]):
+        total += by.jitter * (sqrt(max(apart * apart - jitter * mean * jitter * mean, 0.0)) + jitter * apart) / mean
+    return total * (1 + 4.0 / samples) / sqrt(<double> samples)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from chappe.measure import metrics as formulas
 from chappe.measure.formula import NAMES, parse
 
 SHARE = 0.10  # a cost that differs by less than this from the one last told is not told (MR-112)
@@ -104,6 +105,13 @@ def cost(
     formula = PROFILES.get(profile)
     if formula is None:
         raise ValueError(f"no cost profile {profile!r}; there are {', '.join(sorted(PROFILES))}")
+    return priced(formula, latency_ms, jitter, loss, bandwidth)
+
+
+def priced(
+    formula: Formula, latency_ms: ArrayLike, jitter: ArrayLike = 0.0, loss: ArrayLike = nan, bandwidth: ArrayLike = nan
+) -> Any:
+    """The same by a formula, for processes in which nobody has registered it."""
     latency = np.asarray(latency_ms, dtype=np.float64)
     speed = np.asarray(bandwidth, dtype=np.float64)
     with np.errstate(all="ignore"):  # whatever a user's formula does
@@ -119,6 +127,19 @@ def cost(
 def of(metrics: Metrics, profile: str = "default") -> float:
     """The cost of a link with these metrics."""
     return float(cost(profile, metrics.latency_ms, metrics.jitter, metrics.loss, metrics.bandwidth))
+
+
+def error(metrics: Metrics, samples: int, profile: str = "default") -> float:
+    """How far a cost may be from what the link costs, since that many samples say no more than that about it: what it
+    costs more if latency and jitter are one standard error higher. 0 if it is not known what samples vary by."""
+    if samples < 1 or isnan(metrics.deviation_ms) or isnan(metrics.latency_ms):
+        return 0.0
+    latency, jitter = formulas.standard_errors(metrics.latency_ms, metrics.deviation_ms, metrics.jitter, samples)
+    higher = [metrics._replace(latency_ms=metrics.latency_ms + latency)]
+    if not isnan(metrics.jitter_ms):  # else the 0 that stands for the relative one is no measurement
+        higher.append(metrics._replace(jitter=metrics.jitter + jitter))
+    now = of(metrics, profile)
+    return sum(abs(of(one, profile) - now) for one in higher)
 
 
 def changed(new: ArrayLike, told: ArrayLike, share: float = SHARE, floor: float = FLOOR) -> Any:

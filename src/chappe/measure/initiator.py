@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chappe.measure._rounds import Rounds
+from chappe.measure.cost import Metrics
 from chappe.measure.links import Links
 from chappe.measure.probes import NEVER
 from chappe.measure.readings import FACTORS, TYPES, Factor, Reading, Settings
@@ -138,10 +139,11 @@ class Initiator(Rounds):
         if self._pace.carry(row, traffic) and self.awake:
             self._hasten(row, self._interval_ns(row))
 
-    def quiet(self, link: int, told: Sequence[tuple[float, float]]) -> None:
-        """Others were told these costs, one for each profile of `settings.told`, each with how far from it is no news:
-        `tick` has a reading of the link again when one of its costs is further away, or its level has changed."""
-        self._links.evaluation.quiet(self._links.row(link), told)
+    def quiet(self, link: int, told: Sequence[tuple[float, float]], metrics: Metrics) -> None:
+        """Others were told these costs, made of these metrics, one for each profile of `settings.told`, each with how
+        far from it is no news: `tick` has a reading of the link again when one of its costs is further away, and by
+        more than samples would make it by chance, or when its level has changed."""
+        self._links.evaluation.quiet(self._links.row(link), told, metrics)
 
     def bandwidth(self, link: int, bytes_per_s: float) -> None:
         """The available bandwidth of the link, as its estimator says; NaN = not known any more."""

@@ -26,6 +26,7 @@ SHIFT_Z = 3.0  # a sample deviates if it is more standard deviations than this f
 SHIFT_MINIMUM = 2  # samples before one can deviate from them
 SHARE = 0.10  # what is less than this share away is no change
 FLOOR_MS = 0.5  # and neither is what is less than this away
+CERTAINTY = 3.0  # nor what is fewer standard errors than this away
 
 
 def latency_ms(rtt_ns: Any) -> Any:
@@ -101,11 +102,26 @@ def usual_range_ms(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, z: f
                    floor_ms: float = FLOOR_MS) -> Any:  # fmt: skip
     """How far from the mean of `count` samples another may be before it deviates: three standard deviations, a tenth of
     the mean, half a millisecond, whichever is most.
-
-    Few samples say little about their deviation, so it counts three times as much for 2 and a quarter more for 16.
     """
-    wider = 1 + 4 / np.maximum(count, 1)
-    return np.maximum(np.maximum(z * wider * np.asarray(deviation), np.multiply(share, mean)), floor_ms)
+    return np.maximum(np.maximum(z * wider(count) * np.asarray(deviation), np.multiply(share, mean)), floor_ms)
+
+
+def wider(count: ArrayLike) -> Any:
+    """Few samples say little about their deviation: it counts three times as much for 2 and a quarter more for 16."""
+    return 1 + 4 / np.maximum(count, 1)
+
+
+def standard_errors(mean: ArrayLike, deviation: ArrayLike, jitter: ArrayLike, count: ArrayLike) -> tuple[Any, Any]:
+    """How far the mean and the relative jitter of `count` samples are likely to be from those of the link itself.
+
+    The jitter is a mean, too, of what samples are away from their mean, whose squares are the variance: that gives its
+    own variance. What the mean is wrong by, the jitter is wrong by as well, as a share of it.
+    """
+    middle, apart = np.asarray(mean, dtype=np.float64), np.asarray(deviation, dtype=np.float64)
+    each = wider(count) / np.sqrt(np.maximum(count, 1))
+    around = np.sqrt(np.maximum(apart * apart - np.square(np.multiply(jitter, middle)), 0.0))
+    share = np.where(middle > 0, middle, np.inf)
+    return (each * apart)[()], (each * (around + np.multiply(jitter, apart)) / share)[()]
 
 
 def deviates(latest: ArrayLike, mean: ArrayLike, range_ms: ArrayLike, count: ArrayLike) -> Any:

@@ -60,6 +60,7 @@ class Settings:
     z: float = metrics.Z
     threshold: float = metrics.SHARE  # what differs by less than this share is no change
     floor_ms: float = metrics.FLOOR_MS  # and neither is what differs by less than this
+    certainty: float = metrics.CERTAINTY  # nor, for those who are told, what differs by fewer standard errors
     profile: str = "default"  # whose cost must stay the same for a link to be steady
     told: tuple[str, ...] = ()  # profiles whose costs others are told, if `quiet` is to be used
     history: int = 240  # entries a link

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from chappe.netmap.database import Advert
+from chappe.netmap.database import Advert, Database
 from chappe.netmap.settings import Settings
 from chappe.netmap.units import MAX_NAME, Address
-from chappe.wire.mesh import LinkAdvert, LinkFact
+from chappe.wire.mesh import Key, LinkAdvert, LinkFact
 from chappe.wire.patterns import Pattern
 
 ID_BYTES = 16
@@ -64,12 +64,31 @@ class Checks:
                     return f"pattern {str(pattern)[:64]}"
         return ""
 
+    def first(self, key: Key, database: Database, neighbour: Address | None) -> str:
+        """Why there can be nothing of a key that is new; `neighbour`: where its speaker lies if it is one."""
+        _, level, origin, speaker = key
+        elsewhere = database.spoken_for(level, speaker)
+        if elsewhere not in (None, origin):
+            return f"{speaker!r} speaks for {elsewhere!r}"
+        if neighbour is not None and neighbour.path(level) != origin:
+            return f"{speaker!r} is a neighbour and lies in {'/'.join(neighbour.unit)!r}"
+        if level and ("l", 0, speaker, speaker) in database.entries and origin != self.me.path(level):
+            return f"{speaker!r} is a node of this cluster"
+        if len(database) >= self.settings.max_adverts:
+            return f"{len(database)} advertisements are kept, no more are taken"
+        return ""
+
     def _links(self, advert: LinkAdvert, known: tuple[LinkFact, ...]) -> str:
         links = advert.links
         if len(links) > self.settings.max_links:
             return f"{len(links)} links; at most {self.settings.max_links} are taken"
         if advert.members < 0:
             return f"{advert.members} members"
+        if len(advert.gone) > (self.settings.max_speakers if advert.level else 0):
+            return f"{len(advert.gone)} nodes that spoke for it before"
+        for name in advert.gone:
+            if name == advert.speaker or not self._named(0, name):
+                return f"{name[:64]!r} cannot have spoken for it before {advert.speaker!r}"
         before = {fact.id: fact for fact in known}
         for fact in links:
             if fact != before.get(fact.id):  # most are as they were in the advertisement before

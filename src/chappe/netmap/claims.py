@@ -119,12 +119,18 @@ class Claims:
                 reshaped = min(reshaped, fact.level)
         return reshaped, measured
 
-    def forget(self, place: Place) -> None:
-        """Nobody tells of a thing any more."""
-        if place in self._vertices and place != self._here.place:
-            self.tell(place, ())
-            del self._vertices[place]
-            self._spoken[place[0]].pop(place, None)
+    def known(self, place: Place) -> bool:
+        """Whether a thing has told of links."""
+        return place in self._vertices
+
+    def forget(self, place: Place) -> bool:
+        """Nobody tells of a thing any more; whether somebody did."""
+        if place not in self._vertices or place == self._here.place:
+            return False
+        self.tell(place, ())
+        del self._vertices[place]
+        self._spoken[place[0]].pop(place, None)
+        return True
 
     # --- one link
 

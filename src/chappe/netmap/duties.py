@@ -6,7 +6,8 @@ from chappe.netmap.choices import NEVER
 from chappe.netmap.database import Database
 from chappe.netmap.interests import interest_of
 from chappe.netmap.settings import Settings
-from chappe.netmap.topology import View
+from chappe.netmap.succession import Succession, replaced
+from chappe.netmap.topology import Place, View
 from chappe.netmap.units import Address
 from chappe.netmap.voice import Interest, Voice
 from chappe.wire.mesh import InterestAdvert, LinkAdvert
@@ -28,7 +29,9 @@ class Duties:
         self.settings = settings
         self.database = database
         self.voice = voice
+        self.succession = Succession(me, settings, database)
         self.next_ns = NEVER
+        self.gone: list[Place] = []  # who spoke for the own units, and does no more
         self._since: dict[int, int] = {}
         self._ending: dict[int, int] = {}  # by level, until when it goes on at the latest
         self._joined_ns = [-NEVER] * (me.depth + 1)
@@ -42,14 +45,18 @@ class Duties:
     def tell(self, view: View, own: Interest, now_ns: int) -> None:
         """Say what this map makes it say."""
         self.next_ns = NEVER
+        self.succession.observe(view, now_ns)
+        self.gone.clear()
         for level in range(1, self.me.depth + 1):
+            gone = self.succession.gone(level)
+            self.gone += [(level, self.me.path(level), name) for name in gone]
             if self._speaks(view, level, own, now_ns):
                 links = view.leaving(level)
-                self.voice.links(level, links, view.members(level), now_ns)
+                self.voice.links(level, links, view.members(level), now_ns, gone)
                 # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
                 self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
             elif self.voice.speaks("l", level) or self.voice.speaks("i", level):
-                self.voice.links(level, (), 1, now_ns)
+                self.voice.links(level, (), 1, now_ns, gone)
                 self.voice.interest(level, ((), ()), now_ns)
 
     def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
@@ -82,6 +89,8 @@ class Duties:
         place = (level, self.me.path(level), view.controllers[level])
         links, interest = (self.database.entries.get((kind, *place)) for kind in ("l", "i"))
         if links is None or not isinstance(links.advert, LinkAdvert) or not links.advert.links:
+            return False
+        if replaced(self.database, place):  # that was before it was gone: it is back, and has said nothing yet
             return False
         told = {fact.id for fact in links.advert.links}
         if any(fact.id not in told for fact in view.leaving(level)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from chappe.netmap.database import Database
+from chappe.netmap.database import Advert, Database
 from chappe.netmap.topology import Vertex
 from chappe.netmap.units import Thing
 from chappe.netmap.voice import Interest
@@ -27,8 +27,8 @@ def interest_of(database: Database, vertex: Vertex) -> Interest:
     """
     entry = database.entries.get(("i", *vertex.place))
     if entry is not None:
-        return _content(entry.advert)
-    others = [_content(other.advert) for other in database.speakers("i", vertex.level, vertex.origin).values()]
+        return content(entry.advert)
+    others = [content(other.advert) for other in database.speakers("i", vertex.level, vertex.origin).values()]
     if not others or not vertex.level:
         return NOTHING
     wanted = {pattern for patterns, _ in others for pattern in patterns}
@@ -36,9 +36,9 @@ def interest_of(database: Database, vertex: Vertex) -> Interest:
     return tuple(sorted(wanted)), tuple(sorted(published))
 
 
-def _content(advert: Any) -> Interest:
-    assert isinstance(advert, InterestAdvert)
-    return advert.patterns, advert.publications
+def content(advert: Advert) -> Interest:
+    """What one advertisement says of it."""
+    return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
 
 
 class Index:

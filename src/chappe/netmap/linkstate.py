@@ -15,7 +15,7 @@ from chappe.netmap.claims import NOWHERE, Claims
 from chappe.netmap.covering import Covering, reach
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
-from chappe.netmap.interests import NOTHING, Index, interest_of
+from chappe.netmap.interests import NOTHING, Index, content, interest_of
 from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
@@ -27,6 +27,7 @@ from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import SECOND, Settings
 from chappe.netmap.spreading import Spreading
+from chappe.netmap.succession import replaced
 from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.netmap.voice import Interest, Voice, leads_to
@@ -126,14 +127,14 @@ class LinkState:
         self._own.changed()
         return self._reshaped(out)
 
-    def measured(self, link: bytes, metrics: Metrics, now_ns: int) -> list[Output]:
-        """An own link has new metrics; they are told if they moved far enough (MR-112)."""
+    def measured(self, link: bytes, metrics: Metrics, now_ns: int, samples: int = 0) -> list[Output]:
+        """An own link has new metrics; they are told if they moved far enough (MR-112), beyond the noise of samples."""
         out = self._begin(now_ns)
         own = self._own.links.get(link)
         if own is None:
             return out
         own.metrics = metrics
-        if own.moved(self.settings):
+        if own.moved(self.settings, samples):
             self._tell_cost(own, out)
             self._remeasured()
             self._flush(out)
@@ -157,12 +158,11 @@ class LinkState:
             self._flush(out)
         return out
 
-    def interested(self, kind: str, topic: bytes) -> list[Thing]:
-        """Things of every level that want events of a topic and can be reached, without this node and its own units."""
-        return list(self.wanting(kind, topic))
-
     def wanting(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
-        """The same with the queue groups that want it there; the empty name stands for plain subscribers."""
+        """Things of every level that want events of a topic and can be reached, without this node and its own units.
+
+        With the queue groups that want it there; the empty name stands for plain subscribers.
+        """
         self._bring_up_to_date()
         if not self._indexed:
             self._indexed = True
@@ -230,13 +230,30 @@ class LinkState:
         self._spread(out)
         self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
         if isinstance(advert, LinkAdvert):
-            self._links_told(key[1:], advert.links, advert.sequence, advert.members)
-            if key[1] and leads_to(advert.links) != leads_to(getattr(old, "links", ())):
-                self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
-        elif old is None or not isinstance(old, InterestAdvert) or _interest(old) != _interest(advert):
+            self._links_heard(key[1:], advert, getattr(old, "links", ()))
+            self._flush(out)
+        elif old is None or not isinstance(old, InterestAdvert) or content(old) != content(advert):
             self._indexed = False
             self._dutiful = True
             out.append(InterestChanged())
+
+    def _links_heard(self, place: Place, advert: LinkAdvert, old: Facts) -> None:
+        """Of several who speak for a unit those count of whom none is told to be gone; who is not says so."""
+        level, origin, _ = place
+        around = (place, *((level, origin, name) for name in advert.gone))
+        self._retire(other for other in around if replaced(self.database, other))
+        if not replaced(self.database, place):
+            moved = leads_to(advert.links) != leads_to(old) or not self._claims.known(place)
+            self._links_told(place, advert.links, advert.sequence, advert.members)
+            if level and moved:
+                self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
+        if self.me.node in advert.gone and self._voice.speaks("l", level) and origin == self.me.path(level):
+            self._voice.repeat(("l", level, origin, self.me.node), advert.sequence, self._now_ns)
+
+    def _retire(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if self._claims.forget(place):
+                self._shape, self._dutiful, self._far = True, True, 0
 
     def _links_told(self, place: Place, links: Facts, sequence: int, members: int) -> None:
         reshaped, measured = self._claims.tell(place, links, sequence, members)
@@ -270,6 +287,7 @@ class LinkState:
         if (self._dutiful and not (self._changed and not self._far)) or now_ns >= self._duties.next_ns:
             self._dutiful = False
             self._duties.tell(self._view, self._interest, now_ns)
+            self._retire(self._duties.gone)
         self._partitions.tick(now_ns, self._later)
         self._refresh(out)
         self._flush(out)
@@ -316,11 +334,7 @@ class LinkState:
     def resolve(self, thing: Thing) -> tuple[Thing, ...]:
         """The things in this map that a name stands for: itself, the parts of a unit that fell apart, or none."""
         self._bring_up_to_date()
-        index = self._view.index
-        if thing in index:
-            return (thing,)
-        whole = Thing(thing.level, thing.path)
-        return (whole,) if whole in index else self._view.parts.get(whole, ())
+        return self._view.resolve(thing)
 
     def members(self) -> list[str]:
         """Nodes of the own cluster that can be reached, this one included."""
@@ -348,9 +362,9 @@ class LinkState:
         self._own.renew()
         return [self._own.links[link].row() for link in sorted(self._own.links)]
 
-    def told(self, link: bytes) -> list[tuple[float, float]]:
-        """What others were told that an own link costs by each profile, and how far from it nobody is told again."""
-        return self._own.links[link].bands(self.settings) if link in self._own.links else []
+    def told(self, link: bytes) -> tuple[list[tuple[float, float]], Metrics]:
+        """What others were told that an own link costs by each profile, how far from it is no news, and its metrics."""
+        return self._own.links[link].quiet(self.settings) if link in self._own.links else ([], Metrics())
 
     # --- how
 
@@ -381,24 +395,15 @@ class LinkState:
 
     def _unwelcome(self, key: Key) -> str:
         """Why the first advertisement of a key is not taken: its speaker is of another unit, or there is no room."""
-        _, level, origin, speaker = key
-        elsewhere = self.database.spoken_for(level, speaker)
-        if elsewhere not in (None, origin):
-            return f"{speaker!r} speaks for {elsewhere!r}"
-        peer = self._peers.get(speaker)
-        if peer is not None and peer.address.path(level) != origin:
-            return f"{speaker!r} is a neighbour and lies in {'/'.join(peer.address.unit)!r}"
-        if level and ("l", 0, speaker, speaker) in self.database.entries and origin != self.me.path(level):
-            return f"{speaker!r} is a node of this cluster"
-        if len(self.database) >= self.settings.max_adverts:
-            return f"{len(self.database)} advertisements are kept, no more are taken"
+        peer = self._peers.get(key[3])
+        wrong = self._checks.first(key, self.database, peer.address if peer is not None else None)
         speakers = self.database.speakers(*key[:3])
-        if len(speakers) < self.settings.max_speakers:
-            return ""
+        if wrong or len(speakers) < self.settings.max_speakers:
+            return wrong
         for speaker, entry in speakers.items():
-            if speaker != self.me.node and not getattr(entry.advert, "links", ()) and not any(_interest(entry.advert)):
+            if speaker != self.me.node and not getattr(entry.advert, "links", ()) and not any(content(entry.advert)):
                 self.database.drop((*key[:3], speaker))
-                self._claims.forget((level, origin, speaker))
+                self._claims.forget((*key[1:3], speaker))
                 return ""
         return f"{len(speakers)} nodes speak for it already"
 
@@ -485,10 +490,6 @@ class LinkState:
         else:
             numbers, self._dearer = self._dearer, set()
             self._later += _routes_changed(self.routes.update(numbers, now_ns))
-
-
-def _interest(advert: Advert) -> Interest:
-    return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
 
 
 def _ask(asked: Asked, out: list[Output]) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from chappe.measure.cost import PROFILES, Metrics
+from chappe.measure.cost import PROFILES, Metrics, error
 from chappe.netmap.checks import MAX_BANDWIDTH, MAX_JITTER, MAX_LATENCY_MS
 from chappe.netmap.costs import cost_of_one
 from chappe.netmap.settings import Settings
@@ -32,21 +32,38 @@ class OwnLink:
         self.sequence = 0
         self._costs: dict[str, float] = {}  # as told, by profile
 
-    def moved(self, settings: Settings) -> bool:
-        """Whether the metrics make a cost that differs from the told one by enough, by one of the profiles in use."""
+    def moved(self, settings: Settings, samples: int = 0) -> bool:
+        """Whether the metrics make a cost that differs from the told one by enough, by one of the profiles in use.
+
+        `samples`: of latency and jitter, from whose number and noise follows what of a difference means nothing; 0 if
+        they are to be believed as they are.
+        """
         for profile, (old, range_ms) in zip(settings.profiles, self.bands(settings), strict=True):
             new = _cost(profile, self.metrics)
             if math.isnan(old):
                 if not math.isnan(new):
                     return True
-            elif abs(new - old) > range_ms:
+            elif abs(new - old) > range_ms and self._believed(profile, new, old, range_ms, settings, samples):
                 return True
         return False
+
+    def _believed(
+        self, profile: str, new: float, old: float, range_ms: float, settings: Settings, samples: int
+    ) -> bool:
+        """Whether it is what latency and jitter would not be by chance, or loss and bandwidth alone make it so."""
+        if not samples or abs(new - old) > settings.certainty * error(self.metrics, samples, profile):
+            return True
+        told = self.metrics._replace(latency_ms=self.told.latency_ms, jitter=self.told.jitter)
+        return abs(_cost(profile, told) - old) > range_ms
 
     def bands(self, settings: Settings) -> list[tuple[float, float]]:
         """By each profile in use, the cost that was told, NaN if none was, and how far from it is no change."""
         told = [self._costs.get(profile, math.nan) for profile in settings.profiles]
         return [(cost, max(settings.threshold * cost, settings.floor_ms)) for cost in told]
+
+    def quiet(self, settings: Settings) -> tuple[list[tuple[float, float]], Metrics]:
+        """What is no change: the bands, and the metrics that the told costs were made of."""
+        return self.bands(settings), self.told
 
     def tell(self, settings: Settings) -> float:
         """What is measured now counts as told; its cost by the profile `default`."""

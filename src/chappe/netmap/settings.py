@@ -17,6 +17,7 @@ class Settings:
     profiles: tuple[str, ...] = ("default",)  # a cost that changed by one of these is told
     threshold: float = 0.10  # a cost is told when it has changed by more than this share (MR-112)
     floor_ms: float = 0.5  # and by more than this
+    certainty: float = 3.0  # and by more than so many standard errors of what was measured
     gain: float = 0.05  # a route is left for one that is better by this share (MR-129)
     gain_ms: float = 1.0  # and by this
     hold_down: float = 3.0  # base intervals before a route that was left for a better one is left again

@@ -99,6 +99,13 @@ class View:
         """How many nodes the own unit of a level has, as far as it is known."""
         return sum(vertex.members for vertex in self.vertices if vertex.level < level)
 
+    def resolve(self, thing: Thing) -> tuple[Thing, ...]:
+        """What a name stands for here: the thing itself, the unit it is a part of, the parts of a unit, or none."""
+        if thing in self.index:
+            return (thing,)
+        whole = Thing(thing.level, thing.path)
+        return (whole,) if whole in self.index else self.parts.get(whole, ())
+
     @property
     def ends(self) -> dict[bytes, tuple[int, ...]]:
         """Which edges are of a link: one, unless several things claim it."""

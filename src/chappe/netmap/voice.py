@@ -26,20 +26,22 @@ class _Told:
     """One key of this node: what is to be told, and what was."""
 
     __slots__ = (
-        "again", "due", "interest", "links", "members", "pace_ns", "refresh_ns", "said_interest", "said_links",
-        "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
+        "again", "due", "gone", "interest", "links", "members", "news", "pace_ns", "refresh_ns", "said_interest",
+        "said_links", "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.links = self.said_links = NO_LINKS
         self.interest = self.said_interest = NO_INTEREST
         self.members = 1
+        self.gone: tuple[str, ...] = ()
         self.sequence = 0
         self.told_ns = -NEVER
         self.refresh_ns = NEVER
         self.due = False
         self.urgent = False  # others would miss something, or send into the void
         self.again = False  # it is told in any case
+        self.news = False  # somebody is gone whose words others still believe
         self.since_ns = -NEVER  # when the first change came that is not told yet
         self.pace_ns = 0  # from one telling to the next of what is not urgent
         self.silent = self.said_nothing = True  # nothing is told, or all of it was withdrawn
@@ -60,16 +62,25 @@ class Voice:
         self._told: dict[Key, _Told] = {}
         self._next_ns: int | None = NEVER  # None: it is to be found anew
 
-    def links(self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int) -> None:
-        """Tell these links of the node itself, or of its unit of a level; none withdraws what was told."""
+    def links(
+        self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int, gone: tuple[str, ...] = ()
+    ) -> None:
+        """Tell these links of the node itself, or of its unit of a level; none withdraws what was told.
+
+        `gone`: who spoke for the unit before and does no more.
+        """
         told = self._at(("l", level, self.me.path(level), self.me.node), bool(links))
-        if told is not None:
-            told.members = members  # told with the next change: who is in a unit is nobody's business outside it
-            if difference(told.links, links):
-                told.links = links
-                turned = self._turned(told, not links)
-                urgent = turned or leads_to(told.said_links) != leads_to(links)
-                self._due(told, turned or difference(told.said_links, links) > 0, urgent, now_ns)
+        if told is None:
+            return
+        told.members = members  # told with the next change: who is in a unit is nobody's business outside it
+        more = not set(gone) <= set(told.gone)
+        told.gone = gone
+        if more or difference(told.links, links):
+            told.links = links
+            turned = self._turned(told, not links)
+            told.news |= more
+            urgent = turned or told.news or leads_to(told.said_links) != leads_to(links)
+            self._due(told, turned or told.news or difference(told.said_links, links) > 0, urgent, now_ns)
 
     def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
         """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.
@@ -181,7 +192,7 @@ class Voice:
         told.sequence = max(told.sequence, *others, 0) + 1
         if told.due and level:
             self._pace(level, told)
-        told.due = told.urgent = told.again = False
+        told.due = told.urgent = told.again = told.news = False
         told.said_links, told.said_interest, told.said_nothing = told.links, told.interest, told.silent
         told.told_ns = now_ns
         early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
@@ -191,7 +202,7 @@ class Voice:
         if kind == "l":
             advert = LinkAdvert(
                 origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
-                links=told.links, members=told.members,
+                links=told.links, members=told.members, gone=told.gone,
             )  # fmt: skip
         else:
             patterns, publications = told.interest

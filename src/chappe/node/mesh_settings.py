@@ -32,6 +32,7 @@ def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> M
             interval_ns=base_ns,
             threshold=given.threshold,
             floor_ms=given.floor_ms,
+            certainty=given.certainty,
             gain=given.gain,
             gain_ms=given.gain_ms,
             hold_down=given.hold_down,

@@ -123,6 +123,7 @@ class Mesh(Section, frozen=True, kw_only=True):
     topic: tuple[TopicProfile, ...] = ()
     threshold: Annotated[float, Meta(ge=0, le=10)] = 0.1  # a cost is told when it has changed by more than this share
     floor_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.5  # and by more than this
+    certainty: Annotated[float, Meta(ge=0, le=100)] = 3.0  # and by more than so many of its standard errors
     gain: Annotated[float, Meta(ge=0, le=10)] = 0.05  # a way is changed for one that is better by this share
     gain_ms: Annotated[float, Meta(ge=0, le=10_000)] = 1.0  # and by this
     hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals before a way that was changed changes again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chappe.netmap.units import level_between
@@ -27,8 +28,11 @@ class Disagreement:
         return f"{self.node} lacks {sorted(self.lacks)[:5]}, dreams of {sorted(self.dreams)[:5]}"
 
 
-def disagreements(network: Network) -> list[Disagreement]:
-    """Nodes whose map lacks a link that its place should see, or has one that is not there; the mesh must be whole."""
+def disagreements(network: Network) -> Iterator[Disagreement]:
+    """Nodes whose map lacks a link that its place should see, or has one that is not there; the mesh must be whole.
+
+    One after the other: who only wants to know whether there are any need not look at a thousand maps.
+    """
     by_scope: dict[tuple[str, ...], set[bytes]] = {}
     names: dict[bytes, str] = {}
     for (a, b), link in network.links.items():
@@ -39,7 +43,6 @@ def disagreements(network: Network) -> list[Disagreement]:
             unit = ends[0].address.unit
             by_scope.setdefault(unit[: len(unit) - level], set()).add(found)
             names[found] = link.name
-    wrong = []
     for node in network.running():
         unit = node.address.unit
         expected = set().union(*(by_scope.get(unit[:depth], set()) for depth in range(len(unit) + 1)))
@@ -47,8 +50,7 @@ def disagreements(network: Network) -> list[Disagreement]:
         if known != expected:
             lacks = frozenset(names[link] for link in expected - known)
             dreams = frozenset(names.get(link, link.hex()) for link in known - expected)
-            wrong.append(Disagreement(node.name, lacks, dreams))
-    return wrong
+            yield Disagreement(node.name, lacks, dreams)
 
 
 def link_id(node: Node, peer: str) -> bytes | None:

@@ -45,6 +45,7 @@ class LinkAdvert(Message):
     sequence: int
     links: tuple[LinkFact, ...] = ()
     members: int = 1  # nodes in the unit, as of the last refresh
+    gone: tuple[str, ...] = ()  # nodes that spoke for the unit before and are no more: what they told does not count
     age_ms: int = 0
     signature: bytes = b""
 

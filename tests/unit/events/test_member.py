@@ -13,6 +13,7 @@ import pytest
 from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
 from chappe.events.member import Member, MemberSettings
+from chappe.events.member_rescue import AGAIN_NS
 from chappe.events.way import Step, Way, encode
 from chappe.netmap.settings import Settings as MapSettings
 from chappe.netmap.units import Address, Thing
@@ -325,6 +326,23 @@ def test_an_event_that_was_planned_anew_often_waits_though_the_map_changes() -> 
     assert (wanting.bodies, c.member.rescue.waiting) == ([], 1)
     mesh.run(1)
     assert (wanting.bodies, c.member.rescue.waiting) == ([b"1"], 0)
+
+
+def test_what_waits_for_long_keeps_nothing_else_waiting() -> None:
+    mesh, _, _ = chain()
+    mesh.cut("e", "d")
+    mesh.cut("c", "d")
+    mesh.run(1)
+    c = mesh.places["c"]
+    rescue = c.member.rescue
+    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d"))), 1))
+    mesh.run(10)
+    mesh.run((rescue.next_ns - c.engine.mono_ns) / 1e9 + 0.01)
+    assert rescue.next_ns - c.engine.mono_ns > 4 * AGAIN_NS, "it is looked at seldom by now"
+    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("x"))), 1))
+    mesh.run(0.01)
+    assert rescue.waiting == 2
+    assert rescue.next_ns - c.engine.mono_ns <= AGAIN_NS
 
 
 def test_events_that_waited_too_long_are_given_up_and_counted() -> None:

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from chappe.measure.cost import PROFILES, register
+from chappe.measure.cost import PROFILES, Metrics, of, register
 from chappe.measure.initiator import FACTORS, NEVER, Initiator, Settings
 from tests.unit.measure.world import MS, SECOND, START, World
 
@@ -377,13 +377,41 @@ def test_a_link_whose_cost_stays_near_the_one_told_makes_no_reading() -> None:
     world = World(Settings(adaptive=False, told=("default", "media")))
     world.link(1, 20.0)
     assert len(world.run(5)) >= 4
-    world.initiator.quiet(1, [(10.0, 1.0), (10.0, 1.0)])
+    world.initiator.quiet(1, [(10.0, 1.0), (10.0, 1.0)], Metrics(10.0))
     assert world.run(10) == []
     reading = world.initiator.reading(1)
     assert reading is not None
     assert len(world.initiator.history(1)) >= 13  # all are remembered
-    world.initiator.quiet(1, [(10.0, 1.0), (8.0, 1.0)])
+    world.initiator.quiet(1, [(10.0, 1.0), (8.0, 1.0)], Metrics(10.0))
     assert len(world.run(3)) >= 2  # by one profile it is another
+
+
+def test_noise_of_a_short_link_is_hardly_ever_news_and_a_new_level_is() -> None:
+    """Its jitter is a large share of next to nothing, and another one in each window."""
+    tellings = {certainty: _tellings(certainty) for certainty in (0.0, 3.0)}
+    assert tellings[0.0] > 20, "each of which goes to all nodes of the mesh"
+    assert tellings[3.0] <= 3
+
+
+def _tellings(certainty: float) -> int:
+    """How often the cost of a noisy link is told in 300 s."""
+    world = World(Settings(adaptive=False, told=("default",), certainty=certainty))
+    slower_ms, noise, tellings = 0.0, world.noisy(0.6, 0.4), 0
+    world.link(1, lambda at: (noise(at) or 0.0) + slower_ms)
+    world.run(20)
+    for _ in range(300):
+        readings = world.run(1)
+        if not tellings or readings:
+            tellings += 1
+            reading = world.initiator.reading(1)
+            assert reading is not None
+            cost = of(reading.metrics)
+            world.initiator.quiet(1, [(cost, max(0.1 * cost, 0.5))], reading.metrics)
+    slower_ms = 50.0
+    _, reading = world.run(2.1)[0]
+    assert reading.restarted
+    assert of(reading.metrics) > 20
+    return tellings
 
 
 def test_readings_of_a_formula_without_coefficients_are_all_told() -> None:
@@ -392,7 +420,7 @@ def test_readings_of_a_formula_without_coefficients_are_all_told() -> None:
         world = World(Settings(adaptive=False, profile="twice", told=("twice",)))
         world.link(1, 20.0)
         world.run(3)
-        world.initiator.quiet(1, [(20.0, 1.0)])
+        world.initiator.quiet(1, [(20.0, 1.0)], Metrics(10.0))
         assert len(world.run(3)) >= 2
         assert world.initiator.history(1)[-1]["cost"] == pytest.approx(20.0)
     finally:

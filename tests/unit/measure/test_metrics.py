@@ -138,3 +138,18 @@ def test_importing_the_formulas_loads_nothing_compiled_of_ours() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout.splitlines() == ["[]", "['measure']"]
+
+
+@pytest.mark.parametrize("shape", ["normal", "exponential"])
+def test_standard_errors_say_how_far_estimates_are_from_the_truth(shape: str) -> None:
+    rng = np.random.default_rng(5)
+    noise = rng.normal(0, 1, (4000, 64)) if shape == "normal" else rng.exponential(1, (4000, 64))
+    windows = 10 + noise
+    mean, deviation, jitter = metrics.mean(windows), metrics.deviation(windows), metrics.relative_jitter(windows)
+    latency_error, jitter_error = metrics.standard_errors(mean, deviation, jitter, 64)
+    for estimates, errors in ((mean, latency_error), (jitter, jitter_error)):
+        spread = float(np.std(estimates))
+        assert 0.8 * spread < np.median(errors) < 1.5 * spread
+    for few, many in metrics.standard_errors(10.0, 1.0, 0.08, [2, 16]):
+        assert few > 5 * many
+    assert metrics.standard_errors(0.0, 0.0, 0.0, 4) == (0.0, 0.0)

@@ -184,6 +184,23 @@ def test_a_cost_is_told_when_it_differs_by_more_than_the_threshold_from_the_last
     assert coarse.measured(AB, Metrics(latency_ms=31.0), START + 3 * SECOND)
 
 
+@pytest.mark.spec("MR-112")
+def test_a_difference_that_samples_would_make_by_chance_is_not_told() -> None:
+    state = node()
+    state.up("b", Address.parse("w/1", "b"), AB, "tcp", START)
+    quiet = Metrics(0.3, deviation_ms=0.1, jitter_ms=0.1, jitter=0.2, loss=0.0)
+    noisy = quiet._replace(latency_ms=0.35, deviation_ms=0.2, jitter=0.45)  # cost 4.85, not 2.3: jitter is a share
+    assert state.measured(AB, quiet, START + SECOND, samples=16)
+    assert state.measured(AB, noisy, START + 2 * SECOND, samples=16) == []
+    assert state.measured(AB, noisy, START + 3 * SECOND, samples=400), "many samples say the same"
+    assert state.measured(AB, quiet, START + 4 * SECOND), "of which the noise is not known"
+    assert state.measured(AB, noisy._replace(loss=0.03), START + 5 * SECOND, samples=16), "3 ms of it are loss alone"
+    calm = node(certainty=0.0)
+    calm.up("b", Address.parse("w/1", "b"), AB, "tcp", START)
+    assert calm.measured(AB, quiet, START + SECOND, samples=16)
+    assert calm.measured(AB, noisy, START + 2 * SECOND, samples=16)
+
+
 @pytest.mark.spec("MR-110")
 def test_what_is_told_of_a_cost() -> None:
     state = node()
@@ -288,14 +305,14 @@ def test_interest_is_told_found_and_forgotten() -> None:
     state.receive("b", advert("b", 2, fact(AB, "a")), 3 * SECOND)
     outputs = state.receive("b", wish, 4 * SECOND)
     assert [tell.peer for tell in told(outputs, InterestAdvert)] == ["c"]
-    assert state.interested("s", b"a/b") == [Thing(0, "b")]
+    assert list(state.wanting("s", b"a/b")) == [Thing(0, "b")]
     assert state.wanting("s", b"a/b") == {Thing(0, "b"): frozenset({"", "g"})}
-    assert state.interested("s", b"a/b/c") == []
-    assert state.interested("i", (7).to_bytes(4, "big")) == [Thing(0, "b")]
+    assert list(state.wanting("s", b"a/b/c")) == []
+    assert list(state.wanting("i", (7).to_bytes(4, "big"))) == [Thing(0, "b")]
     assert state.publications() == {Thing(0, "b"): (Pattern("s", "p"),)}
     assert state.receive("b", msgspec.structs.replace(wish, sequence=2), 5 * SECOND)[1:] == []
     state.receive("b", msgspec.structs.replace(wish, sequence=3, patterns=()), 6 * SECOND)
-    assert state.interested("s", b"a/b") == []
+    assert list(state.wanting("s", b"a/b")) == []
 
 
 @pytest.mark.parametrize(
@@ -309,7 +326,7 @@ def test_wildcards(pattern: str, topic: str, wanted: bool) -> None:
     state = neighbours()
     wish = InterestAdvert(origin="b", level=0, scope="w/1", speaker="b", sequence=1, patterns=(Pattern("s", pattern),))
     state.receive("b", wish, 3 * SECOND)
-    assert state.interested("s", topic.encode()) == ([Thing(0, "b")] if wanted else [])
+    assert list(state.wanting("s", topic.encode())) == ([Thing(0, "b")] if wanted else [])
 
 
 # --- what is refused

@@ -113,14 +113,14 @@ def test_a_unit_that_falls_apart_is_told_of_and_told_whole_again() -> None:
     links = {pair: mesh.connect(*pair) for pair in ("ab", "bc", "ad", "ce", "de")}
     mesh.put("c", mesh.nodes["c"].want([Pattern("s", "only-c")], [], mesh.now_ns))
     mesh.settle()
-    assert mesh.nodes["d"].interested("s", b"only-c") == [Thing(1, "x")]
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x")]
     mesh.cut(links["bc"])
     mesh.settle()
     mesh.check_maps()
     assert mesh.nodes["d"].things() == [Thing(0, "e"), Thing(1, "x@a"), Thing(1, "x@c")]
     mesh.run(mesh.settings.tell_most_ns)  # what a unit wants no more is told late
-    assert mesh.nodes["d"].interested("s", b"only-c") == [Thing(1, "x@c")]
-    assert mesh.nodes["a"].interested("s", b"only-c") == [Thing(1, "x@c")], "over the other cluster"
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x@c")]
+    assert list(mesh.nodes["a"].wanting("s", b"only-c")) == [Thing(1, "x@c")], "over the other cluster"
     assert mesh.nodes["d"].resolve(Thing(1, "x")) == (Thing(1, "x@a"), Thing(1, "x@c"))
     assert {name for name, notice in mesh.notices if notice.kind == "parted"} == set("abcde")
     assert Thing(1, "x@c") in mesh.nodes["a"].parted
@@ -130,7 +130,7 @@ def test_a_unit_that_falls_apart_is_told_of_and_told_whole_again() -> None:
     assert {name for name, notice in mesh.notices if notice.kind == "merged"} == set("abcde")
     assert mesh.nodes["d"].parted == ()
     assert mesh.nodes["d"].resolve(Thing(1, "x@c")) == (Thing(1, "x"),)
-    assert mesh.nodes["d"].interested("s", b"only-c") == [Thing(1, "x")]
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x")]
 
 
 @pytest.mark.spec("MR-013")
@@ -160,14 +160,14 @@ def test_a_controller_that_dies_leaves_no_gap() -> None:
     mesh.kill("a")
     for _ in range(20):
         mesh.run(SECOND // 20)
-        assert mesh.nodes["d"].interested("s", b"t") == [Thing(1, "x")]
+        assert list(mesh.nodes["d"].wanting("s", b"t")) == [Thing(1, "x")]
     mesh.settle()
     assert mesh.nodes["b"].controller(1) == "b"
     mesh.start("a")
     mesh.connect("a", "b")
     for _ in range(20):
         mesh.run(SECOND // 20)
-        assert mesh.nodes["d"].interested("s", b"t") == [Thing(1, "x")]
+        assert list(mesh.nodes["d"].wanting("s", b"t")) == [Thing(1, "x")]
     mesh.settle()
     mesh.check_maps()
     assert not [notice for _, notice in mesh.notices if notice.kind == "parted"]

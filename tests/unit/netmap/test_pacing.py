@@ -125,16 +125,16 @@ def test_new_interest_is_told_at_once_and_lost_interest_late(wanted: str) -> Non
     mesh = units()
     mesh.put("b", mesh.nodes["b"].want([Pattern("s", wanted)], [], mesh.now_ns))
     mesh.run(SECOND)
-    assert mesh.nodes["c"].interested("s", wanted.encode()) == [Thing(1, "x")]
+    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [Thing(1, "x")]
     before = told(mesh, "c", InterestAdvert)
     mesh.put("b", mesh.nodes["b"].want([], [], mesh.now_ns))
     mesh.run(SECOND)
     mesh.put("b", mesh.nodes["b"].want([Pattern("s", wanted)], [], mesh.now_ns))
     mesh.run(SECOND)
-    assert mesh.nodes["c"].interested("s", wanted.encode()) == [Thing(1, "x")]
+    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [Thing(1, "x")]
     mesh.put("b", mesh.nodes["b"].want([], [], mesh.now_ns))
     mesh.run(2 * mesh.settings.tell_most_ns)
-    assert mesh.nodes["c"].interested("s", wanted.encode()) == []
+    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == []
     assert told(mesh, "c", InterestAdvert) - before <= 2
 
 
