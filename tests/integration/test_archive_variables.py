@@ -104,6 +104,25 @@ async def test_a_variable_that_comes_back_is_taken_again(tmp_path: Path) -> None
                 await client.withdraw(variable)
 
 
+async def test_what_has_come_before_the_end_is_kept(tmp_path: Path) -> None:
+    count = 20_000
+    node_file = f'[node]\nname = "a"\n[[listen]]\nurl = "tcp://127.0.0.1:{free_port()}"\n'
+    async with running(node_file) as (node,), chappe.connect(node.url) as client:
+        variable = await client.register("meter", "volts", rate=100_000)
+        async with archiving(tmp_path, node.url) as archive:
+            await publishing(tmp_path, {variable: [-1.0]})
+            archive.tell(signal.SIGSTOP)
+            for number in range(count):
+                variable.publish(float(number))
+                if number % 500 == 0:
+                    await client.flush(10)  # neither this client nor the node must drop any
+            await client.flush(10)
+            archive.tell(signal.SIGTERM)
+            archive.tell(signal.SIGCONT)
+            assert await archive.process.wait() == 0
+    assert [row["value"] for row in rows(tmp_path) if row["value"] >= 0] == [float(number) for number in range(count)]
+
+
 def narrow() -> Any:
     """A cloud whose one channel carries a hundred values of 24 bytes a second or so."""
     file = deployment({"leaf": ""}, {"leaf": "ab"}, ("a-b",))

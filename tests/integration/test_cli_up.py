@@ -61,6 +61,68 @@ def test_a_deployment_serves_until_it_is_told_to_end(tmp_path: Path, options: tu
         assert up.wait(30) == 0
 
 
+def with_archives(folder: Path) -> tuple[Path, list[int]]:
+    """The same, with an archive of a file of its own and one inside the file of the deployment."""
+    file, ports = deployment(folder)
+    (folder / "plant.toml").write_text(
+        f'[archive]\nname = "plant"\nurl = "tcp://127.0.0.1:{ports[2]}"\nfolder = "history"\nlog = "log"\n'
+        'topics = ["alarms/#"]\n'
+    )
+    inside = f'{{ url = "tcp://127.0.0.1:{ports[0]}", folder = "history", log = "second", topics = ["alarms/#"] }}'
+    archives = f'[archives]\nplant = "plant.toml"\n[archives.second]\narchive = {inside}\n'
+    file.write_text(f"{file.read_text()}\n{archives}")
+    return file, ports
+
+
+def test_archives_of_a_deployment_run_beside_its_nodes_and_end_before_them(tmp_path: Path) -> None:
+    file, ports = with_archives(tmp_path)
+    assert "3 nodes, 2 archives in 5 processes" in chappe("deploy", "check", file).stdout
+    with started("up", file) as up:
+        assert up.stdout is not None
+        lines = read_until(up.stdout, "3 nodes, 2 archives serve")
+        assert {"plant  | serving", "second | serving"} <= {line.rstrip() for line in lines}
+        assert set(node_processes(up)) == {"a", "b", "c", "plant", "second"}
+        for port in (ports[0], ports[2]):  # each has an archive that confirms
+            chappe("pub", "alarms/x", "hello", "--durable", "--url", f"tcp://127.0.0.1:{port}")
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(60) == 0
+    listed = rows(chappe("archive", "ls", tmp_path / "history", "--json").stdout)
+    assert {row["source"] for row in listed if row["dataset"] == "events"} == {"plant", "second"}
+
+
+def test_an_archive_that_dies_is_named(tmp_path: Path) -> None:
+    file, _ = with_archives(tmp_path)
+    with started("up", file) as up:
+        assert up.stdout is not None
+        assert up.stderr is not None
+        read_until(up.stdout, "3 nodes, 2 archives serve")
+        node_processes(up)["plant"].kill()
+        assert up.wait(60) == 1
+        assert "archive plant was killed by SIGKILL" in up.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("archives", "why"),
+    [
+        ('a = "plant.toml"', "archives.a: a node, broker or process has this name, too"),
+        ('other = "plant.toml"', "archives.other: "),
+        ('none = "none.toml"', "none.toml: cannot be read"),
+        ("x = { archive = { folder = 'h' } }", "archives.x: "),
+        ("x = { archive = { folder = 'h', log = 'l' } }\ny = { archive = { folder = 'h', log = 'l' } }", "of another"),
+    ],
+)
+def test_a_wrong_archive_is_explained(tmp_path: Path, archives: str, why: str) -> None:
+    file, _ = deployment(tmp_path)
+    with_archives(tmp_path)
+    file.write_text(f"dev = true\n[nodes]\na = 'a.toml'\nb = 'b.toml'\n[archives]\n{archives}\n")
+    assert why in chappe("up", "--check", file, code=2).stderr
+
+
+def test_archives_are_not_run_in_the_process_of_nodes(tmp_path: Path) -> None:
+    file, _ = with_archives(tmp_path)
+    assert "an archive is a process of its own" in chappe("up", file, "--in-process", code=2).stderr
+
+
 def test_a_node_that_dies_is_named_and_ends_the_rest(tmp_path: Path) -> None:
     file, _ = deployment(tmp_path)
     with started("up", file) as up:

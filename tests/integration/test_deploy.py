@@ -68,6 +68,15 @@ def deployed(folder: Path, text: str = TWO_CLOUDS) -> Deployment:
     return read(file)
 
 
+def test_archives_stand_beside_brokers_and_routers(tmp_path: Path) -> None:
+    inside = '[archives.plant]\narchive = { url = "tcp://127.0.0.1:7403", folder = "history", log = "log" }\n'
+    (plant,) = deployed(tmp_path, TWO_CLOUDS + inside).archives
+    assert plant.name == plant.config.archive.name == "plant"
+    assert (plant.config.archive.folder, plant.config.archive.log) == (str(tmp_path / "history"), str(tmp_path / "log"))
+    with pytest.raises(ConfigError, match=r"archives\.n1: a node, broker or process has this name, too"):
+        deployed(tmp_path, TWO_CLOUDS + inside.replace("archives.plant", "archives.n1"))
+
+
 def test_every_process_follows_from_the_file(tmp_path: Path) -> None:
     deployment = deployed(tmp_path)
     processes = {process.name: process.members for process in deployment.processes}

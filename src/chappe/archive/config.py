@@ -12,6 +12,7 @@ from chappe.archive.schema import DATASETS
 from chappe.archive.writer import Limits
 from chappe.attached import Attachment, Section, decoded, resolved, text_of
 from chappe.errors import ConfigError, ProtocolError
+from chappe.links.address import parse as parse_address
 from chappe.wire.events import check_topic
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.]+$")]
@@ -50,6 +51,7 @@ class Archive(Attachment, frozen=True, kw_only=True):
     queue: Annotated[int, Meta(ge=1, le=1 << 26)] = 1 << 20  # values of a stream that wait to be taken
     discover_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     report_s: Annotated[float, Meta(gt=0, le=3600)] = 10.0
+    drain_timeout_s: Annotated[float, Meta(gt=0, le=600)] = 10.0  # for what has come before the end
     retention_days: dict[str, Annotated[float, Meta(gt=0, le=36_500)]] = msgspec.field(default_factory=dict)
     tend_s: Annotated[float, Meta(gt=0, le=86_400)] = 600.0  # how often segments are joined and expired
     compaction: bool = True
@@ -66,10 +68,17 @@ class Archive(Attachment, frozen=True, kw_only=True):
         return [dataset for dataset in DATASET_SWITCHES if getattr(self, dataset)]
 
 
+class Metrics(Section, frozen=True):
+    """Where /metrics, /health and /ready are served."""
+
+    address: str = ""  # host:port; empty: nowhere
+
+
 class Config(Section, frozen=True):
     """The whole file."""
 
     archive: Archive
+    metrics: Metrics = Metrics()
 
 
 def load(path: str | Path) -> Config:
@@ -79,7 +88,20 @@ def load(path: str | Path) -> Config:
 
 def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
     """The tree of a TOML text."""
-    config = decoded(text, source, Config, _check)
+    return _resolved(decoded(text, source, Config, _check), base)
+
+
+def from_table(table: object, source: str, base: Path = Path()) -> Config:
+    """The tree of tables that stand in another file."""
+    try:
+        config = msgspec.convert(table, type=Config)
+        _check(config)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return _resolved(config, base)
+
+
+def _resolved(config: Config, base: Path) -> Config:
     return msgspec.structs.replace(config, archive=resolved(config.archive, base, "folder", "log"))
 
 
@@ -93,6 +115,11 @@ def _check(config: Config) -> None:
             raise ConfigError(f"archive.retention_days: no dataset {dataset!r}; there are {', '.join(DATASETS)}")
     for pattern in of.topics:
         _check_pattern(pattern)
+    if config.metrics.address:
+        try:
+            parse_address(f"tcp://{config.metrics.address}")
+        except ConfigError:
+            raise ConfigError(f"metrics.address: {config.metrics.address!r} is not host:port") from None
 
 
 def _check_pattern(pattern: str) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import structlog
 
 from chappe import attached
 from chappe.archive.config import Config, load
+from chappe.archive.metrics import Snapshot, render
 from chappe.archive.role import Role
 from chappe.archive.watching import Quality
 from chappe.attached import WAIT_S, Connect
@@ -21,20 +22,55 @@ from chappe.errors import ChappeError
 BROKERS_S = 5.0  # for brokers at the start
 AGAIN_S = 2.0  # until a broker that was not there is tried again
 NICE = 5  # publishers and nodes of the same machine come first
+ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
+Web = Callable[..., Any]
+"""`chappe.node.web.Web`: given from outside, because nodes lie above archives."""
+
 log = structlog.get_logger(__name__)
 
 
-def main(arguments: Sequence[str], connect: Connect, quality: Quality) -> int:
+def main(arguments: Sequence[str], connect: Connect, quality: Quality, web: Web) -> int:
     """Run the archive of a file until SIGTERM or SIGINT; the exit code."""
-    return attached.exit_code("chappe.archive", arguments, lambda path: run(path, connect, quality))
+    return attached.exit_code("chappe.archive", arguments, lambda path: run(load(path), connect, quality, web))
 
 
-def run(path: str | Path, connect: Connect, quality: Quality) -> int:
-    """The same, with errors raised: ConfigError and StoreError before anything is connected."""
-    config = load(path)
+def run(config: Config, connect: Connect, quality: Quality, web: Web) -> int:
+    """The same of a configuration, with errors raised: StoreError before anything is connected."""
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    return attached.run(lambda: Role(config, quality), partial(_connected, config, connect))
+    return attached.run(lambda: Role(config, quality), partial(_served, config, connect, web))
+
+
+async def _served(config: Config, connect: Connect, web: Web, role: Role, over: asyncio.Event) -> None:
+    """With its page, if it has one; that is there before the node is."""
+    address = config.metrics.address
+    page = _page(address, role, web, asyncio.get_running_loop()) if address else None
+    try:
+        if page is not None:
+            print(f"metrics http://{address.rpartition(':')[0]}:{page.port}", flush=True)
+        await _connected(config, connect, role, over)
+    finally:
+        if page is not None:
+            await asyncio.to_thread(page.close)
+
+
+def _page(address: str, role: Role, web: Web, loop: asyncio.AbstractEventLoop) -> Any:
+    """The page of an archive that runs in this loop."""
+
+    async def taken() -> Snapshot:
+        return role.snapshot()
+
+    def snapshot() -> Snapshot:
+        return asyncio.run_coroutine_threadsafe(taken(), loop).result(ANSWER_S)
+
+    def health() -> tuple[int, str]:
+        snapshot()
+        return 200, "alive"
+
+    def ready() -> tuple[int, str]:
+        return (200, "ready") if role.serving and snapshot().connected else (503, "its node is not reached")
+
+    return web(address, lambda: render(snapshot()), health, ready)
 
 
 async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:

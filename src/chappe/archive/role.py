@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ import structlog
 
 from chappe.archive.config import Config
 from chappe.archive.feeds import FEEDS, Feed
+from chappe.archive.metrics import Snapshot
 from chappe.archive.reader import Reader
 from chappe.archive.rows import Kept, event_rows, kept
 from chappe.archive.schema import given
@@ -53,6 +55,7 @@ class Role:
         self._fed: list[tuple[Any, Feed]] = []
         self._again: Any = None
         self._watching: Watching | None = None
+        self._left = 0  # messages that were queued at the end, and there was no time to take them
         self._told: dict[str, int] = {}  # drops that were logged
 
     async def open(self) -> None:
@@ -98,10 +101,17 @@ class Role:
         jobs += [self._read_feed(*each) for each in self._fed]
         if self._again is not None:
             jobs.append(self._read_again(self._again))
-        await until(over, (*jobs, self._watching.run(), self._report(client), self.sink.run()))
-        self._take_rest()
+        arrived = asyncio.Event()
+        ending = self._await_arrival(client, over, arrived)
+        await until(arrived, (*jobs, self._watching.run(), self._report(client), self.sink.run(), ending))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.of.drain_timeout_s):
+                await self._take_rest()
+        self._watching.leave_rest()
+        self._left = sum(len(queue) for queue in self._queues)
         await self.sink.close()
         with contextlib.suppress(ChappeError):
+            self._tell(client)
             await client.flush(self.of.commit_ms / 1e3 + 5.0)
 
     async def close(self) -> None:
@@ -112,15 +122,48 @@ class Role:
     def counters(self) -> dict[str, Any]:
         """What it has done, by dataset."""
         sink = self.sink
-        queues = [each for each, _ in (*self._events, *self._fed)] + [self._again] * (self._again is not None)
         return {
             "archive": self.of.name, "stored": dict(sink.stored), "dropped": dict(sink.dropped),
             "refused": dict(sink.refused), "ends": dict(sink.ends), "waiting_bytes": sink.waiting,
-            "queue_dropped": sum(queue.dropped for queue in queues),
+            "queue_dropped": sum(queue.dropped for queue in self._queues) + self._left,
             "watch_dropped": self._watching.dropped if self._watching is not None else 0,
             "gave_way": self._watching.gave_way if self._watching is not None else 0,
             "lost_by_node": dict(zip(("status", "events"), self._client.losses, strict=True)) if self._client else {},
         }  # fmt: skip
+
+    def snapshot(self) -> Snapshot:
+        """What it has done and what waits, for /metrics."""
+        sink, watching, client = self.sink, self._watching, self._client
+        queues = [("events", each) for each, _ in self._events] + [(feed.dataset, each) for each, feed in self._fed]
+        queues += [("events", self._again)] * (self._again is not None)
+        queued, full = Counter[str](), Counter[str]()
+        for dataset, queue in queues:
+            queued[dataset] += len(queue)
+            full[dataset] += queue.dropped
+        if watching is not None:
+            queued["status"], full["status"] = watching.queued, watching.dropped
+        full["events"] += self._left
+        lost = dict(zip(("status", "events"), client.losses, strict=True)) if client is not None else {}
+        reasons = {"no_room": sink.dropped, "malformed": sink.refused, "queue_full": full, "lost_by_node": lost}
+        return Snapshot(
+            self.of.name, sink.stored, sink.bytes, sink.ends,
+            {(dataset, reason): count for reason, counts in reasons.items() for dataset, count in counts.items()},
+            queued, sink.waiting, sink.lag_s, sink.synced_ns / 1e9,
+            client is not None and client.state == "connected",
+        )  # fmt: skip
+
+    @property
+    def _queues(self) -> list[Any]:
+        """Of subscriptions."""
+        return [each for each, _ in (*self._events, *self._fed)] + [self._again] * (self._again is not None)
+
+    async def _await_arrival(self, client: Any, over: asyncio.Event, arrived: asyncio.Event) -> None:
+        """When it is over, read until the node has answered: what it sent before lies before the answer."""
+        await over.wait()
+        if client.state == "connected":
+            with contextlib.suppress(ChappeError):
+                await client.flush(self.of.drain_timeout_s)
+        arrived.set()
 
     # --- what comes
 
@@ -236,16 +279,22 @@ class Role:
         others = (*earlier, *(Pattern("s", text) for feed in self._feeds for text in feed.topics))
         return not topic.startswith(OWN) and not any(matches(each, "s", topic.encode()) for each in others)
 
-    def _take_rest(self) -> None:
-        """What has come and was not read before the end."""
+    async def _take_rest(self) -> None:
+        """What has come and was not read before the end: events first, somebody may wait for them."""
         for subscription, earlier in self._events:
-            self._take_events(subscription.take_nowait(), earlier)
-        for subscription, feed in self._fed:
-            messages = subscription.take_nowait()
-            if messages:
-                self._take_feed(messages, feed)
+            while messages := subscription.take_nowait(MESSAGES):
+                self._take_events(messages, earlier)
+                await self.sink.room()
         if self._again is not None:
-            self._take_again(self._again.take_nowait())
+            while messages := self._again.take_nowait(MESSAGES):
+                self._take_again(messages)
+                await self.sink.room()
+        for subscription, feed in self._fed:
+            while messages := subscription.take_nowait(MESSAGES):
+                self._take_feed(messages, feed)
+                await self.sink.room()
+        assert self._watching is not None
+        await self._watching.take_rest()
 
     # --- beside it
 
@@ -253,9 +302,13 @@ class Role:
         """Tell who listens what was stored and dropped; a drop is logged, too."""
         while True:
             await asyncio.sleep(self.of.report_s)
-            counters = self.counters()
+            self._tell(client)
+
+    def _tell(self, client: Any) -> None:
+        counters = self.counters()
+        if client.state == "connected":  # a report that nobody hears would wait, and there is another one soon
             client.publish(f"archive/report/{self.of.name}", json.dumps(counters).encode(), 6)
-            self._log_drops(counters)
+        self._log_drops(counters)
 
     def _log_drops(self, counters: Mapping[str, Any]) -> None:
         drops = {**counters["dropped"], "queue": counters["queue_dropped"], "watch": counters["watch_dropped"]}

@@ -6,7 +6,7 @@ timestamp for people. `offset` counts the rows of a dataset that one archive wro
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from chappe.errors import ConfigError
 OFFSET: Final = "offset"
 RECEIVED_NS: Final = "received_ns"
 RECEIVED: Final = "received"
+_SHOWN: Final = pa.timestamp("us", "UTC")
 
 _TEXT: Final = pa.string()
 _WHOLE: Final = pa.int64()
@@ -23,7 +24,7 @@ _NUMBER: Final = pa.float64()
 _FIRST: Final = [pa.field(OFFSET, _WHOLE, nullable=False)]
 _LAST: Final = [
     pa.field(RECEIVED_NS, _WHOLE, nullable=False),
-    pa.field(RECEIVED, pa.timestamp("us", "UTC"), nullable=False),
+    pa.field(RECEIVED, _SHOWN, nullable=False),
 ]
 
 
@@ -115,6 +116,11 @@ def given(dataset: str) -> pa.Schema:
     return pa.schema([field for field in schema_of(dataset) if field.name not in (OFFSET, RECEIVED)])
 
 
+def for_people(received_ns: Any) -> Any:
+    """The column `received` of times of receipt; the exact time stands in the column before."""
+    return received_ns.cast(pa.timestamp("ns", "UTC")).cast(_SHOWN, safe=False)
+
+
 def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
     """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit."""
     expected = given(dataset)
@@ -131,11 +137,7 @@ def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
         source = RECEIVED_NS if field.name == RECEIVED else field.name
         column = rows.column(source)
         try:
-            if field.name == RECEIVED:
-                column = column.cast(pa.timestamp("ns", "UTC"))
-                column = column.cast(field.type, safe=False)  # the exact time stands in the column before
-            else:
-                column = column.cast(field.type)
+            column = for_people(column) if field.name == RECEIVED else column.cast(field.type)
         except pa.ArrowInvalid as error:
             raise ConfigError(f"dataset {dataset}: column {field.name!r}: {error}") from None
         if not field.nullable and column.null_count:

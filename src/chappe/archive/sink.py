@@ -44,6 +44,7 @@ class _Item:
     size: int
     make: Make
     told: Told | None
+    came_s: float  # on the monotonic clock
     end: int = 0  # the offset behind its rows, once they have one
 
 
@@ -61,13 +62,17 @@ class Sink:
         self._ended: list[tuple[str, Path]] = []  # parts of logs that are not segments yet
         self._something = asyncio.Event()
         self._enough = asyncio.Event()
+        self._ran = False  # nothing is committed any more unless somebody says so
         self._closed = False
         self._broken = False  # the disk of the log has failed
         self.waiting = 0  # bytes of items
         self.stored: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # rows by dataset
         self.dropped: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # there was no room
         self.refused: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # they were malformed
+        self.bytes: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # of the rows that are stored
         self.ends: dict[str, int] = {}  # the offset behind the last row on disk
+        self.synced_ns = 0  # when rows were put on disk last
+        self._oldest_s: float | None = None  # when the first of those came that are on their way to the disk
 
     async def open(self) -> None:
         """Finish what a crash interrupted; StoreError says what to do."""
@@ -84,12 +89,18 @@ class Sink:
         if self.waiting + size > self._of.waiting_bytes:
             self._drop(dataset, count)
             return False
-        self._items.append(_Item(dataset, count, size, make, told))
+        self._items.append(_Item(dataset, count, size, make, told, time.monotonic()))
         self.waiting += size
         self._something.set()
         if self.waiting >= self._of.commit_bytes:
             self._enough.set()
         return True
+
+    @property
+    def lag_s(self) -> float:
+        """How long ago the oldest row came that is not on disk; 0 if all are."""
+        came_s = self._items[0].came_s if self._oldest_s is None and self._items else self._oldest_s
+        return 0.0 if came_s is None else time.monotonic() - came_s
 
     async def run(self) -> None:
         """Commit, end parts of logs, make segments, join and expire them; it ends only if a disk fails."""
@@ -103,9 +114,15 @@ class Sink:
             self._broken = True
             raise StoreError(f"log {self._of.log}: {error}; the archive ends, start it again") from error
         finally:
+            self._ran = True
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def room(self) -> None:
+        """Once `run` has ended, sync what waits if it is much, so that the rest of what was heard finds room."""
+        if self._ran and self.waiting >= self._of.commit_bytes:
+            await self._commit()
 
     async def close(self) -> None:
         """Sync what waits and make segments of everything; a second time does nothing."""
@@ -142,6 +159,8 @@ class Sink:
     async def _commit(self) -> None:
         """Put what waits on disk and tell."""
         items, self._items = self._items, []
+        if self._oldest_s is None and items:
+            self._oldest_s = items[0].came_s
         self.waiting = 0
         self._something.clear()
         self._enough.clear()
@@ -151,6 +170,7 @@ class Sink:
                 item.told(False)
         self._untold += [item for item in taken if item.told is not None]
         self.ends |= await self._in(self._committing, self._sync)
+        self._oldest_s, self.synced_ns = None, time.time_ns()
         told = [item for item in self._untold if self.ends.get(item.dataset, 0) >= item.end]
         self._untold = [item for item in self._untold if self.ends.get(item.dataset, 0) < item.end]
         for item in told:
@@ -212,6 +232,7 @@ class Sink:
                 continue
             item.end = end
             self.stored[item.dataset] += rows.num_rows
+            self.bytes[item.dataset] += rows.nbytes
             taken.append(item)
         return taken, failed
 

@@ -45,6 +45,7 @@ class Watching:
         self._later: dict[Variable, float] = {}  # not to be asked for before this time
         self._streams: list[Any] = []
         self._flood: Any = None
+        self._rest: list[Any] = []  # streams that were read when `run` ended
         self._dropped = 0  # of streams that are left
         self.gave_way = 0  # how often
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,6 +54,11 @@ class Watching:
     def dropped(self) -> int:
         """Values that found no room in the queues of this client."""
         return self._dropped + sum(int(stream.dropped) for stream in self._streams)
+
+    @property
+    def queued(self) -> int:
+        """Values that were received and not read yet."""
+        return sum(len(stream) for stream in self._streams)
 
     def give_way(self) -> None:
         """Somebody was refused because a channel or router is full: what is watched here is left for a while."""
@@ -80,7 +86,7 @@ class Watching:
         try:
             if self._of.flooded:
                 self._flood = self._client.flooded(max_queue=self._of.queue)
-                self._read(self._flood, columns=False)
+                self._read(self._flood)
             while self._of.variables:
                 try:
                     await self._discover()
@@ -89,9 +95,23 @@ class Watching:
                 await asyncio.sleep(self._of.discover_s)
             await asyncio.Event().wait()
         finally:
+            self._rest = list(self._streams)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def take_rest(self) -> None:
+        """What has come and was not read before `run` ended."""
+        for stream in self._rest:
+            stream.end()
+        for stream in self._rest:
+            with contextlib.suppress(ChappeError):  # it ended with its connection
+                await (self._columns(stream) if self._columnar(stream) else self._values(stream))
+
+    def leave_rest(self) -> None:
+        """Count what `take_rest` had no time for."""
+        self._dropped += sum(len(stream) for stream in self._rest)
+        self._rest = []
 
     async def _discover(self) -> None:
         rows = await self._client.list("variables", LISTED)
@@ -127,19 +147,23 @@ class Watching:
                 log.warning("a variable is not archived, the network refuses it", variable=name, reason=str(error))
             return
         self._taken.update(variables)
-        kinds = {watch.type for watch in stream.watches}
         for watch in stream.watches:
             watch.quality.on_withdrawn = self._withdrawn
             if watch.type.startswith("struct:"):
                 watch.decoder = struct_content
-        self._read(stream, columns=len(kinds) == 1 and kinds <= set(COLUMNS))
+        self._read(stream)
 
     def _withdrawn(self, watch: Any, error: Exception) -> None:
         self._taken.discard((watch.publisher, watch.variable))
 
-    def _read(self, stream: Any, columns: bool) -> None:
+    def _columnar(self, stream: Any) -> bool:
+        """Whether its values are all of one type that comes as a column."""
+        kinds = {watch.type for watch in stream.watches}
+        return stream is not self._flood and len(kinds) == 1 and kinds <= set(COLUMNS)
+
+    def _read(self, stream: Any) -> None:
         self._streams.append(stream)
-        task = asyncio.ensure_future(self._columns(stream) if columns else self._values(stream))
+        task = asyncio.ensure_future(self._columns(stream) if self._columnar(stream) else self._values(stream))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, stream))
 
@@ -155,11 +179,13 @@ class Watching:
         async for batch in stream.arrow(65_536, self._of.commit_ms / 1e3):
             make = partial(status_rows, batch, self._node, self._client.mode)
             self._sink.put("status", batch.num_rows, batch.num_rows * ROW_BYTES, make)
+            await self._sink.room()
 
     async def _values(self, stream: Any) -> None:
         async for events in stream.batches(65_536):
             make = partial(value_rows, events, self._node, self._client.mode)
             self._sink.put("status", len(events), len(events) * ROW_BYTES, make)
+            await self._sink.room()
 
 
 async def _published(broker: Any) -> list[dict[str, Any]]:

@@ -6,14 +6,15 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say, say_error
+from chappe.node.deployment import Process
 
 if TYPE_CHECKING:
-    from chappe.node.deployment import Deployment, Process
+    from chappe.node.deployment import ArchiveProcess, Deployment
 
 MARGIN_S = 5.0  # beyond its own time for draining, until a process is killed
 LAST_LINES = 5
@@ -24,21 +25,22 @@ async def run_apart(file: Path, deployment: Deployment, keep_going: bool, serve:
     over = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, over.set)
-    width = max(len(process.name) for process in deployment.processes)
-    running = [_Running(process, file, width) for process in deployment.processes]
+    width = max(len(process.name) for process in deployment.everything)
+    running = [_Running(process, file, width) for process in deployment.everything]
     try:
-        for brokers in (True, False):  # routers look for their brokers at once
-            await _start([each for each in running if each.is_broker is brokers], over)
+        for kind in ("broker", "node", "archive"):  # routers look for their brokers at once
+            await _start([each for each in running if each.kind == kind], over)
         return await _watch(running, over, keep_going, serve)
     finally:
-        await asyncio.gather(*(each.stop() for each in running))
+        for archives in (True, False):  # archives store what their nodes still send
+            await asyncio.gather(*(each.stop() for each in running if (each.kind == "archive") is archives))
 
 
 async def _start(running: list[_Running], over: asyncio.Event) -> None:
     """Start processes; of brokers return when they serve, one has ended or the user has."""
     for each in running:
         await each.start()
-    if not running or not running[0].is_broker:
+    if not running or running[0].kind != "broker":
         return
     serve = asyncio.create_task(_all_serve(running))
     tasks = [serve, asyncio.create_task(_wait(over)), *(asyncio.create_task(each.ended()) for each in running)]
@@ -89,7 +91,7 @@ async def _wait(over: asyncio.Event) -> None:
 class _Running:
     """One process; what it says is passed on with its name in front."""
 
-    def __init__(self, process: Process, file: Path, width: int) -> None:
+    def __init__(self, process: Process | ArchiveProcess, file: Path, width: int) -> None:
         self.serves = asyncio.Event()
         self._of = process
         self._file = file
@@ -119,8 +121,11 @@ class _Running:
                 self.serves.set()
 
     @property
-    def is_broker(self) -> bool:
-        return self._of.members[0].manages is not None
+    def kind(self) -> Literal["broker", "node", "archive"]:
+        """What is started together."""
+        if not isinstance(self._of, Process):
+            return "archive"
+        return "node" if self._of.members[0].manages is None else "broker"
 
     async def ended(self) -> None:
         assert self._process is not None
@@ -132,12 +137,16 @@ class _Running:
         assert self._process is not None
         code = self._process.returncode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return f"{self._kind()} {self._of.name} {how}" + (f": {self._last[-1]}" if self._last else "")
+        return f"{self._called()} {self._of.name} {how}" + (f": {self._last[-1]}" if self._last else "")
 
-    def _kind(self) -> str:
-        if self.is_broker:
-            return "broker"
-        return "node" if len(self._of.members) == 1 else "process"
+    def _called(self) -> str:
+        several = isinstance(self._of, Process) and len(self._of.members) > 1
+        return "process" if several else self.kind
+
+    def _drain_s(self) -> float:
+        if isinstance(self._of, Process):
+            return max(member.node.drain_timeout_s for member in self._of.members)
+        return 2 * self._of.config.archive.drain_timeout_s  # until its node has answered, then for what has come
 
     async def stop(self) -> None:
         """Drain it, kill it if that takes too long."""
@@ -145,11 +154,10 @@ class _Running:
             return
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
-            drain_s = max(member.node.drain_timeout_s for member in self._of.members)
             try:
-                async with asyncio.timeout(drain_s + MARGIN_S):
+                async with asyncio.timeout(self._drain_s() + MARGIN_S):
                     await self._process.wait()
             except TimeoutError:
-                say(f"{self._kind()} {self._of.name} did not end in time and is killed")
+                say(f"{self._called()} {self._of.name} did not end in time and is killed")
                 self._process.kill()
         await self.ended()

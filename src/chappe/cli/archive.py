@@ -31,13 +31,14 @@ def run(
     import chappe
     from chappe.archive.config import load
     from chappe.archive.process import run as run_process
+    from chappe.node.web import Web
 
     try:
+        config = load(file)
         if check_only:
-            load(file)
             typer.echo(f"{file}: ok")
             return
-        code = run_process(file, chappe.connect, chappe.Qos)
+        code = run_process(config, chappe.connect, chappe.Qos, Web)
     except ChappeError as error:
         say_error(error)
         raise typer.Exit(exit_code(error)) from None

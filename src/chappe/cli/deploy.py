@@ -30,7 +30,7 @@ def check(
     except ChappeError as error:
         say_error(error)
         raise typer.Exit(exit_code(error)) from None
-    processes = len(deployment.processes)
+    processes = len(deployment.everything)
     typer.echo(f"{file}: ok, {contents(deployment)} in {processes} process{'es' * (processes > 1)}")
 
 

@@ -13,11 +13,12 @@ from chappe.cli._failures import exit_code, say_error
 from chappe.errors import ChappeError, ConfigError
 
 if TYPE_CHECKING:
+    from chappe.archive.config import Config as ArchiveConfig
     from chappe.node.deployment import Deployment
 
 EXAMPLES = (
     "chappe up grid.toml",
-    "chappe up grid.toml --only north   # one broker, router or process of it",
+    "chappe up grid.toml --only north   # one broker, router, archive or process of it",
     "chappe up mesh.toml --keep-going",
     "chappe up mesh.toml --in-process   # all nodes in one process, for tests",
 )
@@ -37,6 +38,7 @@ def up(
 
     The file has \[\[broker]], \[\[router]] and \[\[channel]]; brokers configure the routers. Without brokers it has
     a table \[nodes]: NAME = "FILE" for nodes with a file of their own, and \[nodes.NAME] with the tables of a node.
+    A table \[archives] names archives in the same way; they start last and end first.
     dev = true is `chappe node --dev` for all.
     """
     import uvloop
@@ -63,10 +65,12 @@ def up(
 
 def contents(deployment: Deployment) -> str:
     """What there is in it, in words."""
-    if deployment.topology is None:
-        return _counted(deployment.processes, "node")
     topology = deployment.topology
-    kinds = {"broker": topology.broker, "router": topology.router, "channel": topology.channel}
+    kinds: dict[str, Sized] = {"node": deployment.processes}
+    if topology is not None:
+        kinds = {"broker": topology.broker, "router": topology.router, "channel": topology.channel}
+    if deployment.archives:
+        kinds["archive"] = deployment.archives
     return ", ".join(_counted(rows, kind) for kind, rows in kinds.items())
 
 
@@ -79,15 +83,28 @@ def _run_here(deployment: Deployment, only: str | None) -> int:
     from chappe.node.process import run_node
     from chappe.node.together import run_nodes
 
+    for archive in deployment.archives:
+        if archive.name == only:
+            return _run_archive(archive.config)
+    if only is None and deployment.archives:
+        raise ConfigError("--in-process: an archive is a process of its own; leave the option or [archives] out")
     chosen = [process for process in deployment.processes if only in (None, process.name)]
     members = [member for process in chosen for member in process.members]
     if not members:
         members = [each for process in deployment.processes for each in process.members if each.node.name == only]
     if not members:
-        known = ", ".join(process.name for process in deployment.processes)
+        known = ", ".join(process.name for process in deployment.everything)
         raise ConfigError(f"--only {only}: there is no such node (nodes: {known})")
     if only is None:
         return run_nodes(members, f"{contents(deployment)} serve", dev=deployment.dev)
     if len(members) > 1:
         return run_nodes(members, "serving", dev=deployment.dev)
     return run_node((chosen[0].path if chosen else None) or members[0], dev=deployment.dev)
+
+
+def _run_archive(config: ArchiveConfig) -> int:
+    import chappe
+    from chappe.archive.process import run
+    from chappe.node.web import Web
+
+    return run(config, chappe.connect, chappe.Qos, Web)

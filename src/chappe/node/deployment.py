@@ -1,4 +1,4 @@
-"""The file of `chappe up`: a topology of brokers, routers and channels, or several nodes by name.
+"""The file of `chappe up`: a topology of brokers, routers and channels, or several nodes by name; and archives of it.
 
 From a topology follows the configuration of every process: a router is told its leaf broker and gets the rest from
 there, a broker is told the whole topology.
@@ -6,10 +6,10 @@ there, a broker is told the whole topology.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,13 +21,18 @@ from chappe.node.sections import BrokerLink, Config, Counters, Limits, Listen, L
 from chappe.security.config import Audit, Rule, Tls, Tokens
 from chappe.status.topology import BrokerSpec, ChannelSpec, Model, RouterSpec, Topology
 
+if TYPE_CHECKING:
+    from chappe.archive.config import Config as ArchiveConfig
+
+Entries = dict[str, str | dict[str, Any]]  # by name: the path of a file of its own, or its tables
 BOTH = "a file has either [nodes], or [[broker]], [[router]] and [[channel]]"
 
 
 class NodesFile(msgspec.Struct, forbid_unknown_fields=True):
     """`[nodes]`: each node by the path of its own file, or with its tables here."""
 
-    nodes: dict[str, str | dict[str, Any]]
+    nodes: Entries
+    archives: Entries = msgspec.field(default_factory=dict)
     dev: bool = False
 
 
@@ -38,6 +43,7 @@ class TopologyFile(Section, frozen=True, kw_only=True):
     router: tuple[RouterSpec, ...] = ()
     channel: tuple[ChannelSpec, ...] = ()
     latency_model: Model = Model()
+    archives: Entries = msgspec.field(default_factory=dict)
     dev: bool = False
     limits: Limits = Limits()
     tls: Tls | None = None
@@ -68,12 +74,26 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveProcess:
+    """An archive beside the nodes: a process of its own."""
+
+    name: str
+    config: ArchiveConfig
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """Processes that are started together."""
 
     processes: tuple[Process, ...]
     dev: bool
     topology: Topology | None = None  # None for a file with [nodes]
+    archives: tuple[ArchiveProcess, ...] = ()
+
+    @property
+    def everything(self) -> list[Process | ArchiveProcess]:
+        """What `chappe up` starts."""
+        return [*self.processes, *self.archives]
 
 
 def read(path: Path) -> Deployment:
@@ -112,7 +132,36 @@ def _nodes(file: NodesFile, path: Path) -> Deployment:
             node = entry.get("node", {})
             table = {**entry, "node": {**node, "name": name}} if isinstance(node, dict) else entry
             found.append(Process(name, (from_table(table, f"{path}: nodes.{name}", path.parent, file.dev),)))
-    return Deployment(tuple(found), file.dev)
+    return Deployment(tuple(found), file.dev, archives=_archives(file.archives, found, str(path), path.parent))
+
+
+def _archives(entries: Entries, beside: Iterable[Process], source: str, base: Path) -> tuple[ArchiveProcess, ...]:
+    """Archives of a file, each by its own file or with its tables there."""
+    if not entries:
+        return ()
+    from chappe.archive import config as archive  # it loads pyarrow, which nodes do without
+
+    taken = {name for process in beside for name in (process.name, *(each.node.name for each in process.members))}
+    found = []
+    for name, entry in entries.items():
+        place = f"{source}: archives.{name}"
+        if name in taken:
+            raise ConfigError(f"{place}: a node, broker or process has this name, too; each needs its own")
+        if isinstance(entry, str):
+            config = archive.load(base / entry)
+            if config.archive.name != name:
+                wrong = f"{base / entry} is the file of {config.archive.name!r}; names must agree"
+                raise ConfigError(f"{place}: {wrong}")
+        else:
+            said = entry.get("archive", {})
+            table = {**entry, "archive": {**said, "name": name}} if isinstance(said, dict) else entry
+            config = archive.from_table(table, place, base)
+        found.append(ArchiveProcess(name, config))
+    logs = [str(Path(each.config.archive.log).absolute()) for each in found]
+    for each, log in zip(found, logs, strict=True):
+        if logs.count(log) > 1:
+            raise ConfigError(f"{source}: archives.{each.name}: {log} is the log of another one, too; each has its own")
+    return tuple(found)
 
 
 def managed(file: TopologyFile, source: str = "topology", base: Path = Path()) -> Deployment:
@@ -130,7 +179,7 @@ def managed(file: TopologyFile, source: str = "topology", base: Path = Path()) -
     ]
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
-    return Deployment(tuple(found), file.dev, topology)
+    return Deployment(tuple(found), file.dev, topology, _archives(file.archives, found, source, base))
 
 
 def _origin(topology: Topology, config: Config) -> str:
