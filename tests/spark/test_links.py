@@ -17,7 +17,9 @@ from chappe.measure.cost import cost
 from chappe.measure.windows import replay
 from chappe.pipeline import periods
 from chappe.pipeline.job import configured
+from chappe.pipeline.jobs import links
 from chappe.pipeline.jobs.links import Links
+from chappe.pipeline.tables import Tables
 from tests.support.cleanrows import SECOND_NS, clean, clean_table
 
 if TYPE_CHECKING:
@@ -76,8 +78,9 @@ NUMBERS = (
 
 
 @pytest.mark.spec("SJ-02")
+@pytest.mark.parametrize("few", [0, 1 << 30], ids=["by tasks", "in the driver"])
 def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_come(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     rows = rounds()
     mixed = list(rows)
@@ -105,11 +108,13 @@ def test_periods_have_the_numbers_of_the_node_s_formulas_in_whatever_order_rows_
     paths = [str(tmp_path / f"{part}.parquet") for part in range(2)]
     for part, path in enumerate(paths):
         pq.write_table(clean_table("measurements", mixed[part::2]), path)
-    read = Links(profile="media").run_files(spark, {"measurements": paths}, 0)["link_statistics"].toPandas()
-    order = ["period", "start_ns", "node", "peer"]
-    pd.testing.assert_frame_equal(
-        read.sort_values(order, ignore_index=True), statistics.sort_values(order, ignore_index=True)
-    )
+    monkeypatch.setattr(links, "FEW", few)
+    written = Links(profile="media").run_files(spark, {"measurements": paths}, Tables(tmp_path / "work").room, 0)
+    for name, table in Links.writes.items():
+        read, order = pd.read_parquet(written[name]), list(table.keys)
+        pd.testing.assert_frame_equal(
+            read.sort_values(order, ignore_index=True), made[name].toPandas().sort_values(order, ignore_index=True)
+        )
 
     groups = made["group_statistics"].toPandas().set_index(["period", "start_ns", "by", "name"]).sort_index()
     assert groups.index.is_unique

@@ -228,10 +228,11 @@ class Bench:
         if not self._done:
             return 0.0
         last = self._done[-1]
-        rounds = self._options.repeats if size == ratio_size((*self._done, size)) else 1
-        once = sum(median(found[last]) for found in self._seconds.values() if last in found)
+        compared = size == ratio_size((*self._done, size))
+        cells = [found for cell, found in self._seconds.items() if compared or cell not in ONLY_COMPARED]
+        once = sum(median(found[last]) for found in cells if last in found)
         ingest = median(self._seconds[INGEST][last])
-        return 25 + (once * rounds + ingest) * size / last
+        return 25 + (once * (self._options.repeats if compared else 1) + ingest) * size / last
 
     def _archive(self, size: int) -> Path:
         return self._folder / f"archive-{size}"

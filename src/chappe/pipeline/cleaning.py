@@ -7,11 +7,10 @@ are compared exactly. So a task holds one row group and eight bytes a row, whate
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +21,7 @@ from chappe.pipeline import repeats, rules
 from chappe.pipeline.repeats import KEYS, ORDER, Hashes
 from chappe.pipeline.rowfiles import Group, RowFile, Span
 from chappe.pipeline.rules import CREATED_NS, SOURCE, Limits
-
-_TEXTS, _BYTES = pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int32(), pa.binary())
+from chappe.pipeline.taskfiles import BYTES, TEXTS, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def cleaned(work: Work, clean: Path, bad: Path) -> Cleaned:
         ordered = np.sort(hashes)
         before, beside = _before(work, ordered), _beside(work, ordered)
         suspects = _suspects(dataset, ordered, (*before, *beside))
-        with _Written(clean, _coded(dataset)) as good, _Written(bad, rules.QUARANTINE) as worse:
+        with Written(clean, _coded(dataset)) as good, Written(bad, rules.QUARANTINE) as worse:
             held: list[pa.Table] = []
             first = 0
             for group in everything:
@@ -151,46 +149,6 @@ def _coded(dataset: str) -> pa.Schema:
 
     Any may be empty for a reader: files of earlier versions say so, too.
     """
-    coded = {pa.string(): _TEXTS, pa.binary(): _BYTES}
+    coded = {pa.string(): TEXTS, pa.binary(): BYTES}
     fields = [*schema_of(dataset), pa.field(SOURCE, pa.string())]
     return pa.schema([pa.field(field.name, coded.get(field.type, field.type)) for field in fields])
-
-
-def _settings(schema: pa.Schema) -> dict[str, Any]:
-    """How columns are written: whatever costs a task least, as writing is most of its work.
-
-    Times and counts are near the one before: their differences are a fraction of their size, so that a light codec
-    is enough. Only whole numbers get statistics: footers say when rows were made and received, and nobody asks them
-    for the least of a text or a measured value, which cost as much as writing the column.
-    """
-    texts = [field.name for field in schema if field.type in (pa.string(), pa.binary(), _TEXTS, _BYTES)]
-    whole = [field.name for field in schema if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]
-    return {
-        "compression": "lz4", "use_dictionary": texts, "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
-        "write_statistics": whole, "store_schema": False,
-    }  # fmt: skip
-
-
-class _Written:
-    """A file of rows that is there once it has a row; the name of one that was begun is never used again."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self._folder, self._schema = folder, schema
-        self._writer: pq.ParquetWriter | None = None
-        self.name, self.rows = "", 0
-
-    def __enter__(self) -> _Written:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-    def write(self, rows: pa.Table) -> None:
-        if not rows.num_rows:
-            return
-        if self._writer is None:
-            self.name = f"{uuid.uuid4().hex}.parquet"
-            self._writer = pq.ParquetWriter(self._folder / self.name, self._schema, **_settings(self._schema))
-        self._writer.write_table(rows.cast(self._schema), row_group_size=rows.num_rows)
-        self.rows += rows.num_rows

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chappe.pipeline.rowfiles import RowFile
 
 Frames = Mapping[str, "DataFrame"]
+Room = Callable[[str], "Path"]  # an empty folder for rows of a table that nobody else sees before they are all there
 RAW = "raw/"  # before the name of a dataset: its rows in the archive as they came; ingest reads them, nobody else
 
 
@@ -72,8 +73,10 @@ class FileJob(Job):
     """A job whose tasks can read the files of its inputs themselves, for less than Spark's rows cost."""
 
     @abstractmethod
-    def run_files(self, spark: SparkSession, files: Mapping[str, Sequence[str]], now_ns: int) -> Frames:
-        """The same as `run`, from the files of inputs that are all there."""
+    def run_files(
+        self, spark: SparkSession, files: Mapping[str, Sequence[str]], room: Room, now_ns: int
+    ) -> Mapping[str, DataFrame | Path]:
+        """The same as `run`, from the files of inputs that are all there: to be computed, or in a room."""
 
 
 @dataclass(frozen=True)

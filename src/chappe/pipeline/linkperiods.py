@@ -22,6 +22,7 @@ from chappe.pipeline.minutesums import MEANS, NAMES, SUMS, Parts
 GROUPS = {"node": "node", "client": "peer", "transport": "transport", "realm": "realm"}
 _MEANT = [f"{name}_{what}" for name in MEANS for what in ("total", "count")]
 ADDED = ("rounds", "samples", *_MEANT, "outliers", "tested")
+WEIGHED = ("weighted_ms", "weight", "ends")
 _UNUSUAL = ("usual_ms", "spread_ms", "times")
 _FIGURES = [field for field in SUMS if field.name not in NAMES]
 PERIODS = pa.schema([
@@ -39,30 +40,30 @@ def of_batches(z: float, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     """Sums of ends by minute, all that these ends have, in: all periods of them and of their groups, out."""
     held = [batch for batch in batches if batch.num_rows]
     if held:
-        for table in of_ends(pa.Table.from_batches(held), z):
+        for table, _ in of_ends(pa.Table.from_batches(held), z):
             yield from table.to_batches()
 
 
-def of_ends(sums: pa.Table, z: float) -> Iterator[pa.Table]:
-    """`PERIODS` of each end first, then of their groups."""
+def of_ends(sums: pa.Table, z: float) -> Iterator[tuple[pa.Table, str]]:
+    """`PERIODS` by period: of each end first, then of their groups, with what groups them."""
     texts = [minutesums.coded(sums.column(name)) for name in NAMES]
     number = minutesums.together([code for code, _ in texts], [len(known) for _, known in texts])
     end, ends = pd.factorize(number)
     one = np.zeros(len(ends), np.int64)
     one[end] = np.arange(len(end))  # a row that stands for an end
     names = {name: known.take(pa.array(code[one])) for name, (code, known) in zip(NAMES, texts, strict=True)}
-    last = Sums(end, sums.column("start_ns").to_numpy(), _read(sums))
+    last = Sums(end, sums.column("start_ns").to_numpy(), read(sums))
     groups = {by: pd.factorize(names[name].to_numpy(zero_copy_only=False)) for by, name in GROUPS.items()}
     for period, length_ns in periods.LENGTHS.items():
         last = last.merged(last.thing, periods.start_ns(periods.number(last.start, length_ns), length_ns))
         unusual = last.unusual(z) if period == "minute" else {}
         named = {name: known.take(pa.array(last.thing)) for name, known in names.items()}
-        yield _table(period, last, named | unusual)
+        yield _table(period, last, named | unusual), ""
         for by, (code, known) in groups.items():
             grouped = last.merged(code[last.thing], last.start)
             told = pa.array(known, pa.string()).take(pa.array(grouped.thing))
-            weights = {name: grouped.columns[name] for name in ("weighted_ms", "weight", "ends")}
-            yield _table(period, grouped, {"name": told, **weights}, by)
+            weights = {name: grouped.columns[name] for name in WEIGHED}
+            yield _table(period, grouped, {"name": told, **weights}, by), by
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class Sums:
     start: NDArray[np.int64]
     columns: Columns
 
-    def merged(self, thing: NDArray[Any], start: NDArray[Any]) -> Sums:
-        """Sums of sums: of other things, or of longer periods."""
+    def merged(self, thing: NDArray[Any], start: NDArray[Any], weighed: bool = False) -> Sums:
+        """Sums of sums: of other things, or of longer periods; of parts of groups, if their ends are `weighed`."""
         order = np.lexsort((start, thing))
         thing, start = thing[order], start[order]
         begin = np.flatnonzero((np.diff(thing, prepend=-1) != 0) | (np.diff(start, prepend=start[:1] - 1) != 0))
@@ -89,6 +90,9 @@ class Sums:
         new["jitter_ns"] = parts.last(old["jitter_ns"])
         newest = old["jitter_ns"] == parts.each(new["jitter_ns"])
         new["jitter_ms"] = parts.most(np.where(newest, old["jitter_ms"], np.nan))
+        if weighed:
+            new |= {name: parts.add(old[name]) for name in WEIGHED}
+            return Sums(thing[begin], start[begin], new)
         weight = np.where(np.isnan(old["jitter_ms"]), 0, old["samples"])
         new["weight"] = parts.add(weight)
         new["weighted_ms"] = parts.add(np.where(weight > 0, old["jitter_ms"], 0.0) * weight)
@@ -120,10 +124,10 @@ class Sums:
         }
 
 
-def _read(sums: pa.Table) -> Columns:
+def read(sums: pa.Table, weighed: bool = False) -> Columns:
     """Figures of sums, empty ones as merging needs them: nothing to add, no least, no time."""
     columns: Columns = {}
-    for name in (*ADDED, "total_ms", "squares"):
+    for name in (*ADDED, "total_ms", "squares", *(WEIGHED if weighed else ())):
         columns[name] = pc.fill_null(sums.column(name), 0).to_numpy()
     for name in ("least_ms", "most_ms", "jitter_ms"):
         columns[name] = sums.column(name).to_numpy()  # NaN

@@ -33,8 +33,13 @@ _MOST_BITS, _WORTH_MARKS = 23, 16  # marks fit into eight megabytes
 
 def hashes(dataset: str, rows: pa.Table) -> Hashes:
     """One number of 64 bits for each identity: the same for the same identity in every file and process."""
+    return hashed(rows, KEYS[dataset])
+
+
+def hashed(rows: pa.Table, names: Sequence[str]) -> Hashes:
+    """The same of some columns."""
     total = np.full(rows.num_rows, _SEED, np.uint64)
-    for name in KEYS[dataset]:
+    for name in names:
         total ^= _numbers(rows.column(name))
         total *= _ODD
         total ^= total >> _SHIFT

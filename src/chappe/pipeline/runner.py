@@ -28,6 +28,7 @@ from chappe.pipeline.keyed import Keyed
 from chappe.pipeline.near import Near
 from chappe.pipeline.outbox import SCHEMAS
 from chappe.pipeline.source import Archive, Options
+from chappe.pipeline.spark import remote
 from chappe.pipeline.tables import Tables
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Place:
     log: str = ""
     source: str = ""
     node: str = ""
-    max_rows: int = 8_000_000  # of one batch: tasks hold one row group each, whatever it is
+    max_rows: int = 32_000_000  # of one batch: tasks hold one row group each, whatever it is
     trigger_s: float = 0.5  # how often streams look for new rows in continuous mode
 
     @property
@@ -124,8 +125,9 @@ class Runner:
     def _streams_once(self, stop: Event, job: Job) -> int:
         """All streams of a job at once, each to the end of what is there."""
         starts = self._queries(job, once=True)
-        queries = [start(True) for start in starts]
+        queries: list[StreamingQuery] = []
         try:
+            queries.extend(_tried(start, once=True) for start in starts)
             for place, start in enumerate(starts):
                 for attempt in range(ATTEMPTS):
                     try:
@@ -135,26 +137,30 @@ class Runner:
                     except StreamingQueryException as error:
                         if attempt == ATTEMPTS - 1 or not passing(str(error)):
                             raise
-                        queries[place] = start(True)
+                        queries[place] = _tried(start, once=True)
+            return _rows(queries)  # a Connect server forgets what a stream did that is stopped
         finally:
             for query in queries:
                 query.stop()
-        return _rows(queries)
 
     def _whole(self, job: Job) -> int:
         """Compute a job's tables anew; rows that are for the mesh and were not there before are told."""
         files = {name: [str(file) for file in self._tables.files(name)] for name in job.reads if RAW not in name}
         if isinstance(job, FileJob) and all(files.values()):
-            made = job.run_files(self.spark, files, self.clock_ns())
-        else:
-            made = job.run({name: self._read(name) for name in job.reads}, self.clock_ns())
+            with self._tables.rooms() as room:
+                return self._replaced(job, job.run_files(self.spark, files, room, self.clock_ns()))
+        return self._replaced(job, job.run({name: self._read(name) for name in job.reads}, self.clock_ns()))
+
+    def _replaced(self, job: Job, made: Mapping[str, DataFrame | Path]) -> int:
         told = {name: spec for name, spec in job.writes.items() if self._telling.wanted(spec)}
         # Several at once: while one is planned, another is computed.
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="table") as threads:
             replaced = threads.map(lambda name: self._tables.replace(name, made[name]), job.writes.keys() - told)
             list(replaced)  # raises what went wrong
         for name, spec in told.items():
-            self._tell_new(name, spec, self._tables.last_batch(name) + 1, made[name])
+            rows = made[name]
+            frame = self.spark.read.parquet(str(rows)) if isinstance(rows, Path) else rows
+            self._tell_new(name, spec, self._tables.last_batch(name) + 1, frame)
         return sum(self._tables.count(name) for name in job.writes)
 
     def _tell_new(self, name: str, spec: Table, batch: int, made: DataFrame) -> None:
@@ -285,6 +291,8 @@ class Runner:
         return lambda once: self._begin(job, part, frame, Stepped(self._tables, job, name, near), once)
 
     def _appending(self, job: Job, name: str, spec: Table, frame: DataFrame) -> Start:
+        if self._telling.wanted(spec) and remote(self.spark):  # the server has this package without what is compiled
+            raise ConfigError("over Spark Connect no stream can tell its rows to a node: give --master, or no --node")
         self._has_checkpoint(job, name, self._tables.last_batch(name))
         return lambda once: self._begin(job, name, frame, Appended(self._tables, self._telling, name, spec), once)
 
@@ -404,12 +412,17 @@ def _taken(progress: StreamingQueryProgress) -> int:
     counted = 0
     for source in progress["sources"]:
         try:
-            start, end = (json.loads(source[name] or "{}") for name in ("startOffset", "endOffset"))
+            start, end = (_offsets(source[name]) for name in ("startOffset", "endOffset"))
             if "" not in end:  # it would be a table, whose offsets are batches
                 counted += sum(end.values()) - sum(start.get(name, 0) for name in end)
         except (ValueError, TypeError, AttributeError):
             continue
-    return max(int(progress["numInputRows"]), counted)
+    return max(int(progress.numInputRows), counted)
+
+
+def _offsets(told: str | None) -> dict[str, int]:
+    """Of a source; none before its first batch, which Spark tells in several ways."""
+    return json.loads(told) if told and told not in ("None", "null") else {}
 
 
 def _stepped(keyed: Keyed) -> int | None:
@@ -452,9 +465,20 @@ class Follower:
             self.error = error
 
 
+def _tried(start: Start, once: bool) -> StreamingQuery:
+    """A stream that is started; a Connect server starts a Python process for it first, which may need another try."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return start(once)
+        except PySparkException as error:
+            if attempt == ATTEMPTS - 1 or not passing(str(error)):
+                raise
+    raise AssertionError
+
+
 def _begun(start: Start) -> StreamingQuery:
     """A stream that has begun: Spark gives the Python process of each 10 s, which several at once may not keep."""
-    query = start(False)
+    query = _tried(start, once=False)
     deadline = time.monotonic() + BEGIN_S
     while query.isActive and query.lastProgress is None and time.monotonic() < deadline:
         if query.status["message"].startswith(("Waiting", "Processing")):

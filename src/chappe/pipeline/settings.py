@@ -23,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     node: str = ""  # address of the node that results are published to
     master: str = ""
     connect: str = ""
-    max_rows: int = 8_000_000
+    max_rows: int = 32_000_000
     trigger_s: float = 0.5
     jobs: tuple[str, ...] = ()
     set: dict[str, dict[str, Value]] = {}  # parameters by job

@@ -45,8 +45,12 @@ class Options:
 
     def deliver(self, rows: pa.Table, batch: int | None) -> None:
         """A batch, or without a number the next one."""
-        from chappe.pipeline.delivery import Node  # here, because tasks need no client
-
+        try:
+            from chappe.pipeline.delivery import Node  # here, because tasks need no client
+        except ImportError:  # what a server got of this package has nothing that is compiled
+            raise ConfigError(
+                "format chappe: a Spark Connect server has no client of a mesh: write from a session with a master"
+            ) from None
         key = (self.url, self.token, self.tls)
         node = _nodes.get(key) or _nodes.setdefault(key, Node(*key))
         outbox = Outbox(Path(self.outbox), self.kind, node)

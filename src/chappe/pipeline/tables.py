@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,13 +134,28 @@ class Tables:
         for folder in (self.root / _DATA).glob(".*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def replace(self, name: str, rows: DataFrame, batch: int | None = None) -> None:
+    @contextmanager
+    def rooms(self) -> Iterator[Callable[[str], Path]]:
+        """Gives rooms; those that have become no part of a table are removed at the end."""
+        given: list[Path] = []
+
+        def room(name: str) -> Path:
+            given.append(self.room(name))
+            return given[-1]
+
+        try:
+            yield room
+        finally:
+            for folder in given:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def replace(self, name: str, rows: DataFrame | Path, batch: int | None = None) -> None:
         """Make the table anew of these rows, which may come from its old content; without a number, as the next batch.
 
         The folder it was is kept until the one after: who reads it goes on.
         """
         following = self.last_batch(name) + 1 if batch is None else batch
-        staged = self.stage(name, rows)
+        staged = rows if isinstance(rows, Path) else self.stage(name, rows)
         with self._alone(name):
             fresh = self._fresh(name)
             self._put(staged, fresh, following)

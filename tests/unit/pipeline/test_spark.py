@@ -45,7 +45,7 @@ def test_without_java_or_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "Java 17 or newer:" in spark.missing()
     assert spark.missing(connect=True) == ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "grpc" else object())
-    assert spark.missing(connect=True) == "Spark Connect needs gRPC: pip install 'pyspark[connect]'"
+    assert spark.missing(connect=True) == "Spark Connect needs gRPC: pip install 'chappe[spark]'"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert spark.missing() == "the pipeline needs PySpark: pip install 'chappe[spark]'"
     with pytest.raises(ConfigError, match="needs PySpark"):

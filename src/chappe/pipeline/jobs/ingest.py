@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -27,9 +27,9 @@ from chappe.pipeline.job import RAW, Desk, Frames, StepJob, Table, parameter
 from chappe.pipeline.repeats import KEYS
 from chappe.pipeline.rules import QUARANTINE, SECOND_NS, SOURCE, Limits
 from chappe.pipeline.source import arrow_schema
+from chappe.pipeline.taskfiles import spread, taken, tries
 
 FEW = 50_000  # rows that are not worth a task of Spark
-_TRIES = ".tries"  # inside a room: what tasks began and nobody needed
 REPEATS = pa.schema([
     pa.field("dataset", pa.string(), nullable=False),
     pa.field("repeats", pa.int64(), nullable=False),
@@ -37,7 +37,6 @@ REPEATS = pa.schema([
     pa.field("first_ns", pa.int64(), nullable=False),  # receipt of the rows of the batch
     pa.field("last_ns", pa.int64(), nullable=False),
 ])  # fmt: skip
-_CLEANED = "clean string, rows long, bad string, bad_rows long"
 
 
 @dataclass(frozen=True)
@@ -85,17 +84,15 @@ class Ingest(StepJob):
             dataset, desk.raw(rows), desk.written(dataset), self._limits, int(self.repeat_s * SECOND_NS)
         )
         rooms = {table: desk.room(table) for table in (dataset, "quarantine")}
-        for room in rooms.values():
-            (room / _TRIES).mkdir()
-        clean = partial(cleaning.cleaned, clean=rooms[dataset] / _TRIES, bad=rooms["quarantine"] / _TRIES)
+        clean = partial(cleaning.cleaned, clean=tries(rooms[dataset]), bad=tries(rooms["quarantine"]))
         few = sum(work.file.rows for work in works) <= FEW
-        done = [clean(work) for work in works] if few else _spread(rows.sparkSession, works, clean)
+        done = [clean(work) for work in works] if few else spread(rows.sparkSession, works, clean)
         made = {dataset: [each.clean for each in done], "quarantine": [each.bad for each in done]}
-        taken: dict[str, DataFrame | Path] = {table: room for table, room in rooms.items() if _taken(room, made[table])}
+        found: dict[str, DataFrame | Path] = {table: room for table, room in rooms.items() if taken(room, made[table])}
         if repeats := _counted(dataset, works, done):
-            taken["repeats"] = room = desk.room("repeats")
+            found["repeats"] = room = desk.room("repeats")
             pq.write_table(pa.Table.from_pylist([repeats], schema=REPEATS), room / "repeats.parquet")
-        return taken
+        return found
 
     @property
     def _limits(self) -> Limits:
@@ -136,30 +133,6 @@ def _counted(dataset: str, works: Sequence[Work], done: Sequence[Cleaned]) -> di
         "dataset": dataset, "repeats": good - clean, "of": good,
         "first_ns": min(each.first for each in received), "last_ns": max(each.last for each in received),
     }  # fmt: skip
-
-
-def _spread(spark: SparkSession, works: Sequence[Work], clean: partial[Cleaned]) -> list[Cleaned]:
-    """One task for each file."""
-
-    def tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pa.set_cpu_count(1)  # the tasks are what runs at once
-        for batch in batches:
-            done = [clean(works[at]) for at in batch.column("id").to_pylist()]
-            yield pa.RecordBatch.from_pylist([each._asdict() for each in done])
-
-    numbers = spark.range(0, len(works), 1, numPartitions=len(works))
-    return [Cleaned(*row) for row in numbers.mapInArrow(tasks, _CLEANED).collect()]
-
-
-def _taken(room: Path, names: Iterable[str]) -> bool:
-    """Whether any file was made; those that a task began and another one finished are left behind."""
-    taken = [name for name in names if name]
-    for name in taken:
-        (room / _TRIES / name).rename(room / name)
-    for left in (room / _TRIES).iterdir():
-        left.unlink()
-    (room / _TRIES).rmdir()
-    return bool(taken)
 
 
 def _good(dataset: str, limits: Limits, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

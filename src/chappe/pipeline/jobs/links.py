@@ -2,55 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, TypeVar
 
-import numpy as np
-import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.errors import ConfigError
 from chappe.measure import metrics
-from chappe.measure.cost import PROFILES, UNKNOWN_BANDWIDTH
-from chappe.pipeline import linkperiods, minutesums, packing, periods, windowsizes
-from chappe.pipeline.job import FileJob, Frames, Table, parameter
+from chappe.measure.cost import PROFILES
+from chappe.pipeline import buckets, linkadvice, linkfigures, linkfiles, linkperiods, minutesums, packing
+from chappe.pipeline.job import FileJob, Frames, Room, Table, parameter
+from chappe.pipeline.linkadvice import WINDOW_ADVICE
+from chappe.pipeline.linkfigures import GROUP_STATISTICS, LINK_STATISTICS, SPIKES
 from chappe.pipeline.minutesums import NAMES
+from chappe.pipeline.taskfiles import spread, taken, tries
 
-_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
-_NEVER_NS = 1 << 62
-FILES = 4  # whose sums one task may hold
-
-
-def _fields(kind: pa.DataType, *names: str, empty: bool = False) -> list[pa.Field]:
-    return [pa.field(name, kind, nullable=empty) for name in names]
-
-
-_PERIOD = [*_fields(_TEXT, "period"), *_fields(_WHOLE, "start_ns")]
-_FIGURES = [
-    *_fields(_WHOLE, "rounds", "samples"),
-    *_fields(
-        _NUMBER, "latency_ms", "deviation_ms", "least_ms", "most_ms", "jitter_ms", "jitter", "loss", "bandwidth",
-        "cost", empty=True,
-    ),
-    *_fields(_WHOLE, "outliers", "tested"),
-]  # fmt: skip
-LINK_STATISTICS = pa.schema([*_PERIOD, *_fields(_TEXT, *NAMES), *_FIGURES])
-GROUP_STATISTICS = pa.schema([*_PERIOD, *_fields(_TEXT, "by", "name"), *_fields(_WHOLE, "ends"), *_FIGURES])
-SPIKES = pa.schema([
-    *_fields(_TEXT, *NAMES), *_fields(_WHOLE, "created_ns"),
-    *_fields(_NUMBER, "latency_ms", "usual_ms", "deviation_ms"),
-    *_fields(_NUMBER, "times", empty=True),  # deviations from what is usual
-])  # fmt: skip
-WINDOW_ADVICE = pa.schema([
-    *_fields(_TEXT, *NAMES), *_fields(_WHOLE, "start_ns", "size", "tried"),
-    *_fields(_NUMBER, "error_ms", "outliers"), *_fields(pa.bool_(), "advised"),
-])  # fmt: skip
-
+FEW = 50_000  # rows, or sums, that are not worth a task of Spark
 _SUMS, _PERIODS = from_arrow_schema(minutesums.SUMS), from_arrow_schema(linkperiods.PERIODS)
+
+W = TypeVar("W")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -78,22 +56,56 @@ class Links(FileJob):
         """All periods that have a round."""
         self._check()
         measurements = inputs["measurements"]
-        rows = measurements.select(*minutesums.COLUMNS)
-        return self._made(rows.mapInArrow(minutesums.of_batches, _SUMS), measurements)
+        parts = measurements.select(*minutesums.COLUMNS).mapInArrow(minutesums.of_batches, _SUMS)
+        # By end alone, so that a task has all of an end; what it makes is read once for each table.
+        periods = parts.repartition(*NAMES).mapInArrow(partial(linkperiods.of_batches, self.z), _PERIODS)
+        made = periods.localCheckpoint()
+        ends, groups = made.where("by = ''"), made.where("by <> ''").repartition(*linkfigures.GROUP_KEYS)
+        of_end, of_group = (
+            partial(each, PROFILES[self.profile]) for each in (linkfigures.each_end, linkfigures.each_group)
+        )
+        counts = ends.where("period = 'minute'").groupBy("start_ns").agg(F.sum("rounds").alias("rounds")).toArrow()
+        start, rounds = (counts.column(name).to_numpy() for name in ("start_ns", "rounds"))
+        since = linkadvice.newest_ns(start, rounds, self.tried_rows)
+        newest = measurements.where(F.col("created_ns") >= since)
+        return {
+            "link_statistics": ends.mapInArrow(of_end, from_arrow_schema(LINK_STATISTICS)),
+            "group_statistics": groups.mapInArrow(of_group, from_arrow_schema(GROUP_STATISTICS)),
+            "spikes": ends.where("usual_ms is not null").mapInArrow(linkfigures.each_spike, from_arrow_schema(SPIKES)),
+            "window_advice": _advice(newest.withColumn("realm", F.coalesce("realm", F.lit("")))),
+        }
 
-    def run_files(self, spark: SparkSession, files: Mapping[str, Sequence[str]], now_ns: int) -> Frames:
-        """The same; each file is read and summed by one task."""
+    def run_files(
+        self, spark: SparkSession, files: Mapping[str, Sequence[str]], room: Room, now_ns: int
+    ) -> Mapping[str, DataFrame | Path]:
+        """The same; tasks read and write files themselves."""
         self._check()
-        paths = list(files["measurements"])
-
-        def tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            pa.set_cpu_count(1)  # the tasks are what runs at once
-            for batch in batches:
-                yield from minutesums.of_files(paths[at] for at in batch.column("id").to_pylist())
-
-        numbers = spark.range(0, len(paths), 1, numPartitions=len(paths))
-        partitions = max(spark.sparkContext.defaultParallelism, len(paths) // FILES)
-        return self._made(numbers.mapInArrow(tasks, _SUMS), spark.read.parquet(*paths), partitions)
+        paths = files["measurements"]
+        rooms = {name: room(name) for name in self.writes}
+        sums, groups = room("link_statistics"), room("group_statistics")  # for the tasks that follow
+        folders = linkfiles.Folders(sums, groups, **{name: tries(each) for name, each in rooms.items()})
+        formula, rows = PROFILES[self.profile], sum(pq.read_metadata(path).num_rows for path in paths)
+        try:
+            summed = _done(spark, rows, paths, partial(linkfiles.summed, sums))
+            names, many = [name for each in summed for name in each.names], sum(each.sums for each in summed)
+            works = [*linkfiles.trials(summed, self.tried_rows), *buckets.ranges(many)]
+            made = _done(spark, rows, works, partial(linkfiles.made, formula, self.z, folders, names))
+            parts, grouped = [each.groups for each in made if each.groups], sum(each.grouped for each in made)
+            merge = partial(linkfiles.grouped, formula, folders, parts)
+            merged = _done(spark, grouped, buckets.ranges(grouped), merge)
+        finally:
+            for folder in (sums, groups):
+                shutil.rmtree(folder, ignore_errors=True)
+        written = {
+            "link_statistics": [each.statistics for each in made],
+            "group_statistics": merged,
+            "spikes": [each.spikes for each in made],
+            "window_advice": [each.advice for each in made],
+        }
+        for name, each in rooms.items():
+            if not taken(each, written[name]):
+                pq.write_table(self.writes[name].schema.empty_table(), each / "none.parquet")
+        return rooms
 
     def _check(self) -> None:
         if self.profile not in PROFILES:
@@ -101,65 +113,10 @@ class Links(FileJob):
         if self.z <= 0 or self.tried_rows < 0:
             raise ConfigError(f"job links: z = {self.z}, tried_rows = {self.tried_rows}: give more than 0, 0 or more")
 
-    def _made(self, parts: DataFrame, measurements: DataFrame, partitions: int = 0) -> Frames:
-        # By end alone, so that a task has all of an end; what it makes is read once for each table.
-        together = parts.repartition(partitions, *NAMES) if partitions else parts.repartition(*NAMES)
-        made = together.mapInArrow(partial(linkperiods.of_batches, self.z), _PERIODS).localCheckpoint()
-        ends = made.where("by = ''")
-        newest = F.col("created_ns") >= self._newest_ns(ends.where("period = 'minute'"))
-        return {
-            "link_statistics": self._figures(ends).select(*LINK_STATISTICS.names),
-            "group_statistics": self._figures(_merged(made.where("by <> ''"))).select(*GROUP_STATISTICS.names),
-            "spikes": ends.where("usual_ms is not null").select(
-                *NAMES, F.col("most_ns").alias("created_ns"), F.col("most_ms").alias("latency_ms"), "usual_ms",
-                F.col("spread_ms").alias("deviation_ms"), "times",
-            ),
-            "window_advice": _advice(measurements.withColumn("realm", F.coalesce("realm", F.lit(""))).where(newest)),
-        }  # fmt: skip
 
-    def _figures(self, sums: DataFrame) -> DataFrame:
-        """What people read, from sums."""
-        mean = F.col("total_ms") / F.col("samples")
-        latency, jitter, loss, bandwidth = (F.col(name) for name in ("latency_ms", "jitter", "loss", "bandwidth"))
-        # Profiles are arithmetic: over columns as well as over arrays.
-        total = PROFILES[self.profile](
-            latency, F.coalesce(jitter, F.lit(0.0)), F.coalesce(loss, F.lit(0.0)),
-            F.when(bandwidth > 0, bandwidth).otherwise(F.lit(UNKNOWN_BANDWIDTH)),
-        )  # fmt: skip
-        return (
-            sums.withColumn("latency_ms", mean)
-            .withColumn(
-                "deviation_ms", F.sqrt(F.try_divide(F.greatest(F.col("squares"), F.lit(0.0)), F.col("samples")))
-            )
-            .withColumn("jitter", F.col("jitter_total") / F.col("jitter_count"))
-            .withColumn("loss", F.col("loss_total") / F.col("loss_count"))
-            .withColumn("bandwidth", F.col("bandwidth_total") / F.col("bandwidth_count"))
-            .withColumn("cost", F.when(latency.isNotNull(), F.greatest(total + F.lit(0.0), F.lit(0.0))))
-        )
-
-    def _newest_ns(self, minutes: DataFrame) -> int:
-        """From which minute on there are so many rows."""
-        counts = minutes.groupBy("start_ns").agg(F.sum("rounds").alias("rounds")).toArrow().sort_by("start_ns")
-        start, rounds = (counts.column(name).to_numpy()[::-1] for name in ("start_ns", "rounds"))
-        wanted = max(self.tried_rows, int(rounds.sum()) // 50)
-        inside = start[np.cumsum(rounds) - rounds < wanted]  # the newest first
-        return int(inside[-1]) if len(inside) else _NEVER_NS
-
-
-def _merged(sums: DataFrame) -> DataFrame:
-    """Sums of groups that several tasks have parts of."""
-    total, samples = F.sum("total_ms"), F.sum("samples")
-    between = F.sum(F.col("total_ms") * F.col("total_ms") / F.col("samples")) - total * total / samples
-    weight = F.sum("weight")
-    return sums.groupBy("period", "start_ns", "by", "name").agg(
-        F.sum("ends").alias("ends"),
-        *(F.sum(name).alias(name) for name in linkperiods.ADDED),
-        total.alias("total_ms"),
-        (F.sum("squares") + F.greatest(between, F.lit(0.0))).alias("squares"),
-        F.min("least_ms").alias("least_ms"),
-        F.max("most_ms").alias("most_ms"),
-        F.when(weight > 0, F.sum("weighted_ms") / weight).alias("jitter_ms"),
-    )
+def _done(spark: SparkSession, rows: int, works: Sequence[W], do: Callable[[W], R]) -> list[R]:
+    """By tasks, or here if it is little."""
+    return [do(work) for work in works] if rows <= FEW else spread(spark, works, do)
 
 
 def _advice(measurements: DataFrame) -> DataFrame:
@@ -168,18 +125,4 @@ def _advice(measurements: DataFrame) -> DataFrame:
         packing.pack, from_arrow_schema(packing.PACKED)
     )
     together = packed.repartition("bucket").sortWithinPartitions("week", "bucket")
-    return together.mapInArrow(_advised, from_arrow_schema(WINDOW_ADVICE))
-
-
-def _advised(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for week, keys, samples in packing.unpack(batches):
-        found = windowsizes.advice(samples)
-        names = [key.split(packing.BETWEEN) for key in keys]
-        columns = {
-            name: np.array([each[at] for each in names], dtype=object)[found.link] for at, name in enumerate(NAMES)
-        }
-        start = np.full(len(found.link), periods.start_ns(week, periods.WEEK_NS), dtype=np.int64)
-        given = {**columns, **found._asdict(), "link": columns["link"], "start_ns": start}
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(given[field.name], field.type) for field in WINDOW_ADVICE], schema=WINDOW_ADVICE
-        )
+    return together.mapInArrow(linkadvice.of_batches, from_arrow_schema(WINDOW_ADVICE))
