@@ -14,14 +14,16 @@ from chappe.wire.mesh import InterestAdvert, LinkAdvert
 from chappe.wire.patterns import Pattern, covers, summarise
 
 SUMMARIES = 64
-OVERLAP = 10  # times the settling time: a controller that was goes on so long at most
+PATIENCE = 5  # times the settling time: a controller waits so long at most, though more keeps joining
+OVERLAP = 10  # times the settling time: a controller that was goes on so long at most, so that its successor is heard
 
 
 class Duties:
     """What a node tells for the units it lies in.
 
     One that finds itself controller waits until nothing new has joined for a while, because a node that has just come
-    up knows only itself. One that is it no more goes on until its successor has spoken, so that a unit is never silent.
+    up knows only itself; not for ever, since in a large mesh something joins all the time. One that is it no more goes
+    on until its successor has spoken, so that a unit is never silent.
     """
 
     def __init__(self, me: Address, settings: Settings, database: Database, voice: Voice) -> None:
@@ -61,10 +63,12 @@ class Duties:
 
     def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
         speaking = self.voice.speaks("l", level)
+        settle_ns = level * self.settings.settle_ns  # smaller units speak first
         controller = view.controllers[level]
         if controller == self.me.node:
-            since_ns = max(self._since.setdefault(level, now_ns), self._joined_ns[level])
-            ready_ns = since_ns + level * self.settings.settle_ns  # smaller units speak first
+            since_ns = self._since.setdefault(level, now_ns)
+            settled_ns = max(since_ns, self._joined_ns[level]) + settle_ns
+            ready_ns = min(settled_ns, since_ns + PATIENCE * settle_ns)
             if speaking or now_ns >= ready_ns:
                 return True
             self.next_ns = min(self.next_ns, ready_ns)
@@ -73,7 +77,7 @@ class Duties:
         if not speaking:
             self._ending.pop(level, None)
             return False
-        until_ns = self._ending.setdefault(level, now_ns + OVERLAP * self.settings.settle_ns)
+        until_ns = self._ending.setdefault(level, now_ns + OVERLAP * settle_ns)
         if now_ns >= until_ns or self._spoken(view, level, own):
             del self._ending[level]
             return False

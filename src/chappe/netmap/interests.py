@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from chappe.netmap.database import Advert, Database
-from chappe.netmap.topology import Vertex
-from chappe.netmap.units import Thing
+from chappe.netmap.settings import Settings
+from chappe.netmap.topology import Vertex, View
+from chappe.netmap.units import Address, Thing
+from chappe.netmap.vanished import Vanished
 from chappe.netmap.voice import Interest
 from chappe.wire.mesh import InterestAdvert
 from chappe.wire.patterns import ALL, Pattern, topic_text
@@ -41,6 +43,56 @@ def content(advert: Advert) -> Interest:
     return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
 
 
+class Interests:
+    """What is wanted and published in the map of one node, and where it was wanted a moment ago."""
+
+    def __init__(self, me: Address, settings: Settings, database: Database) -> None:
+        self._here = Thing(0, me.node)
+        self._database = database
+        self._vanished = Vanished(me, settings)
+        self._index = Index()
+        self._indexed = False  # the index knows all that is wanted now
+
+    def changed(self) -> None:
+        """Somebody wants something else."""
+        self._indexed = False
+
+    def observe(self, old: View, new: View, now_ns: int) -> None:
+        """Another map is there."""
+        self._vanished.observe(old, new, self._wanted_at, now_ns)
+        self._indexed = False
+
+    def expire(self, now_ns: int) -> bool:
+        """Miss what vanished no longer than that; whether that changes what is wanted."""
+        if not self._vanished.expire(now_ns):
+            return False
+        self._indexed = False
+        return True
+
+    @property
+    def next_ns(self) -> int:
+        """When `expire` has something to do."""
+        return self._vanished.next_ns
+
+    def find(self, view: View, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
+        """Things of the map that want a topic, or that did when they were last in it."""
+        if not self._indexed:
+            self._indexed = True
+            there = ((vertex.thing, interest_of(self._database, vertex)[0]) for vertex in view.vertices)
+            self._index.replace([*(each for each in there if each[0] != self._here), *self._vanished.wanted()])
+        return self._index.find(kind, topic)
+
+    def publications(self, view: View, own: Interest) -> dict[Thing, tuple[Pattern, ...]]:
+        """What is published, by thing; `own` is the interest of this node."""
+        found = {vertex.thing: interest_of(self._database, vertex)[1] for vertex in view.vertices}
+        found[self._here] = own[1]
+        return {thing: published for thing, published in found.items() if published}
+
+    def _wanted_at(self, vertex: Vertex) -> set[Pattern]:
+        """What a thing wants, or did when it was last asked for: who hands a unit over says that it wants nothing."""
+        return {*self._index.wanted.get(vertex.thing, ()), *interest_of(self._database, vertex)[0]}
+
+
 class Index:
     """Patterns of many things in one trie of levels."""
 
@@ -48,23 +100,23 @@ class Index:
         self._levels: dict[str, Any] = {}
         self._numbers: dict[tuple[str, str], _Wants] = {}
         self._found: dict[tuple[int, ...], dict[Thing, frozenset[str]]] = {}
-        self._of: dict[Thing, tuple[Pattern, ...]] = {}
+        self.wanted: dict[Thing, tuple[Pattern, ...]] = {}  # as it was last told
         self._empty = 0
         self.replace(wanted)
 
     def replace(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]]) -> None:
         """These things want these patterns now, and no others do; what stayed as it was costs a comparison."""
         now = dict(wanted)
-        if now == self._of:
+        if now == self.wanted:
             return
         self._found.clear()
         if self._empty > EMPTY:
-            self._levels, self._numbers, self._of, self._empty = {}, {}, {}, 0
-        for thing in self._of.keys() - now.keys():
-            self._change(thing, self._of[thing], ())
+            self._levels, self._numbers, self.wanted, self._empty = {}, {}, {}, 0
+        for thing in self.wanted.keys() - now.keys():
+            self._change(thing, self.wanted[thing], ())
         for thing, patterns in now.items():
-            self._change(thing, self._of.get(thing, ()), patterns)
-        self._of = now
+            self._change(thing, self.wanted.get(thing, ()), patterns)
+        self.wanted = now
 
     def _change(self, thing: Thing, old: tuple[Pattern, ...], new: tuple[Pattern, ...]) -> None:
         if old == new:

@@ -15,7 +15,7 @@ from chappe.netmap.claims import NOWHERE, Claims
 from chappe.netmap.covering import Covering, reach
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
-from chappe.netmap.interests import NOTHING, Index, content, interest_of
+from chappe.netmap.interests import NOTHING, Interests, content
 from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
@@ -70,8 +70,7 @@ class LinkState:
         self._now_ns = 0
         self._claims = Claims(me)
         self._view: View = self._claims.view()
-        self._index = Index()
-        self._indexed = False  # it knows all that is wanted now
+        self._interests = Interests(me, settings, self.database)
         self._shape = False  # other links: the map is to be built anew
         self._dearer: set[int] = set()  # edges with other metrics
         self._dutiful = False  # what is told for the units is to be looked at
@@ -159,26 +158,18 @@ class LinkState:
         return out
 
     def wanting(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
-        """Things of every level that want events of a topic and can be reached, without this node and its own units.
+        """Things of every level that want events of a topic, without this node and its own units.
 
-        With the queue groups that want it there; the empty name stands for plain subscribers.
+        They can be reached, or could a moment ago. With the queue groups that want it there; the empty name stands for
+        plain subscribers.
         """
         self._bring_up_to_date()
-        if not self._indexed:
-            self._indexed = True
-            self._index.replace(
-                (vertex.thing, interest_of(self.database, vertex)[0])
-                for vertex in self._view.vertices
-                if vertex.thing != Thing(0, self.me.node)
-            )
-        return self._index.find(kind, topic)
+        return self._interests.find(self._view, kind, topic)
 
     def publications(self) -> dict[Thing, tuple[Pattern, ...]]:
         """What is advertised to be published, by thing (MR-133)."""
         self._bring_up_to_date()
-        found = {vertex.thing: interest_of(self.database, vertex)[1] for vertex in self._view.vertices}
-        found[Thing(0, self.me.node)] = self._interest[1]
-        return {thing: published for thing, published in found.items() if published}
+        return self._interests.publications(self._view, self._interest)
 
     # --- protocol
 
@@ -233,7 +224,7 @@ class LinkState:
             self._links_heard(key[1:], advert, getattr(old, "links", ()))
             self._flush(out)
         elif old is None or not isinstance(old, InterestAdvert) or content(old) != content(advert):
-            self._indexed = False
+            self._interests.changed()
             self._dutiful = True
             out.append(InterestChanged())
 
@@ -289,6 +280,8 @@ class LinkState:
             self._duties.tell(self._view, self._interest, now_ns)
             self._retire(self._duties.gone)
         self._partitions.tick(now_ns, self._later)
+        if self._interests.expire(now_ns):
+            self._later.append(InterestChanged())
         self._refresh(out)
         self._flush(out)
         self._spread(out)
@@ -308,6 +301,7 @@ class LinkState:
             self._duties.next_ns,
             self._voice.next_ns(),
             self._partitions.next_ns,
+            self._interests.next_ns,
             self.routes.next_ns,
         )
         if self._changed:
@@ -462,7 +456,7 @@ class LinkState:
             if key[0] == "l":
                 self._claims.forget(key[1:])
         if gone:
-            self._indexed = False
+            self._interests.changed()
             self._shape = self._dutiful = True
             self._later.append(InterestChanged())
         oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
@@ -481,7 +475,7 @@ class LinkState:
         if self._shape:
             old, self._shape, self._dearer = self._view, False, set()
             view = self._view = self._claims.view()
-            self._indexed = False
+            self._interests.observe(old, view, now_ns)
             for level in {thing.level for thing in view.index.keys() - old.index.keys()}:
                 self._duties.joined(level, now_ns)
             self._later += membership(old, view)

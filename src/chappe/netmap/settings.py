@@ -36,6 +36,7 @@ class Settings:
     recompute_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, while such changes keep coming
     settle_ns: int = 200 * MS  # a controller waits so long before it speaks for a cluster, twice for the next unit
     parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time
+    missed_ns: int = 2 * SECOND  # what vanished is wanted so long: it may live on in a part that nobody knows
     summary: int = 64  # patterns that a unit tells of itself
     # limits against hostile input
     max_links: int = 8192  # in one advertisement

@@ -71,6 +71,30 @@ def test_an_event_on_its_way_to_a_node_that_crashes_is_given_another_way() -> No
     assert subscriber.repeats() == []
 
 
+def test_an_event_that_enters_a_unit_just_fallen_apart_reaches_the_other_part() -> None:
+    network = Network(7, settings=MemberSettings())
+    for name, unit in {"a": "x", "b": "x", "c": "x", "d": "x", "e": "y", "f": "y"}.items():
+        network.add(name, (unit,))
+    for pair in ("ab", "bc", "cd", "ae", "df", "ef"):
+        network.join(*pair, Quality(delay_ms=2))
+    network.grow()
+    publisher, subscriber = network.nodes["e"].client("p"), network.nodes["d"].client("s")
+    far = network.nodes["f"].client("p")
+    subscriber.subscribe("t")
+    network.run(5.0)
+    network.cut("d", "f")  # so that the event goes through a
+    network.run(15.0)
+    network.mend("d", "f")
+    network.run(0.5)
+    network.crash("b")
+    network.run(0.05)
+    publisher.publish("t")
+    far.publish("t")
+    network.run(3.0)
+    assert len(subscriber.arrivals) == 2
+    assert subscriber.repeats() == []
+
+
 def test_maps_that_are_wrong_are_found() -> None:
     network = triangle()
     network.run(3.0)

@@ -1,0 +1,67 @@
+"""What was in the map a moment ago and is not any more: it is still wanted there until others had time to tell of it.
+
+A unit that falls apart is known to be in parts when somebody speaks for each part, which takes a fraction of a second.
+Until then each part has only lost the other one. An event for what is lost waits with whoever plans its way, and takes
+the one that the next map has; without this, there would be no destination to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chappe.netmap.choices import NEVER
+from chappe.netmap.settings import Settings
+from chappe.netmap.topology import Vertex, View
+from chappe.netmap.units import Address, Thing
+from chappe.wire.patterns import Pattern
+
+Patterns = tuple[Pattern, ...]
+Wanted = Callable[[Vertex], set[Pattern]]
+
+
+class Vanished:
+    """Things that are missed, each for `missed_ns`, with what their plain subscribers wanted.
+
+    A queue group is served by another member meanwhile. A node of the cluster is missed if it may be reached from
+    outside: it has links there, or is out of reach together with others. Most that are gone are dead.
+    """
+
+    def __init__(self, me: Address, settings: Settings) -> None:
+        self.me = me
+        self.settings = settings
+        self.next_ns = NEVER
+        self._missed: dict[Thing, tuple[int, Patterns]] = {}  # until when, and what
+
+    def observe(self, old: View, new: View, wanted: Wanted, now_ns: int) -> None:
+        """Another map is there; `wanted` says what a thing wanted that was in the one before it."""
+        there = {Thing(vertex.level, vertex.origin) for vertex in new.vertices}
+        for thing in there.intersection(self._missed):
+            del self._missed[thing]
+        outside = any(vertex.level for vertex in old.vertices)
+        for vertex in old.vertices:
+            thing = Thing(vertex.level, vertex.origin)
+            if outside and thing not in there and self._may_live(vertex, new):
+                plain = tuple(sorted(pattern for pattern in wanted(vertex) if not pattern.group))
+                if plain:
+                    self._missed[thing] = now_ns + self.settings.missed_ns, plain
+        self._plan()
+
+    def expire(self, now_ns: int) -> bool:
+        """Miss what was missed for long enough no more; whether there was any."""
+        if now_ns < self.next_ns:
+            return False
+        self._missed = {thing: missed for thing, missed in self._missed.items() if missed[0] > now_ns}
+        self._plan()
+        return True
+
+    def wanted(self) -> list[tuple[Thing, Patterns]]:
+        """What is missed, and what is wanted there."""
+        return [(thing, patterns) for thing, (_, patterns) in self._missed.items()]
+
+    def _may_live(self, vertex: Vertex, new: View) -> bool:
+        if vertex.level:
+            return vertex.origin != self.me.path(vertex.level)
+        return vertex.thing in new.lost or any(fact.level for fact in vertex.facts)
+
+    def _plan(self) -> None:
+        self.next_ns = min((until_ns for until_ns, _ in self._missed.values()), default=NEVER)
