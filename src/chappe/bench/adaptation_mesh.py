@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from chappe.bench.peers.common import environment, process_cpu_s
+from chappe.client.client import Client
 from chappe.errors import LinkError
 from chappe.links.delays import DelayRelay
 from chappe.links.ports import free_ports
@@ -29,6 +30,11 @@ def grid(side: int = 3) -> list[Pair]:
             if row + 1 < side:
                 pairs.append((f"n{here}", f"n{here + side}"))
     return pairs
+
+
+async def window(client: Client) -> int:
+    """Round trips that the node of a client knows of each of its links to other nodes, at least."""
+    return min(int(row["window"]) for row in await client.list("measured") if row["role"] == "node")
 
 
 class MeasuringMesh:

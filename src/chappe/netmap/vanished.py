@@ -34,11 +34,14 @@ class Vanished:
 
     def observe(self, old: View, new: View, wanted: Wanted, now_ns: int) -> None:
         """Another map is there; `wanted` says what a thing wanted that was in the one before it."""
+        gone = set(old.vertices).difference(new.vertices)
+        if not gone and not self._missed:
+            return
         there = {Thing(vertex.level, vertex.origin) for vertex in new.vertices}
         for thing in there.intersection(self._missed):
             del self._missed[thing]
         outside = any(vertex.level for vertex in old.vertices)
-        for vertex in old.vertices:
+        for vertex in gone:
             thing = Thing(vertex.level, vertex.origin)
             if outside and thing not in there and self._may_live(vertex, new):
                 plain = tuple(sorted(pattern for pattern in wanted(vertex) if not pattern.group))
