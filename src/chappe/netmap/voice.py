@@ -11,7 +11,7 @@ from chappe.netmap.settings import Settings
 from chappe.netmap.topology import difference
 from chappe.netmap.units import Address
 from chappe.wire.mesh import InterestAdvert, Key, LinkAdvert, LinkFact
-from chappe.wire.patterns import Pattern
+from chappe.wire.patterns import Pattern, covers, summarise
 
 FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
 
@@ -26,13 +26,14 @@ class _Told:
     """One key of this node: what is to be told, and what was."""
 
     __slots__ = (
-        "again", "due", "gone", "interest", "links", "members", "news", "pace_ns", "refresh_ns", "said_interest",
-        "said_links", "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
+        "again", "due", "gone", "interest", "links", "members", "news", "pace_ns", "recent", "refresh_ns",
+        "said_interest", "said_links", "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.links = self.said_links = NO_LINKS
         self.interest = self.said_interest = NO_INTEREST
+        self.recent = NO_INTEREST  # all that was wanted at some time since then
         self.members = 1
         self.gone: tuple[str, ...] = ()
         self.sequence = 0
@@ -85,14 +86,16 @@ class Voice:
     def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
         """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.
 
-        What a unit wants no more is told later than what it wants: often a node comes back that wants the same.
+        What a unit wants is told at once, and that it wants something no more when that was so for a while without a
+        break: often a node comes back that wants the same, or a cluster had lost its speaker.
         """
         silent = not (speaks or any(interest))
         told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
         if told is not None and (told.interest != interest or told.silent is not silent):
             told.interest = interest
+            told.recent = both(told.recent, interest) if told.due else interest
             turned = self._turned(told, silent)
-            gained = any(set(new).difference(old) for new, old in zip(interest, told.said_interest, strict=True))
+            gained = not within(interest, told.said_interest)
             self._due(told, turned or told.said_interest != interest, turned or gained, now_ns)
 
     def _turned(self, told: _Told, silent: bool) -> bool:
@@ -165,7 +168,7 @@ class Voice:
         if told.urgent or not level:
             return told.told_ns + (self.settings.tell_ns << level)
         if kind == "i":
-            return max(told.told_ns, told.since_ns) + self._slowest_ns(level)
+            return max(told.told_ns + (self.settings.tell_ns << level), told.since_ns + self._slowest_ns(level))
         return told.told_ns + max(told.pace_ns, self.settings.tell_ns << level)
 
     def _slowest_ns(self, level: int) -> int:
@@ -185,6 +188,27 @@ class Voice:
             told.sequence = self._rng.randrange(FIRST)
         return told
 
+    def _words(self, key: Key, told: _Told, now_ns: int) -> Interest:
+        """What is told of the interest of a unit: not less than before, unless that was too much for long enough."""
+        kind, level, origin, speaker = key
+        if kind == "l" or not level or told.silent:
+            return told.interest
+        if told.said_nothing:
+            words = told.interest
+            for other, entry in self.database.speakers("i", level, origin).items():
+                if other != speaker and isinstance(entry.advert, InterestAdvert):  # it may know more, by now
+                    words = both(words, _plain((entry.advert.patterns, entry.advert.publications)))
+            told.since_ns, told.recent = now_ns, told.interest
+        elif told.due and now_ns >= told.since_ns + self._slowest_ns(level):
+            words = told.recent
+            told.since_ns, told.recent = now_ns, told.interest
+        else:
+            words = both(told.said_interest, told.interest)
+        if words == told.interest:
+            return words
+        wanted, published = (summarise(patterns, self.settings.summary) for patterns in words)
+        return wanted, published
+
     def _advert(self, key: Key, told: _Told, now_ns: int) -> Advert:
         kind, level, origin, speaker = key
         # A unit's speakers outnumber one another, so that the one who took over is believed.
@@ -192,8 +216,10 @@ class Voice:
         told.sequence = max(told.sequence, *others, 0) + 1
         if told.due and level:
             self._pace(level, told)
-        told.due = told.urgent = told.again = told.news = False
-        told.said_links, told.said_interest, told.said_nothing = told.links, told.interest, told.silent
+        told.said_links, told.said_interest = told.links, self._words(key, told, now_ns)
+        told.urgent = told.again = told.news = False
+        told.due = told.said_interest != told.interest  # there is more to withdraw, later
+        told.said_nothing = told.silent
         told.told_ns = now_ns
         early = 1.0 - 0.1 * self._rng.random()  # so that refreshes of a mesh started at once spread out
         told.refresh_ns = NEVER if told.silent else now_ns + int(self.settings.refresh_ns * early)
@@ -205,7 +231,7 @@ class Voice:
                 links=told.links, members=told.members, gone=told.gone,
             )  # fmt: skip
         else:
-            patterns, publications = told.interest
+            patterns, publications = told.said_interest
             advert = InterestAdvert(
                 origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
                 patterns=patterns, publications=publications,
@@ -214,6 +240,27 @@ class Voice:
             advert.signature = self._sign(signed_text(advert))
         self.database.store(key, advert, now_ns)
         return advert
+
+
+def _plain(interest: Interest) -> Interest:
+    """Without queue groups: an event for a group goes to one place, which must really want it."""
+    wanted, published = (tuple(pattern for pattern in patterns if not pattern.group) for patterns in interest)
+    return wanted, published
+
+
+def both(a: Interest, b: Interest) -> Interest:
+    """All that is in one of them."""
+    wanted, published = (tuple(sorted({*old, *new})) for old, new in zip(a, b, strict=True))
+    return wanted, published
+
+
+def within(new: Interest, old: Interest) -> bool:
+    """Whether nothing is wanted or published that was not, by another pattern maybe."""
+    return all(
+        pattern in before or any(covers(wide, pattern) for wide in before)
+        for after, before in zip(new, old, strict=True)
+        for pattern in after
+    )
 
 
 def leads_to(links: tuple[LinkFact, ...]) -> set[str]:

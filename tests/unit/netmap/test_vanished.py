@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chappe.netmap.settings import MS
+from chappe.netmap.settings import MS, SECOND, Settings
 from chappe.netmap.units import Thing
 from chappe.wire.mesh import LinkAdvert
 from chappe.wire.patterns import Pattern
@@ -109,3 +109,59 @@ def test_a_unit_is_in_every_map_though_something_joins_all_the_time() -> None:
     spoken = mesh.nodes["f"].database.speakers("l", 2, "p")["a"].advert
     assert isinstance(spoken, LinkAdvert)
     assert spoken.links, "a has begun to speak"
+
+
+def told(mesh: LinkStates, name: str, topic: str) -> set[str]:
+    return {thing.name for thing in mesh.nodes[name].wanting("s", topic.encode())}
+
+
+def test_a_summary_that_becomes_exact_takes_nothing_away_at_once() -> None:
+    mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y"}, Settings(summary=2))
+    for pair in ("ab", "bc", "ac", "ad"):
+        mesh.connect(*pair)
+    for name in "abc":
+        mesh.put(name, mesh.nodes[name].want([Pattern("s", f"t/{name}")], [], mesh.now_ns))
+    mesh.settle()
+    mesh.kill("c")
+    for _ in range(20):
+        mesh.run(mesh.settings.tell_most_ns // 25)
+        assert told(mesh, "d", "t/c") == {"x"}, "c may be back soon"
+    mesh.settle()
+    assert told(mesh, "d", "t/c") == set()
+    assert told(mesh, "d", "t/b") == {"x"}
+
+
+def test_what_was_wanted_in_between_is_not_withdrawn() -> None:
+    """b and c are away by turns, never both for as long as a unit waits before it says so."""
+    mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y"})
+    for pair in ("ab", "bc", "ac", "ad"):
+        mesh.connect(*pair)
+    for name in "abc":
+        mesh.put(name, mesh.nodes[name].want([Pattern("s", f"t/{name}")], [], mesh.now_ns))
+    mesh.settle()
+    for turn in range(8):
+        away = "bc"[turn % 2]
+        mesh.kill(away)
+        for _ in range(10):
+            mesh.run(mesh.settings.tell_most_ns * 4 // 50)
+            assert told(mesh, "d", "t/b") == told(mesh, "d", "t/c") == {"x"}
+        mesh.start(away)
+        mesh.put(away, mesh.nodes[away].want([Pattern("s", f"t/{away}")], [], mesh.now_ns))
+        for pair in ("ab" if away == "b" else "ac", "bc"):
+            mesh.connect(*pair)
+        mesh.run(SECOND)
+
+
+def test_a_successor_wants_at_first_what_its_unit_was_told_to_want() -> None:
+    mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y"})
+    for pair in ("ab", "bc", "ac", "ad", "bd"):
+        mesh.connect(*pair)
+    mesh.put("a", mesh.nodes["a"].want([TOPIC], [], mesh.now_ns))
+    mesh.settle()
+    assert wanting(mesh, "d") == {"x"}
+    mesh.kill("a")
+    mesh.run(3 * SECOND)
+    assert mesh.nodes["d"].database.speakers("i", 1, "x")["b"]
+    assert wanting(mesh, "d") == {"x"}, "whoever wanted it may be in a part that b does not see yet"
+    mesh.settle()
+    assert wanting(mesh, "d") == set()
