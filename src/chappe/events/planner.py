@@ -57,6 +57,7 @@ class _Draft:
     strays: bool  # something is not reached as it was told: places that have the event may be touched again
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
     never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
+    handed: list[tuple[str, bytes]] = field(default_factory=list)  # to neighbours who plan it themselves
 
 
 class Planner:
@@ -120,6 +121,7 @@ class Planner:
         self._onward(draft, onward)
         ready = self._ready(draft, rescued + draft.strays)
         paths = {thing: (draft.plan.path(thing), route) for thing, route in routes.items()}
+        ready += draft.handed
         return Planned(tuple(ready), (*draft.lost, *draft.never), tuple(draft.lost.items()), paths)
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
@@ -200,6 +202,8 @@ class Planner:
         """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
         avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
         parts = [thing] if self._seen(thing) != thing else [*(self._state.resolve(thing) or self._elsewhere(thing))]
+        if not parts and self._state.merged(thing):
+            return self._hand_over(draft, thing, wanted)
         if "@" in thing.name and draft.rescued >= SPLITS:
             del parts[1:]
         found = 0
@@ -209,6 +213,16 @@ class Planner:
                 mark(draft.plan.graft(route.things), wanted.plain, () if found else wanted.groups)
                 found += 1
         return 0 < found == len(parts)
+
+    def _hand_over(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
+        """Reach a part of an own unit that is whole again: by a neighbour in it, who plans the inside of all of it."""
+        peer = next(filter(self._connected, self._state.neighbours(thing.level)), None)
+        if peer is None:
+            return False
+        unit = Unit(thing.level, thing.path, 0, wanted.plain, wanted.groups)
+        way = Way((), (unit,), without_own(self.me, draft.trace), draft.profile, draft.rescued + 1, draft.served)
+        draft.handed.append((peer, encode(way)))
+        return True
 
     def _elsewhere(self, thing: Thing) -> list[Thing]:
         """Parts of the own units in which a thing may be that was in this map before they fell apart."""

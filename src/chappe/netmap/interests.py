@@ -69,6 +69,10 @@ class Interests:
         self._indexed = False
         return True
 
+    def missed(self) -> list[Thing]:
+        """What vanished a moment ago."""
+        return [thing for thing, _ in self._vanished.wanted()]
+
     @property
     def next_ns(self) -> int:
         """When `expire` has something to do."""

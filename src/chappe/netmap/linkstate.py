@@ -12,6 +12,7 @@ from chappe.measure.cost import Metrics
 from chappe.netmap.checks import Checks
 from chappe.netmap.choices import NEVER
 from chappe.netmap.claims import NOWHERE, Claims
+from chappe.netmap.complaints import Complaints
 from chappe.netmap.covering import Covering, reach
 from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
 from chappe.netmap.duties import Duties
@@ -25,7 +26,7 @@ from chappe.netmap.partitions import Partitions
 from chappe.netmap.peers import Peer, unfit
 from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
-from chappe.netmap.settings import SECOND, Settings
+from chappe.netmap.settings import Settings
 from chappe.netmap.spreading import Spreading
 from chappe.netmap.succession import replaced
 from chappe.netmap.topology import Facts, Place, View
@@ -37,9 +38,6 @@ from chappe.wire.patterns import Pattern
 
 Sign = Callable[[bytes], bytes]  # what this node says of a text
 Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
-
-QUIET_NS = 10 * SECOND  # the same complaint about the same neighbour is repeated after this time
-COMPLAINTS = 1024
 
 
 class LinkState:
@@ -66,7 +64,7 @@ class LinkState:
         self._peers: dict[str, Peer] = {}
         self._audience: list[list[str]] = [[] for _ in range(me.depth + 1)]
         self._places: dict[str, Thing] = {}
-        self._complaints: dict[tuple[str, str], int] = {}
+        self._complaints = Complaints()
         self._now_ns = 0
         self._claims = Claims(me)
         self._view: View = self._claims.view()
@@ -143,6 +141,10 @@ class LinkState:
         """The neighbour at the other end of an own link."""
         own = self._own.links.get(link)
         return own.peer if own is not None else None
+
+    def neighbours(self, level: int) -> list[str]:
+        """Those that lie in the own unit of a level, too (1: the cluster)."""
+        return sorted(name for name, peer in self._peers.items() if peer.level < level)
 
     # --- interest
 
@@ -330,6 +332,11 @@ class LinkState:
         self._bring_up_to_date()
         return self._view.resolve(thing)
 
+    def merged(self, thing: Thing) -> bool:
+        """Whether a thing was another part of an own unit, and is one with this part now."""
+        self._bring_up_to_date()
+        return self._view.merged(thing, self._interests.missed())
+
     def members(self) -> list[str]:
         """Nodes of the own cluster that can be reached, this one included."""
         self._bring_up_to_date()
@@ -379,11 +386,7 @@ class LinkState:
     def _refuse(self, out: list[Output], peer: str, reason: str) -> list[Output]:
         """Say so, but not again and again."""
         self.refused[peer] += 1
-        key = (peer, reason)
-        if self._now_ns >= self._complaints.get(key, -NEVER) + QUIET_NS:
-            if len(self._complaints) >= COMPLAINTS:
-                self._complaints.clear()
-            self._complaints[key] = self._now_ns
+        if self._complaints.new(peer, reason, self._now_ns):
             out.append(Notice("refused", Thing(0, peer), reason))
         return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from chappe.netmap.units import Address, Thing
@@ -105,6 +105,18 @@ class View:
             return (thing,)
         whole = Thing(thing.level, thing.path)
         return (whole,) if whole in self.index else self.parts.get(whole, ())
+
+    def merged(self, thing: Thing, missed: Iterable[Thing]) -> bool:
+        """Whether a thing was another part of an own unit, and is one with this part now.
+
+        Its speaker can be reached inside the unit; or that one is gone, and nothing inside the unit is missed or lost.
+        """
+        path, _, speaker = thing.name.partition("@")
+        if not speaker or path != self.me.path(thing.level) or thing in self.index:
+            return False
+        inside = (vertex for vertex in self.vertices if vertex.level < thing.level)
+        away = (each for each in (*self.lost, *missed) if each.level < thing.level)
+        return any(vertex.speaker == speaker for vertex in inside) or not any(away)
 
     @property
     def ends(self) -> dict[bytes, tuple[int, ...]]:

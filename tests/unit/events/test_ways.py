@@ -215,6 +215,26 @@ def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
     assert "x/a@a3" in [unit.name for unit in way_to(outputs, "b").units]
 
 
+def test_what_waits_for_another_part_of_the_own_unit_goes_on_when_that_is_whole_again() -> None:
+    """b1 keeps an event for b3, in another part; both parts are one again before anybody led it there."""
+    net = mesh({"x/a": "a", "x/b": "b1 b2 b3", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-b3:1 b3-c:1")
+    net.subscribe("b3", "t")
+    net.settle()
+    net.cut("b1", "b2")
+    net.settle()
+    waiting = encode(Way((Step("b1", 0, False, (), (Unit(1, "x/b@b2"),)),), (), ("x/a", "x/b@b1"), rescues=2))
+    outputs = net.ways["b1"].rescue(waiting)
+    assert (outputs.branches, outputs.rest) == ((), waiting)
+    net.link("b1", "b2", 1)
+    net.settle()
+    outputs = net.ways["b1"].rescue(waiting)
+    assert outputs.rest == b""
+    ((peer, way),) = outputs.branches
+    assert peer == "b2"
+    assert decode(way) == Way((), (Unit(1, "x/b"),), ("x/a",), rescues=3)
+    assert dict(net.ways["b2"].forward("b1", way, "s", b"t").branches).keys() == {"b3"}
+
+
 # --- queue groups
 
 
