@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from chappe.netmap.settings import MS, SECOND, Settings
@@ -29,6 +29,18 @@ acts = st.lists(
               st.integers(0, 99), st.integers(0, 99)),
     min_size=8, max_size=60,
 )  # fmt: skip
+
+
+# Three parts of a unit that called each other gone, and went on to do so.
+ACCUSERS: list[Act] = [
+    ("link", 40, 18), ("cut", 11, 81), ("link", 43, 98), ("link", 66, 98), ("suspect", 91, 66), ("link", 12, 60),
+    ("link", 98, 29), ("some", 46, 11), ("suspect", 79, 13), ("link", 44, 67), ("link", 62, 6), ("wait", 0, 92),
+    ("wait", 80, 23), ("suspect", 8, 14), ("link", 37, 4), ("link", 57, 81), ("some", 54, 13), ("link", 30, 43),
+    ("link", 79, 17), ("some", 79, 39), ("suspect", 53, 22), ("start", 89, 51), ("link", 35, 80), ("link", 23,
+    30), ("some", 96, 73), ("link", 68, 80), ("kill", 9, 82), ("link", 66, 57), ("start", 53, 76), ("some", 85,
+    89), ("link", 74, 34), ("wait", 86, 68), ("cut", 31, 65), ("some", 82, 19), ("cut", 88, 19), ("cut", 89, 40),
+    ("start", 93, 89),
+]  # fmt: skip
 
 
 def play(mesh: LinkStates, script: list[Act]) -> None:
@@ -63,6 +75,7 @@ def play(mesh: LinkStates, script: list[Act]) -> None:
 @pytest.mark.spec("MR-014")
 @pytest.mark.spec("MR-015")
 @given(st.sampled_from(LAYOUTS), acts, st.integers(0, 1 << 32))
+@example(LAYOUTS[2], ACCUSERS, 268)
 @FAST(max_examples=150)
 def test_quiet_maps_are_true(layout: dict[str, str], script: list[Act], seed: int) -> None:
     mesh = LinkStates(layout, EXACT, seed)

@@ -86,9 +86,9 @@ class Checks:
             return f"{advert.members} members"
         if len(advert.gone) > (self.settings.max_speakers if advert.level else 0):
             return f"{len(advert.gone)} nodes that spoke for it before"
-        for name in advert.gone:
-            if name == advert.speaker or not self._named(0, name):
-                return f"{name[:64]!r} cannot have spoken for it before {advert.speaker!r}"
+        for name, sequence in advert.gone:
+            if name == advert.speaker or not self._named(0, name) or not 0 <= sequence < advert.sequence:
+                return f"{name[:64]!r} cannot have spoken for it before {advert.speaker!r}, with {sequence}"
         before = {fact.id: fact for fact in known}
         for fact in links:
             if fact != before.get(fact.id):  # most are as they were in the advertisement before

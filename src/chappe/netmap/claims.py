@@ -98,7 +98,7 @@ class Claims:
         if place[0] and place[1] == self._paths[place[0]]:
             self._spoken[place[0]][place] = vertex
             apart = self._near.get(vertex.speaker, NOWHERE) >= place[0]
-            return (place[0] if apart and old != facts else NOWHERE), set()
+            return (place[0] if apart and (old != facts or self._rivals(vertex)) else NOWHERE), set()
         before = {fact.id: fact for fact in old}
         reshaped, measured = NOWHERE, set()
         for fact in facts:
@@ -117,7 +117,16 @@ class Claims:
         for fact in before.values():
             if self._remove(vertex, fact):
                 reshaped = min(reshaped, fact.level)
+        for level, contested in enumerate(self._contested):  # who is believed may be another one by its sequence alone
+            if contested and any(fact.id in contested for fact in facts):
+                reshaped = min(reshaped, level)
         return reshaped, measured
+
+    def _rivals(self, vertex: Vertex) -> bool:
+        """Whether another speaker of the same own unit claims a link, too: then the higher sequence is believed."""
+        links = {fact.id for fact in vertex.facts}
+        others = (other for other in self._spoken[vertex.level].values() if other is not vertex)
+        return any(fact.id in links for other in others for fact in other.facts)
 
     def known(self, place: Place) -> bool:
         """Whether a thing has told of links."""

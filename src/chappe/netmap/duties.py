@@ -51,7 +51,7 @@ class Duties:
         self.gone.clear()
         for level in range(1, self.me.depth + 1):
             gone = self.succession.gone(level)
-            self.gone += [(level, self.me.path(level), name) for name in gone]
+            self.gone += [(level, self.me.path(level), name) for name, _ in gone]
             if self._speaks(view, level, own, now_ns):
                 links = view.leaving(level)
                 self.voice.links(level, links, view.members(level), now_ns, gone)

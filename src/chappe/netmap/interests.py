@@ -54,8 +54,18 @@ class Interests:
         self._indexed = False  # the index knows all that is wanted now
 
     def changed(self) -> None:
-        """Somebody wants something else."""
+        """Something is forgotten."""
         self._indexed = False
+
+    def heard(self, old: Advert | None, new: Advert, now_ns: int) -> bool:
+        """Somebody tells what is wanted; whether that is something else."""
+        before, after = content(old) if old is not None else NOTHING, content(new)
+        if before == after and old is not None:
+            return False
+        if new.level and not any(after):
+            self._vanished.withdrawn(Thing(new.level, new.origin), before[0], now_ns)
+        self._indexed = False
+        return True
 
     def observe(self, old: View, new: View, now_ns: int) -> None:
         """Another map is there."""

@@ -225,23 +225,23 @@ class LinkState:
         if isinstance(advert, LinkAdvert):
             self._links_heard(key[1:], advert, getattr(old, "links", ()))
             self._flush(out)
-        elif old is None or not isinstance(old, InterestAdvert) or content(old) != content(advert):
-            self._interests.changed()
+        elif self._interests.heard(old, advert, self._now_ns):
             self._dutiful = True
             out.append(InterestChanged())
 
     def _links_heard(self, place: Place, advert: LinkAdvert, old: Facts) -> None:
         """Of several who speak for a unit those count of whom none is told to be gone; who is not says so."""
         level, origin, _ = place
-        around = (place, *((level, origin, name) for name in advert.gone))
+        around = (place, *((level, origin, name) for name, _ in advert.gone))
         self._retire(other for other in around if replaced(self.database, other))
         if not replaced(self.database, place):
             moved = leads_to(advert.links) != leads_to(old) or not self._claims.known(place)
             self._links_told(place, advert.links, advert.sequence, advert.members)
             if level and moved:
                 self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
-        if self.me.node in advert.gone and self._voice.speaks("l", level) and origin == self.me.path(level):
-            self._voice.repeat(("l", level, origin, self.me.node), advert.sequence, self._now_ns)
+        own = (level, origin, self.me.node)
+        if own in around and own != place and self._voice.speaks("l", level) and replaced(self.database, own):
+            self._voice.repeat(("l", *own), advert.sequence, self._now_ns)
 
     def _retire(self, places: Iterable[Place]) -> None:
         for place in places:

@@ -6,18 +6,19 @@ from chappe.netmap.database import Database, Entry
 from chappe.netmap.settings import Settings
 from chappe.netmap.topology import Place, View
 from chappe.netmap.units import Address
-from chappe.wire.mesh import LinkAdvert
+from chappe.wire.mesh import Gone, LinkAdvert
 
 
 def replaced(database: Database, place: Place) -> bool:
-    """Whether another speaker of the unit has said since that this one is gone."""
+    """Whether another speaker of the unit has said that this one is gone, after what it told last."""
     level, origin, name = place
     speakers = database.speakers("l", level, origin)
     told = speakers[name].advert.sequence if name in speakers else 0
     return any(
-        entry.advert.sequence > told and name in entry.advert.gone
+        other == name and told <= sequence
         for entry in speakers.values()
-        if isinstance(entry.advert, LinkAdvert) and entry.advert.gone
+        if isinstance(entry.advert, LinkAdvert)
+        for other, sequence in entry.advert.gone
     )
 
 
@@ -55,8 +56,8 @@ class Succession:
         if len(self._lost_ns) > self.settings.max_adverts:
             self._lost_ns.clear()
 
-    def gone(self, level: int) -> tuple[str, ...]:
-        """Speakers of the own unit of a level whose words do not count any more, by name."""
+    def gone(self, level: int) -> tuple[Gone, ...]:
+        """Speakers of the own unit of a level whose words do not count any more, by name, with their last sequence."""
         origin = self.me.path(level)
         before, found = self._gone.get(level, {}), {}
         for name, entry in self.database.speakers("l", level, origin).items():
@@ -67,7 +68,7 @@ class Succession:
             if known or self._dead(name, entry):
                 found[name] = sequence
         self._gone[level] = found
-        return tuple(sorted(found)[: self.settings.max_speakers])
+        return tuple(sorted(found.items())[: self.settings.max_speakers])
 
     def _dead(self, name: str, entry: Entry) -> bool:
         lost_ns = self._lost_ns.get(name)

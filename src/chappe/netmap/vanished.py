@@ -49,6 +49,13 @@ class Vanished:
                     self._missed[thing] = now_ns + self.settings.missed_ns, plain
         self._plan()
 
+    def withdrawn(self, thing: Thing, patterns: Patterns, now_ns: int) -> None:
+        """Who spoke for a unit says no more what it wants: whoever speaks now may be heard later than that."""
+        plain = tuple(pattern for pattern in patterns if not pattern.group)
+        if plain and thing.name != self.me.path(thing.level):
+            self._missed[thing] = now_ns + self.settings.missed_ns, plain
+            self._plan()
+
     def expire(self, now_ns: int) -> bool:
         """Miss what was missed for long enough no more; whether there was any."""
         if now_ns < self.next_ns:

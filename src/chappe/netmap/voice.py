@@ -10,7 +10,7 @@ from chappe.netmap.database import Advert, Database, signed_text
 from chappe.netmap.settings import Settings
 from chappe.netmap.topology import difference
 from chappe.netmap.units import Address
-from chappe.wire.mesh import InterestAdvert, Key, LinkAdvert, LinkFact
+from chappe.wire.mesh import Gone, InterestAdvert, Key, LinkAdvert, LinkFact
 from chappe.wire.patterns import Pattern, covers, summarise
 
 FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
@@ -35,7 +35,7 @@ class _Told:
         self.interest = self.said_interest = NO_INTEREST
         self.recent = NO_INTEREST  # all that was wanted at some time since then
         self.members = 1
-        self.gone: tuple[str, ...] = ()
+        self.gone: tuple[Gone, ...] = ()
         self.sequence = 0
         self.told_ns = -NEVER
         self.refresh_ns = NEVER
@@ -64,7 +64,7 @@ class Voice:
         self._next_ns: int | None = NEVER  # None: it is to be found anew
 
     def links(
-        self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int, gone: tuple[str, ...] = ()
+        self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int, gone: tuple[Gone, ...] = ()
     ) -> None:
         """Tell these links of the node itself, or of its unit of a level; none withdraws what was told.
 
@@ -80,8 +80,14 @@ class Voice:
             told.links = links
             turned = self._turned(told, not links)
             told.news |= more
-            urgent = turned or told.news or leads_to(told.said_links) != leads_to(links)
+            urgent = turned or told.news or self._missing(told.said_links, links)
             self._due(told, turned or told.news or difference(told.said_links, links) > 0, urgent, now_ns)
+
+    def _missing(self, said: tuple[LinkFact, ...], links: tuple[LinkFact, ...]) -> bool:
+        """Whether others miss something: a unit is lost, or the last link to it that they were told of is."""
+        up = {fact.id for fact in links}
+        still = leads_to(tuple(fact for fact in said if fact.id in up))
+        return leads_to(links) != still or leads_to(said) != still
 
     def interest(self, level: int, interest: Interest, now_ns: int, speaks: bool = False) -> None:
         """Tell what is wanted and published there. Who speaks for a unit says so, too, if it is nothing at all.

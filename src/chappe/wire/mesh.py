@@ -32,6 +32,10 @@ class LinkFact(msgspec.Struct, array_like=True, frozen=True):
     bandwidth: float | None = None  # bytes a second
 
 
+Gone = tuple[str, int]
+"""A node whose words about a unit do not count, up to that sequence; what it tells after it does."""
+
+
 class LinkAdvert(Message):
     """At level 0 a node tells its links, at level k the controller of a unit those that leave it.
 
@@ -45,7 +49,7 @@ class LinkAdvert(Message):
     sequence: int
     links: tuple[LinkFact, ...] = ()
     members: int = 1  # nodes in the unit, as of the last refresh
-    gone: tuple[str, ...] = ()  # nodes that spoke for the unit before and are no more: what they told does not count
+    gone: tuple[Gone, ...] = ()  # nodes that spoke for the unit before and are no more
     age_ms: int = 0
     signature: bytes = b""
 

@@ -120,6 +120,25 @@ def test_links_beside_others_are_told_ever_less_often_and_the_last_one_at_once()
     assert Thing(1, "x") not in mesh.nodes["c"].things()
 
 
+def test_a_link_that_replaces_the_last_told_one_is_told_at_once() -> None:
+    mesh = units()
+    for link in [link for link, ends in mesh.links.items() if ends in (("b", "e"), ("a", "e"))]:
+        mesh.cut(link)
+    mesh.run(60 * SECOND)
+    for _ in range(40):  # until what comes beside others is told at long intervals
+        spare = mesh.connect("a", "e")
+        mesh.run(SECOND // 2)
+        mesh.cut(spare)
+        mesh.run(SECOND // 2)
+    new = mesh.connect("b", "d")
+    mesh.run(SECOND // 2)
+    mesh.cut(next(link for link, ends in mesh.links.items() if ends == ("a", "d")))
+    mesh.run(SECOND)
+    for unit in "xy":  # or one of them might withdraw the old one before the other has told the new one
+        (entry,) = mesh.nodes["c"].database.speakers("l", 1, unit).values()
+        assert new in [fact.id for fact in entry.advert.links]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("wanted", ["t", "u/v"])
 def test_new_interest_is_told_at_once_and_lost_interest_late(wanted: str) -> None:
     mesh = units()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chappe.netmap.claims import Claims
 from chappe.netmap.settings import SECOND
-from chappe.netmap.units import Thing
-from chappe.wire.mesh import LinkAdvert
+from chappe.netmap.units import Address, Thing
+from chappe.wire.mesh import Gone, LinkAdvert, LinkFact
 from tests.support.linkstates import LinkStates
 
 STEP = SECOND // 20
@@ -78,6 +79,64 @@ def test_a_controller_without_a_link_inside_its_unit_is_not_taken_for_dead() -> 
     assert mesh.nodes["b"].resolve(Thing(1, "x@a")) == (Thing(1, "x@a"),)
 
 
+def test_parts_that_call_each_other_gone_are_all_believed_in_the_end() -> None:
+    """Three nodes that have lost each other, and have links to others alone: none of them is dead."""
+    mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y", "e": "y"})
+    inner = [mesh.connect(*pair) for pair in ("ab", "bc", "ac")]
+    for pair in ("ad", "bd", "ce", "de"):
+        mesh.connect(*pair)
+    mesh.settle()
+    for turn in range(6):  # so that each of them has spoken for the unit, and is known for it
+        for link in inner:
+            mesh.cut(link)
+        mesh.run(SECOND * (1 + turn % 3))
+        inner = [mesh.connect(*pair) for pair in ("ab", "bc", "ac")]
+        mesh.run(SECOND)
+    for link in inner:
+        mesh.cut(link)
+    mesh.settle()
+    for name in "de":
+        assert mesh.nodes[name].resolve(Thing(1, "x")) == (Thing(1, "x@a"), Thing(1, "x@b"), Thing(1, "x@c"))
+    told = mesh.delivered
+    mesh.run(20 * SECOND)
+    assert mesh.delivered - told < 100, "nor do they go on to say so"
+
+
+def test_of_two_who_claim_a_link_the_newer_word_counts_though_it_is_the_same_one() -> None:
+    claims = Claims(Address(("x",), "a"))
+    link = bytes(16)
+    claims.tell((0, "a", "a"), (LinkFact(id=link, far="y", level=1),))
+    told = (LinkFact(id=link, far="x", level=1),)
+
+    def speakers() -> list[str]:
+        return [vertex.speaker for vertex in claims.view().vertices if vertex.level]
+
+    claims.tell((1, "y", "d"), told, 5)
+    claims.tell((1, "y", "e"), told, 6)
+    assert speakers() == ["e"]
+    reshaped, _ = claims.tell((1, "y", "d"), told, 7)
+    assert reshaped == 1
+    assert speakers() == ["d"]
+
+
+def test_it_holds_for_other_parts_of_the_own_unit() -> None:
+    claims = Claims(Address(("x",), "a"))
+    near, far = bytes(16), bytes([1]) * 16
+    claims.tell((0, "a", "a"), (LinkFact(id=near, far="y", level=1),))
+    claims.tell((1, "y", "d"), (LinkFact(id=near, far="x", level=1), LinkFact(id=far, far="x", level=1)), 1)
+    told = (LinkFact(id=far, far="y", level=1),)
+
+    def parts() -> list[str]:
+        return [vertex.speaker for vertex in claims.view().vertices if vertex.origin == "x"]
+
+    claims.tell((1, "x", "b"), told, 5)
+    claims.tell((1, "x", "c"), told, 6)
+    assert parts() == ["c"]
+    reshaped, _ = claims.tell((1, "x", "b"), told, 7)
+    assert reshaped == 1
+    assert parts() == ["b"]
+
+
 def test_a_controller_that_comes_back_speaks_again() -> None:
     mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y"})
     for pair in ("ab", "bc", "ac", "cd"):
@@ -88,7 +147,7 @@ def test_a_controller_that_comes_back_speaks_again() -> None:
         mesh.run(2 * SECOND)
         entry = mesh.nodes["d"].database.entries["l", 1, "x", "b"]
         assert isinstance(entry.advert, LinkAdvert)
-        assert entry.advert.gone == ("a",)
+        assert [name for name, _ in entry.advert.gone] == ["a"]
         mesh.start("a")
         mesh.connect("a", "b")
         mesh.connect("a", "c")
@@ -106,13 +165,15 @@ def test_a_controller_that_comes_back_speaks_again() -> None:
 @pytest.mark.parametrize(
     ("gone", "level", "wrong"),
     [
-        (("b",), 1, "cannot have spoken"),
-        (("a/c",), 1, "cannot have spoken"),
-        (tuple(f"n{number}" for number in range(17)), 1, "17 nodes"),
-        (("c",), 0, "1 nodes"),
+        ((("b", 1),), 1, "cannot have spoken"),
+        ((("a/c", 1),), 1, "cannot have spoken"),
+        ((("c", 1 << 40),), 1, "cannot have spoken"),
+        ((("c", -1),), 1, "cannot have spoken"),
+        (tuple((f"n{number}", 1) for number in range(17)), 1, "17 nodes"),
+        ((("c", 1),), 0, "1 nodes"),
     ],
 )
-def test_names_that_cannot_be_gone_are_refused(gone: tuple[str, ...], level: int, wrong: str) -> None:
+def test_names_that_cannot_be_gone_are_refused(gone: tuple[Gone, ...], level: int, wrong: str) -> None:
     mesh = LinkStates({"a": "x", "b": "x"})
     mesh.connect("a", "b")
     mesh.settle()
