@@ -25,6 +25,7 @@ from chappe.netmap.units import Address, Thing
 
 PLAIN = Way()
 BUSY_MS = 1.0  # nodes on the way may be late by so much, beside what was measured
+Branches = tuple[tuple[str, bytes], ...]
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
 
 
@@ -227,16 +228,29 @@ class Ways:
             self._plans[key] = planned
         rest = self._rest_of(planned, way.profile, way)
         local = (root.deliver or bool(here.groups)) and self.me.node not in way.served
-        turns = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
-        return Outputs(local, planned.branches, 0, here.groups, planned.undeliverable, rest, turns)
+        ready, turns = self._turning(peer, planned.branches)
+        return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns)
 
     def _pass_on(self, peer: str, way: Way) -> Outputs:
         """An event that was here, for another part of a unit that the sender takes for whole."""
         trace = without_own(self.me, way.trace)
         planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served)
         rest = self._rest_of(planned, way.profile, way)
-        turns = any(to == peer and self._read(onward).rescues for to, onward in planned.branches)
-        return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest, turns)
+        ready, turns = self._turning(peer, planned.branches)
+        return Outputs(False, ready, 0, (), planned.undeliverable, rest, turns)
+
+    def _turning(self, peer: str, branches: Branches) -> tuple[Branches, bool]:
+        """Branches of a plan, and whether one leads to where the event came from, as only one planned anew may.
+
+        Whoever sent an event here for another part of its own unit is where the way to that unit leads from here if
+        this node takes it for whole: it counts as planned anew from here on, and the sender finds another way.
+        """
+        ready = []
+        for to, onward in branches:
+            way = self._read(onward)
+            again = to == peer and not way.rescues
+            ready.append((to, encode(msgspec.structs.replace(way, rescues=1)) if again else onward))
+        return tuple(ready), any(to == peer for to, _ in ready)
 
     def _chosen(
         self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None

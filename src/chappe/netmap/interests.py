@@ -79,9 +79,9 @@ class Interests:
         self._indexed = False
         return True
 
-    def missed(self) -> list[Thing]:
+    def missed(self) -> Iterable[Thing]:
         """What vanished a moment ago."""
-        return [thing for thing, _ in self._vanished.wanted()]
+        return self._vanished.wanted()
 
     @property
     def next_ns(self) -> int:
@@ -92,8 +92,13 @@ class Interests:
         """Things of the map that want a topic, or that did when they were last in it."""
         if not self._indexed:
             self._indexed = True
-            there = ((vertex.thing, interest_of(self._database, vertex)[0]) for vertex in view.vertices)
-            self._index.replace([*(each for each in there if each[0] != self._here), *self._vanished.wanted()])
+            missed = self._vanished.wanted()
+            wanted = {thing: patterns for thing, patterns in missed.items() if not view.resolve(thing)}
+            for vertex in view.vertices:
+                more = missed.get(Thing(vertex.level, vertex.origin), ())
+                wanted[vertex.thing] = (*interest_of(self._database, vertex)[0], *more)
+            wanted.pop(self._here, None)
+            self._index.replace(wanted.items())
         return self._index.find(kind, topic)
 
     def publications(self, view: View, own: Interest) -> dict[Thing, tuple[Pattern, ...]]:

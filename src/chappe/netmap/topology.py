@@ -115,7 +115,7 @@ class View:
         if not speaker or path != self.me.path(thing.level) or thing in self.index:
             return False
         inside = (vertex for vertex in self.vertices if vertex.level < thing.level)
-        away = (each for each in (*self.lost, *missed) if each.level < thing.level)
+        away = (each for each in (*self.lost, *missed) if each.level < thing.level and not self.resolve(each))
         return any(vertex.speaker == speaker for vertex in inside) or not any(away)
 
     @property

@@ -7,7 +7,7 @@ the one that the next map has; without this, there would be no destination to wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from chappe.netmap.choices import NEVER
 from chappe.netmap.settings import Settings
@@ -39,21 +39,18 @@ class Vanished:
             return
         there = {Thing(vertex.level, vertex.origin) for vertex in new.vertices}
         for thing in there.intersection(self._missed):
-            del self._missed[thing]
+            if not thing.level:  # it tells what it wants itself; who speaks for a unit may not know all of it yet
+                del self._missed[thing]
         outside = any(vertex.level for vertex in old.vertices)
         for vertex in gone:
-            thing = Thing(vertex.level, vertex.origin)
-            if outside and thing not in there and self._may_live(vertex, new):
-                plain = tuple(sorted(pattern for pattern in wanted(vertex) if not pattern.group))
-                if plain:
-                    self._missed[thing] = now_ns + self.settings.missed_ns, plain
+            if outside and (vertex.level or vertex.thing not in there) and self._may_live(vertex, new):
+                self._miss(Thing(vertex.level, vertex.origin), wanted(vertex), now_ns)
         self._plan()
 
     def withdrawn(self, thing: Thing, patterns: Patterns, now_ns: int) -> None:
         """Who spoke for a unit says no more what it wants: whoever speaks now may be heard later than that."""
-        plain = tuple(pattern for pattern in patterns if not pattern.group)
-        if plain and thing.name != self.me.path(thing.level):
-            self._missed[thing] = now_ns + self.settings.missed_ns, plain
+        if thing.name != self.me.path(thing.level):
+            self._miss(thing, patterns, now_ns)
             self._plan()
 
     def expire(self, now_ns: int) -> bool:
@@ -64,9 +61,15 @@ class Vanished:
         self._plan()
         return True
 
-    def wanted(self) -> list[tuple[Thing, Patterns]]:
-        """What is missed, and what is wanted there."""
-        return [(thing, patterns) for thing, (_, patterns) in self._missed.items()]
+    def wanted(self) -> dict[Thing, Patterns]:
+        """What is missed, and what is wanted there; of a unit whose speaker is another one, by its own name."""
+        return {thing: patterns for thing, (_, patterns) in self._missed.items()}
+
+    def _miss(self, thing: Thing, patterns: Iterable[Pattern], now_ns: int) -> None:
+        _, before = self._missed.get(thing, (0, ()))
+        plain = {*before, *(pattern for pattern in patterns if not pattern.group)}
+        if plain:
+            self._missed[thing] = now_ns + self.settings.missed_ns, tuple(sorted(plain))
 
     def _may_live(self, vertex: Vertex, new: View) -> bool:
         if vertex.level:

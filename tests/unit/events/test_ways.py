@@ -201,6 +201,24 @@ def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() 
     assert [unit.name for unit in way_to(first, "a").units] == ["x/a", "x/c", "x/b@b2"]
 
 
+def test_what_leads_back_to_a_part_that_sent_it_counts_as_planned_anew() -> None:
+    """b1 reaches c through a and the other part of its own unit; a takes b for whole, and b1 is its way into it."""
+    net = mesh({"x/a": "a", "x/b": "b1 b2", "x/c": "c"}, "a-b1:1 b1-b2:1 b2-c:1 a-b2:5")
+    net.subscribe("c", "t")
+    net.settle()
+    sent = Way((), (Unit(1, "x/a", 2, False), Unit(1, "x/b@b2", 1, False), Unit(1, "x/c")), ("x/b@b1",))
+    outputs = net.ways["a"].forward("b1", encode(sent), "s", b"t")
+    assert outputs.back
+    ((peer, way),) = outputs.branches
+    assert peer == "b1"
+    assert decode(way).rescues == 1
+    net.cut("b1", "b2")
+    net.settle()
+    again = net.ways["b1"].forward("a", way, "s", b"t")
+    assert way_to(again, "a").rescues == 2
+    assert [unit.name for unit in way_to(again, "a").units] == ["x/a", "x/b@b2", "x/c"]
+
+
 def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
     net = mesh({"x/a": "a1 a2 a3", "x/b": "b"}, "a1-a2:1 a2-a3:1 a3-b:1 a1-b:1")
     net.subscribe("a3", "t")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chappe.netmap.settings import MS, SECOND, Settings
 from chappe.netmap.units import Thing
 from chappe.wire.mesh import LinkAdvert
@@ -60,6 +62,31 @@ def test_who_is_back_is_not_missed_any_more() -> None:
     mesh.put("c", mesh.nodes["c"].want([], [], mesh.now_ns))
     mesh.run(300 * MS)
     assert wanting(mesh, "a") == {"b"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_unit_that_becomes_one_again_wants_what_its_parts_did(seed: int) -> None:
+    mesh = LinkStates({"a": "x", "b": "x", "c": "x", "d": "y", "e": "y"}, seed=seed)
+    for pair in ("ab", "bc", "ad", "ce", "de"):
+        mesh.connect(*pair)
+    mesh.put("c", mesh.nodes["c"].want([TOPIC], [], mesh.now_ns))
+    mesh.put("a", mesh.nodes["a"].want([Pattern("s", "u")], [], mesh.now_ns))
+    mesh.settle()
+    mesh.kill("b")
+    mesh.settle()
+    assert wanting(mesh, "d") == wanting(mesh, "e") == {"x@c"}
+    mesh.start("b")
+    mesh.connect("a", "b")
+    mesh.connect("b", "c")
+    for _ in range(200):
+        for _ in range(3):
+            mesh.step()
+        mesh.now_ns += MS
+        for name in "abcde":
+            if mesh.nodes[name].next_ns() <= mesh.now_ns:
+                mesh.put(name, mesh.nodes[name].tick(mesh.now_ns))
+        assert wanting(mesh, "d")
+        assert wanting(mesh, "e")
 
 
 def test_in_one_cluster_alone_who_is_gone_is_gone() -> None:
