@@ -34,7 +34,8 @@ class Vanished:
 
     def observe(self, old: View, new: View, wanted: Wanted, now_ns: int) -> None:
         """Another map is there; `wanted` says what a thing wanted that was in the one before it."""
-        gone = set(old.vertices).difference(new.vertices)
+        here = set(new.vertices)
+        gone = [vertex for vertex in old.vertices if vertex not in here]
         if not gone and not self._missed:
             return
         there = {Thing(vertex.level, vertex.origin) for vertex in new.vertices}
