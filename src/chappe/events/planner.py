@@ -10,7 +10,7 @@ from functools import partial
 from chappe.errors import ProtocolError
 from chappe.events.interest import Wanted
 from chappe.events.plan import Plan, mark, wanting
-from chappe.events.trace import crossed, visited, without_own
+from chappe.events.trace import crossed, related, visited, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
 from chappe.measure.cost import PROFILES
 from chappe.netmap.linkstate import LinkState
@@ -200,10 +200,10 @@ class Planner:
 
     def _around(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
         """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
+        if self._state.merged(thing):
+            return self._hand_over(draft, thing, wanted)
         avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
         parts = [thing] if self._seen(thing) != thing else [*(self._state.resolve(thing) or self._elsewhere(thing))]
-        if not parts and self._state.merged(thing):
-            return self._hand_over(draft, thing, wanted)
         if "@" in thing.name and draft.rescued >= SPLITS:
             del parts[1:]
         found = 0
@@ -220,8 +220,10 @@ class Planner:
         if peer is None:
             return False
         unit = Unit(thing.level, thing.path, 0, wanted.plain, wanted.groups)
-        way = Way((), (unit,), without_own(self.me, draft.trace), draft.profile, draft.rescued + 1, draft.served)
-        draft.handed.append((peer, encode(way)))
+        left = tuple(name for name in draft.trace if not related(name.partition("@")[0], thing.path))
+        branch = peer, encode(Way((), (unit,), left, draft.profile, draft.rescued + 1, draft.served))
+        if branch not in draft.handed:  # several parts may have become one
+            draft.handed.append(branch)
         return True
 
     def _elsewhere(self, thing: Thing) -> list[Thing]:

@@ -93,7 +93,10 @@ class Interests:
         if not self._indexed:
             self._indexed = True
             missed = self._vanished.wanted()
-            wanted = {thing: patterns for thing, patterns in missed.items() if not view.resolve(thing)}
+            wanted = {
+                thing: patterns for thing, patterns in missed.items()
+                if thing not in view.index and ("@" in thing.name or not view.resolve(thing))
+            }  # fmt: skip
             for vertex in view.vertices:
                 more = missed.get(Thing(vertex.level, vertex.origin), ())
                 wanted[vertex.thing] = (*interest_of(self._database, vertex)[0], *more)
@@ -108,8 +111,8 @@ class Interests:
         return {thing: published for thing, published in found.items() if published}
 
     def _wanted_at(self, vertex: Vertex) -> set[Pattern]:
-        """What a thing wants, or did when it was last asked for: who hands a unit over says that it wants nothing."""
-        return {*self._index.wanted.get(vertex.thing, ()), *interest_of(self._database, vertex)[0]}
+        """What a thing wants; who handed a unit over and says that it wants nothing was heard before."""
+        return set(interest_of(self._database, vertex)[0])
 
 
 class Index:
@@ -119,23 +122,23 @@ class Index:
         self._levels: dict[str, Any] = {}
         self._numbers: dict[tuple[str, str], _Wants] = {}
         self._found: dict[tuple[int, ...], dict[Thing, frozenset[str]]] = {}
-        self.wanted: dict[Thing, tuple[Pattern, ...]] = {}  # as it was last told
+        self._of: dict[Thing, tuple[Pattern, ...]] = {}
         self._empty = 0
         self.replace(wanted)
 
     def replace(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]]) -> None:
         """These things want these patterns now, and no others do; what stayed as it was costs a comparison."""
         now = dict(wanted)
-        if now == self.wanted:
+        if now == self._of:
             return
         self._found.clear()
         if self._empty > EMPTY:
-            self._levels, self._numbers, self.wanted, self._empty = {}, {}, {}, 0
-        for thing in self.wanted.keys() - now.keys():
-            self._change(thing, self.wanted[thing], ())
+            self._levels, self._numbers, self._of, self._empty = {}, {}, {}, 0
+        for thing in self._of.keys() - now.keys():
+            self._change(thing, self._of[thing], ())
         for thing, patterns in now.items():
-            self._change(thing, self.wanted.get(thing, ()), patterns)
-        self.wanted = now
+            self._change(thing, self._of.get(thing, ()), patterns)
+        self._of = now
 
     def _change(self, thing: Thing, old: tuple[Pattern, ...], new: tuple[Pattern, ...]) -> None:
         if old == new:

@@ -28,7 +28,7 @@ from chappe.netmap.routes import Routes
 from chappe.netmap.rows import map_rows
 from chappe.netmap.settings import Settings
 from chappe.netmap.spreading import Spreading
-from chappe.netmap.succession import replaced
+from chappe.netmap.succession import merged, replaced
 from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.netmap.voice import Interest, Voice, leads_to
@@ -239,8 +239,8 @@ class LinkState:
             self._links_told(place, advert.links, advert.sequence, advert.members)
             if level and moved:
                 self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
-        own = (level, origin, self.me.node)
-        if own in around and own != place and self._voice.speaks("l", level) and replaced(self.database, own):
+        own = (level, self.me.path(level), self.me.node)
+        if own in around[1:] and self._voice.speaks("l", level) and replaced(self.database, own):
             self._voice.repeat(("l", *own), advert.sequence, self._now_ns)
 
     def _retire(self, places: Iterable[Place]) -> None:
@@ -335,7 +335,7 @@ class LinkState:
     def merged(self, thing: Thing) -> bool:
         """Whether a thing was another part of an own unit, and is one with this part now."""
         self._bring_up_to_date()
-        return self._view.merged(thing, self._interests.missed())
+        return merged(self.database, self._view, thing, self._interests.missed())
 
     def members(self) -> list[str]:
         """Nodes of the own cluster that can be reached, this one included."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from chappe.netmap.database import Database, Entry
 from chappe.netmap.settings import Settings
 from chappe.netmap.topology import Place, View
-from chappe.netmap.units import Address
+from chappe.netmap.units import Address, Thing
 from chappe.wire.mesh import Gone, LinkAdvert
 
 
@@ -20,6 +22,26 @@ def replaced(database: Database, place: Place) -> bool:
         if isinstance(entry.advert, LinkAdvert)
         for other, sequence in entry.advert.gone
     )
+
+
+def counts(database: Database, place: Place) -> bool:
+    """Whether somebody speaks for a unit: it told of links, and nobody has said since that it is gone."""
+    level, origin, name = place
+    entry = database.speakers("l", level, origin).get(name)
+    return entry is not None and bool(getattr(entry.advert, "links", ())) and not replaced(database, place)
+
+
+def merged(database: Database, view: View, thing: Thing, missed: Iterable[Thing]) -> bool:
+    """Whether a thing was another part of an own unit, and is one with this part now.
+
+    Its speaker can be reached inside the unit; or its word counts no more, and nothing inside the unit is away.
+    """
+    path, _, speaker = thing.name.partition("@")
+    if not speaker or path != view.me.path(thing.level) or thing in view.index:
+        return False
+    if view.inside(thing.level, speaker):
+        return True
+    return not counts(database, (thing.level, path, speaker)) and not view.away(thing.level, missed)
 
 
 class Succession:

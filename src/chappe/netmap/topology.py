@@ -106,17 +106,13 @@ class View:
         whole = Thing(thing.level, thing.path)
         return (whole,) if whole in self.index else self.parts.get(whole, ())
 
-    def merged(self, thing: Thing, missed: Iterable[Thing]) -> bool:
-        """Whether a thing was another part of an own unit, and is one with this part now.
+    def inside(self, level: int, speaker: str) -> bool:
+        """Whether who speaks for a unit of that level can be reached inside the own one."""
+        return any(vertex.speaker == speaker for vertex in self.vertices if vertex.level < level)
 
-        Its speaker can be reached inside the unit; or that one is gone, and nothing inside the unit is missed or lost.
-        """
-        path, _, speaker = thing.name.partition("@")
-        if not speaker or path != self.me.path(thing.level) or thing in self.index:
-            return False
-        inside = (vertex for vertex in self.vertices if vertex.level < thing.level)
-        away = (each for each in (*self.lost, *missed) if each.level < thing.level and not self.resolve(each))
-        return any(vertex.speaker == speaker for vertex in inside) or not any(away)
+    def away(self, level: int, missed: Iterable[Thing]) -> bool:
+        """Whether something inside the own unit of a level is out of reach, as far as is known."""
+        return any(thing.level < level and not self.resolve(thing) for thing in (*self.lost, *missed))
 
     @property
     def ends(self) -> dict[bytes, tuple[int, ...]]:

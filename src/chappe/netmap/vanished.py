@@ -45,12 +45,12 @@ class Vanished:
         outside = any(vertex.level for vertex in old.vertices)
         for vertex in gone:
             if outside and (vertex.level or vertex.thing not in there) and self._may_live(vertex, new):
-                self._miss(Thing(vertex.level, vertex.origin), wanted(vertex), now_ns)
+                self._miss(self._name(vertex), wanted(vertex), now_ns)
         self._plan()
 
     def withdrawn(self, thing: Thing, patterns: Patterns, now_ns: int) -> None:
         """Who spoke for a unit says no more what it wants: whoever speaks now may be heard later than that."""
-        if thing.name != self.me.path(thing.level):
+        if thing.name != self.me.path(thing.level):  # a part of the own unit goes on to be told of by its links
             self._miss(thing, patterns, now_ns)
             self._plan()
 
@@ -67,14 +67,21 @@ class Vanished:
         return {thing: patterns for thing, (_, patterns) in self._missed.items()}
 
     def _miss(self, thing: Thing, patterns: Iterable[Pattern], now_ns: int) -> None:
+        plain = {pattern for pattern in patterns if not pattern.group}
         _, before = self._missed.get(thing, (0, ()))
-        plain = {*before, *(pattern for pattern in patterns if not pattern.group)}
+        if len(plain) + len(before) <= self.settings.max_patterns:
+            plain.update(before)
         if plain:
             self._missed[thing] = now_ns + self.settings.missed_ns, tuple(sorted(plain))
 
+    def _name(self, vertex: Vertex) -> Thing:
+        """What a thing is missed as: a unit by its own name whoever speaks for it, a part of an own one by that."""
+        whole = Thing(vertex.level, vertex.origin)
+        return vertex.thing if vertex.origin == self.me.path(vertex.level) else whole
+
     def _may_live(self, vertex: Vertex, new: View) -> bool:
         if vertex.level:
-            return vertex.origin != self.me.path(vertex.level)
+            return vertex.origin != self.me.path(vertex.level) or not new.inside(vertex.level, vertex.speaker)
         return vertex.thing in new.lost or any(fact.level for fact in vertex.facts)
 
     def _plan(self) -> None:

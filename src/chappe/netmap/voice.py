@@ -11,7 +11,7 @@ from chappe.netmap.settings import Settings
 from chappe.netmap.topology import difference
 from chappe.netmap.units import Address
 from chappe.wire.mesh import Gone, InterestAdvert, Key, LinkAdvert, LinkFact
-from chappe.wire.patterns import Pattern, covers, summarise
+from chappe.wire.patterns import Cover, Pattern, summarise
 
 FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
 
@@ -85,7 +85,7 @@ class Voice:
 
     def _missing(self, said: tuple[LinkFact, ...], links: tuple[LinkFact, ...]) -> bool:
         """Whether others miss something: a unit is lost, or the last link to it that they were told of is."""
-        up = {fact.id for fact in links}
+        up = {fact.id for fact in links if not fact.suspect}
         still = leads_to(tuple(fact for fact in said if fact.id in up))
         return leads_to(links) != still or leads_to(said) != still
 
@@ -99,9 +99,9 @@ class Voice:
         told = self._at(("i", level, self.me.path(level), self.me.node), not silent)
         if told is not None and (told.interest != interest or told.silent is not silent):
             told.interest = interest
-            told.recent = both(told.recent, interest) if told.due else interest
+            told.recent = both(_plain(told.recent), interest) if level and told.due else interest
             turned = self._turned(told, silent)
-            gained = not within(interest, told.said_interest)
+            gained = bool(level) and not within(interest, told.said_interest)
             self._due(told, turned or told.said_interest != interest, turned or gained, now_ns)
 
     def _turned(self, told: _Told, silent: bool) -> bool:
@@ -152,9 +152,19 @@ class Voice:
             return found
         self._next_ns = None
         for key, told in self._told.items():
-            if (told.due and now_ns >= self._again_ns(key, told)) or now_ns >= told.refresh_ns:
+            due = told.due and now_ns >= self._again_ns(key, told)
+            if (due and not self._unchanged(key, told, now_ns)) or now_ns >= told.refresh_ns:
                 found.append(self._advert(key, told, now_ns))
         return found
+
+    def _unchanged(self, key: Key, told: _Told, now_ns: int) -> bool:
+        """Whether what was to be withdrawn was wanted again in between: then there is nothing to tell, for a while."""
+        if key[0] == "l" or not key[1] or told.urgent or told.silent or told.said_nothing:
+            return False
+        if self._summary(told.recent) != told.said_interest:
+            return False
+        told.since_ns, told.recent = now_ns, told.interest
+        return True
 
     def next_ns(self) -> int:
         """When there is something to send."""
@@ -209,10 +219,11 @@ class Voice:
             words = told.recent
             told.since_ns, told.recent = now_ns, told.interest
         else:
-            words = both(told.said_interest, told.interest)
-        if words == told.interest:
-            return words
-        wanted, published = (summarise(patterns, self.settings.summary) for patterns in words)
+            words = both(_plain(told.said_interest), told.interest)
+        return words if words == told.interest else self._summary(words)
+
+    def _summary(self, interest: Interest) -> Interest:
+        wanted, published = (summarise(patterns, self.settings.summary) for patterns in interest)
         return wanted, published
 
     def _advert(self, key: Key, told: _Told, now_ns: int) -> Advert:
@@ -262,11 +273,11 @@ def both(a: Interest, b: Interest) -> Interest:
 
 def within(new: Interest, old: Interest) -> bool:
     """Whether nothing is wanted or published that was not, by another pattern maybe."""
-    return all(
-        pattern in before or any(covers(wide, pattern) for wide in before)
-        for after, before in zip(new, old, strict=True)
-        for pattern in after
-    )
+    for after, before in zip(new, old, strict=True):
+        more = set(after).difference(before)
+        if more and not all(map(Cover(before).covers, more)):
+            return False
+    return True
 
 
 def leads_to(links: tuple[LinkFact, ...]) -> set[str]:

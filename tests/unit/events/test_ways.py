@@ -253,6 +253,34 @@ def test_what_waits_for_another_part_of_the_own_unit_goes_on_when_that_is_whole_
     assert dict(net.ways["b2"].forward("b1", way, "s", b"t").branches).keys() == {"b3"}
 
 
+def test_a_part_that_is_out_of_reach_is_not_taken_for_one_with_this_one() -> None:
+    """b3 lives on, alone in its part, and the link to it is down: what is for it waits, however long that takes."""
+    net = mesh({"x/a": "a", "x/b": "b1 b2 b3"}, "a-b1:1 b1-b2:1 b2-b3:1 b3-a:1")
+    net.subscribe("b3", "t")
+    net.settle()
+    net.cut("b2", "b3")
+    net.settle()
+    net.cut("b3", "a")
+    net.settle()
+    waiting = encode(Way((Step("b1", 0, False, (), (Unit(1, "x/b@b3"),)),), (), ("x/a", "x/b@b1"), rescues=2))
+    outputs = net.ways["b1"].rescue(waiting)
+    assert (outputs.branches, outputs.rest) == ((), waiting)
+    net.link("b3", "a", 1)
+    net.settle()
+    assert dict(net.ways["b1"].rescue(waiting).branches).keys() == {"a"}
+
+
+def test_who_plans_a_whole_unit_anew_may_be_one_that_the_event_had_left() -> None:
+    net = mesh({"p/y": "a", "p/x": "b", "p/w": "c", "q/z": "d"}, "a-b:1 b-c:1 c-d:1 a-d:1")
+    net.subscribe("c", "t")
+    net.settle()
+    way = encode(Way((Step("b", 0, False, (), (Unit(2, "p@c"),)),), (), ("p/y", "p@a", "q"), rescues=2))
+    ((peer, handed),) = net.ways["b"].rescue(way).branches
+    assert peer == "a"
+    assert decode(handed) == Way((), (Unit(2, "p"),), ("q",), rescues=3)
+    assert dict(net.ways["a"].forward("b", handed, "s", b"t").branches).keys() == {"b"}
+
+
 # --- queue groups
 
 

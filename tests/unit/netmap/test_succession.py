@@ -186,3 +186,20 @@ def test_names_that_cannot_be_gone_are_refused(gone: tuple[Gone, ...], level: in
     assert len(reasons) == 1
     assert wrong in reasons[0]
     assert mesh.nodes["a"].map_rows() == before
+
+
+def test_who_is_called_gone_in_a_unit_of_others_says_nothing_of_it() -> None:
+    mesh = LinkStates({"a": "x", "b": "y", "c": "y"})
+    for pair in ("ab", "bc"):
+        mesh.connect(*pair)
+    mesh.settle()
+    state = mesh.nodes["a"]
+    sequence = state.database.sequence(("l", 1, "y", "b")) + 1
+    links = state.database.entries["l", 1, "y", "b"].advert.links  # type: ignore[union-attr]
+    advert = LinkAdvert(
+        origin="y", level=1, scope="", speaker="b", sequence=sequence, links=links, gone=(("a", 3),)
+    )  # fmt: skip
+    mesh.put("a", state.receive("b", advert, mesh.now_ns))
+    mesh.run(SECOND)
+    assert ("l", 1, "y", "a") not in state.database.entries
+    assert not [notice for _, notice in mesh.notices if notice.kind == "refused"]

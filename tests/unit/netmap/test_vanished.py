@@ -6,7 +6,7 @@ import pytest
 
 from chappe.netmap.settings import MS, SECOND, Settings
 from chappe.netmap.units import Thing
-from chappe.wire.mesh import LinkAdvert
+from chappe.wire.mesh import InterestAdvert, LinkAdvert
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
 
@@ -191,4 +191,40 @@ def test_a_successor_wants_at_first_what_its_unit_was_told_to_want() -> None:
     assert mesh.nodes["d"].database.speakers("i", 1, "x")["b"]
     assert wanting(mesh, "d") == {"x"}, "whoever wanted it may be in a part that b does not see yet"
     mesh.settle()
+    assert wanting(mesh, "d") == set()
+
+
+def test_what_is_missed_is_bounded() -> None:
+    mesh = LinkStates({"a": "x", "b": "y"}, Settings(max_patterns=100))
+    mesh.connect("a", "b")
+    mesh.settle()
+    state, key = mesh.nodes["a"], ("i", 1, "y", "b")
+    for turn in range(40):
+        patterns = tuple(Pattern("s", f"t/{turn}/{number}") for number in range(30 * (turn % 2)))
+        sequence = state.database.sequence(key) + 1
+        advert = InterestAdvert(origin="y", level=1, scope="", speaker="b", sequence=sequence, patterns=patterns)
+        mesh.put("a", state.receive("b", advert, mesh.now_ns))
+    assert 0 < sum(len(told(mesh, "a", f"t/{turn}/0")) for turn in range(40)) <= 4
+
+
+def test_another_part_of_the_own_unit_is_missed_by_its_name() -> None:
+    mesh = broken_cluster()
+    mesh.settle()
+    assert wanting(mesh, "a") == {"x@c"}
+    mesh.cut(next(link for link, ends in mesh.links.items() if ends == ("c", "e")))
+    mesh.run(300 * MS)
+    assert Thing(1, "x@c") not in mesh.nodes["a"].things()
+    assert wanting(mesh, "a") == {"x@c"}
+
+
+def test_groups_are_withdrawn_with_the_next_word() -> None:
+    mesh = LinkStates({"a": "x", "b": "x", "d": "y"})
+    for pair in ("ab", "ad"):
+        mesh.connect(*pair)
+    mesh.put("b", mesh.nodes["b"].want([Pattern("s", "t", "workers")], [], mesh.now_ns))
+    mesh.settle()
+    assert wanting(mesh, "d") == {"x"}
+    mesh.put("b", mesh.nodes["b"].want([Pattern("s", "u")], [], mesh.now_ns))
+    mesh.run(SECOND)
+    assert told(mesh, "d", "u") == {"x"}
     assert wanting(mesh, "d") == set()
