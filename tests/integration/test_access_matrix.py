@@ -1,0 +1,513 @@
+"""The tables of docs/reference/access-rules.md against real connections: each action by each role, allowed and denied.
+
+The cells come from the page: an action, a thing that it allows, or a role that is added there fails here until it is
+tried. Each cell does the real thing and looks at what really happened, on one node with many connections.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from chappe.node.node import Node
+from chappe.security.config import Rule
+from chappe.security.rules import ACTIONS
+from chappe.wire import control, management
+from tests.support.keys import Keys
+from tests.support.meshes import quiet, wants, way
+from tests.support.nodes import eventually, free_port, running
+from tests.support.wireclient import WireClient
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "access-rules.md").read_text()
+CLIENT_ROLES = ("client", "broker", "admin")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading of the page, without its head."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def things() -> set[tuple[str, str]]:
+    """(action, what it allows) of every row."""
+    return {
+        (row[0].strip("`"), re.sub(r" \(.*?\)", "", thing).strip())
+        for row in rows("Actions and their addresses")
+        for thing in re.split(r"[;,]", re.sub(r"\(.*?\)", "", row[1]))
+    }
+
+
+def built_in() -> dict[str, set[str]]:
+    """The actions that each role may do everywhere."""
+    found = {}
+    for role, may in (row[:2] for row in rows("Built-in rules")):
+        words = may.partition(":")[0]
+        everything: set[str] = set(ACTIONS) if words == "everything" else set(words.split(", "))
+        found[role.strip("`")] = set() if words == "nothing" else everything
+    return found
+
+
+BUILT_IN = built_in()
+
+PATTERNS = {  # of the rules that allow or deny an action in this test, by action
+    "publish": "grid/west/#",
+    "subscribe": "grid/east/#",
+    "register": "{name}/#",
+    "watch": "meter/#",
+    "control": "hub/#",
+    "admin": "hub/#",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the rules say to an identity, and how it proves itself."""
+
+    name: str
+    how: Literal["certificate", "token"]
+    allow: str = ""  # pattern of a rule of the node: "here", "elsewhere"
+    deny: bool = False  # the node denies it, too
+    grant: str = ""  # pattern of the rule in its token: "here", "elsewhere"
+
+    def expected(self, role: str, action: str) -> bool:
+        if self.deny:
+            return False
+        if self.grant:
+            return self.grant == "here"
+        return self.allow == "here" or action in BUILT_IN[role]
+
+
+CASES = (
+    Case("bare", "certificate"),
+    Case("ruled", "certificate", allow="here"),
+    Case("astray", "certificate", allow="elsewhere"),
+    Case("denied", "certificate", allow="here", deny=True),
+    Case("tokened", "token"),
+    Case("granted", "token", grant="here"),
+    Case("narrowed", "token", allow="here", grant="elsewhere"),
+    Case("vetoed", "token", grant="here", deny=True),
+)
+
+
+def pattern(action: str, where: str) -> str:
+    return PATTERNS[action] if where == "here" else "elsewhere/x"
+
+
+def rule_file() -> str:
+    """The `[[rule]]` tables of all cases; identities are named ROLE.CASE.ACTION."""
+    made = []
+    for action in PATTERNS:
+        for case in CASES:
+            names = f'names = ["*.{case.name}.{action}"]\n'
+            if case.allow:
+                made.append(f'[[rule]]\naction = "{action}"\npattern = "{pattern(action, case.allow)}"\n{names}')
+            if case.deny:
+                made.append(f'[[rule]]\naction = "{action}"\npattern = "{PATTERNS[action]}"\n{names}deny = true\n')
+    return "".join(made)
+
+
+class World:
+    """One node, and a trusted client at it that sees what got through."""
+
+    def __init__(self, node: Node, keys: Keys, trusted: WireClient, meter: int) -> None:
+        self.node = node
+        self.keys = keys
+        self.trusted = trusted
+        self.meter = meter  # a variable of the trusted client
+        self.commands = count(1)
+
+    @asynccontextmanager
+    async def client(self, role: str, case: Case, action: str) -> AsyncIterator[WireClient]:
+        name = f"{role}.{case.name}.{action}"
+        if case.how == "certificate":
+            client = await WireClient.open(self.node.url, tls=self.keys.context(name, role), name=name)
+        else:
+            rules = (Rule(action, pattern(action, case.grant)),) if case.grant else None  # type: ignore[arg-type]
+            token = self.keys.token(name, role, rules=rules)
+            client = await WireClient.open(self.node.url, tls=self.keys.context(), token=token, name=name)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def settle(self) -> None:
+        """Everything that the node has taken so far has reached the trusted client."""
+        mark = f"mark/{next(self.commands)}"
+        self.trusted.publish("grid/mark", mark.encode())
+        await self.trusted.until(lambda: any(body == mark.encode() for _, body in self.trusted.events))
+
+
+def allowed(answer: control.Message, action: str, expected: type[control.Message]) -> bool:
+    """Whether a request was carried out; a refusal must say what was asked for and why not."""
+    if isinstance(answer, expected):
+        return True
+    assert isinstance(answer, control.Failed), answer
+    assert answer.code == "denied", answer
+    assert f"may not {action} " in answer.reason, answer
+    return False
+
+
+# --- what clients, brokers and administrators do ---------------------------------------------------------------------
+
+
+async def emit(world: World, client: WireClient, name: str) -> bool:
+    topic = f"grid/west/{name}"
+    client.publish(topic, b"x")
+    await client.flush()
+    await world.settle()
+    arrived = (topic, b"x") in world.trusted.events
+    refusals = [each for each in client.told if isinstance(each, control.Failed)]
+    assert arrived != bool(refusals), (arrived, refusals)
+    return arrived or allowed(refusals[0], "publish", control.Done)
+
+
+async def advertise(world: World, client: WireClient, name: str) -> bool:
+    topic = f"grid/west/{name}/+"
+    done = allowed(await client.ask(control.Advertise, pattern=topic), "publish", control.Done)
+    listing = await world.trusted.ask(control.List, what="publications", of="grid/west/#")
+    assert (topic in {row["topic"] for row in listing.rows}) == done
+    return done
+
+
+async def subscribe(world: World, client: WireClient, name: str) -> bool:
+    topic = f"grid/east/{name}"
+    done = allowed(await client.ask(control.Subscribe, pattern=topic), "subscribe", control.Done)
+    world.trusted.publish(topic, b"y")
+    await world.trusted.flush()
+    await client.flush()
+    if done:
+        await client.until(lambda: (topic, b"y") in client.events)
+    assert done or not client.events
+    return done
+
+
+async def register(world: World, client: WireClient, name: str) -> bool:
+    answer = await client.ask(control.Register, publisher=name, variable="v")
+    done = allowed(answer, "register", control.Registered)
+    entry = world.node.variables.directory.named(name, "v")
+    assert (entry is not None) == done
+    if done:
+        await world.trusted.watch(f"{name}/v")
+        client.publish_status(answer.variable_id, 4.5)
+        await world.trusted.until(lambda: any(r.variable == answer.variable_id for r in world.trusted.records))
+    return done
+
+
+async def watch(world: World, client: WireClient, name: str) -> bool:
+    answer = await client.ask(control.Watch, publisher="meter", variable="v")
+    done = allowed(answer, "watch", control.Watching)
+    world.trusted.publish_status(world.meter, 1.5)
+    await world.trusted.flush()
+    await client.flush()
+    if done:
+        await client.until(lambda: bool(client.records))
+    assert done or not client.records
+    return done
+
+
+async def list_variables(world: World, client: WireClient, name: str) -> bool:
+    listing = await client.ask(control.List, what="variables", limit=5000)
+    assert isinstance(listing, control.Listing), listing
+    shown = {row["publisher"] for row in listing.rows}
+    return "meter" in shown
+
+
+async def command(world: World, client: WireClient, name: str) -> bool:
+    speed = control.Variable(5, "plant", "speed", "float", 1, 1_000_000, 3, 0)
+    number = next(world.commands)
+    path = management.Path(speed, number, "", "", (0,), (3,), 0xFFFF)
+    answer = await client.ask(management.Setup, epoch=1, command=number, paths=(path,))
+    done = allowed(answer, "control", control.Done)
+    assert any(row["path"] == number for row in world.node.paths.rows()) == done
+    line = world.keys.audit()[-1]
+    assert (line["who"], line["outcome"]) == (name, "done" if done else "denied")
+    return done
+
+
+async def measure(world: World, client: WireClient, name: str) -> bool:
+    return allowed(await client.ask(control.Measure), "control", control.Listing)
+
+
+async def administer(world: World, client: WireClient, name: str) -> bool:
+    return allowed(await client.ask(control.List, what="clients"), "admin", control.Listing)
+
+
+Operation = Callable[[World, WireClient, str], Awaitable[bool]]
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("publish", "emit to a topic"): emit,
+    ("publish", "advertise a topic or pattern"): advertise,
+    ("subscribe", "subscribe to a topic pattern"): subscribe,
+    ("register", "publish a variable"): register,
+    ("watch", "watch a variable"): watch,
+    ("watch", "list variables"): list_variables,
+    ("control", "send table commands"): command,
+    ("control", "ask for measurements"): measure,
+    ("admin", "administer a node"): administer,
+}
+
+
+def test_every_row_of_the_page_has_its_cells() -> None:
+    assert things() == set(OPERATIONS)
+    assert {action for action, _ in OPERATIONS} == set(ACTIONS) == set(PATTERNS)
+    assert set(BUILT_IN) == {"node", *CLIENT_ROLES}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    keys = Keys(tmp_path)
+    toml = keys.toml("hub", rules="[measure]\ninterval_s = 60\nclients = true\n" + rule_file())
+    async with running(toml, dev=False) as (node,):
+        trusted = await WireClient.open(node.url, tls=keys.context(), token=keys.token("trusted", "admin"))
+        try:
+            await trusted.subscribe("grid/#")
+            yield World(node, keys, trusted, await trusted.register("meter/v"))
+        finally:
+            await trusted.close()
+
+
+@pytest.mark.spec("NS-072")
+@pytest.mark.parametrize("role", CLIENT_ROLES)
+async def test_a_role_does_what_the_rules_say_and_nothing_else(world: World, role: str) -> None:
+    wrong: list[Any] = []
+    for (action, thing), operation in OPERATIONS.items():
+        for case in CASES:
+            cell = f"{role}, {case.name}: {action}, {thing}"
+            async with world.client(role, case, action) as client:
+                try:
+                    done = await operation(world, client, f"{role}.{case.name}.{action}")
+                except AssertionError as error:
+                    wrong.append((cell, str(error)[:300]))
+                    continue
+                if done != case.expected(role, action):
+                    wrong.append((cell, "done" if done else "refused"))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.spec("NS-072")
+async def test_a_rule_for_one_action_allows_no_other(world: World) -> None:
+    """Who may do one thing tries all the others, by a rule of the node and by one in a token."""
+    wrong = []
+    for case in CASES[1], CASES[5]:
+        for action in ACTIONS:
+            async with world.client("client", case, action) as client:
+                for (other, thing), operation in OPERATIONS.items():
+                    done = await operation(world, client, f"client.{case.name}.{action}")
+                    if done != (other == action):
+                        wrong.append(f"{case.name} for {action}: {other}, {thing}")
+                    client.told.clear()
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+# --- what nodes do ---------------------------------------------------------------------------------------------------
+
+FORWARDED = ("publish", "subscribe", "register", "watch")  # what a neighbour does for its clients
+FREE, CLOSED = "free", "closed"  # first levels of what is denied to no neighbour, and to one
+
+
+class Neighbour:
+    """A real node beside the hub, which denies it one action below `closed`; with a client that it lets do all."""
+
+    def __init__(self, node: Node, client: WireClient) -> None:
+        self.node = node
+        self.client = client
+
+
+def neighbourhood(keys: Keys) -> list[str]:
+    """The files of the hub and of its neighbours, each of which is named after what it may not do."""
+    port = free_port()
+    names = ["nothing", *FORWARDED]
+    rules = "".join(
+        f'[[rule]]\naction = "{name}"\npattern = "{CLOSED}/#"\nnames = ["{name}"]\ndeny = true\n' for name in FORWARDED
+    )
+    peers = "".join(f'[[peer]]\nname = "{name}"\n' for name in names)
+    paths = f'[[path]]\nvariables = "#"\nto = {json.dumps(names)}\n'
+    mesh = "[mesh]\n[measure]\ninterval_s = 0.2\n"
+    tomls = [keys.toml("hub", f"tls://127.0.0.1:{port}", peers + paths + mesh + rules)]
+    everything = '[[rule]]\naction = ["publish", "subscribe", "register", "watch"]\npattern = "#"\nroles = ["client"]\n'
+    for name in names:
+        peer = f'[[peer]]\nname = "hub"\nurl = "tls://127.0.0.1:{port}"\n'
+        path = '[[path]]\nvariables = "#"\nto = ["hub"]\n'
+        tomls.append(keys.toml(name, rules=peer + path + mesh + everything))
+    return tomls
+
+
+@asynccontextmanager
+async def neighbours(keys: Keys) -> AsyncIterator[tuple[Node, WireClient, dict[str, Neighbour]]]:
+    async with running(*neighbourhood(keys), dev=False) as (hub, *others), AsyncExitStack() as stack:
+
+        async def attached(node: Node, name: str, role: str) -> WireClient:
+            client = await WireClient.open(node.url, tls=keys.context(), token=keys.token(name, role), name=name)
+            stack.push_async_callback(client.close)
+            return client
+
+        trusted = await attached(hub, "trusted", "admin")
+        found = {node.name: Neighbour(node, await attached(node, f"at-{node.name}", "client")) for node in others}
+        await eventually(lambda: {name for name in found if way(hub, name)} == set(found))
+        await eventually(lambda: all(way(node, "hub") for node in others))
+        yield hub, trusted, found
+
+
+async def forwards_to_hub(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    """Whether an event that the neighbour forwards reaches a client of the hub."""
+    topic = f"{first}/to-hub/{neighbour.node.name}"
+    await trusted.subscribe(topic)
+    await eventually(lambda: wants(neighbour.node, topic) and quiet(neighbour.node))
+    neighbour.client.publish(topic, b"x")
+    await neighbour.client.flush()
+    return await arrives(trusted, topic, neighbour.client)
+
+
+async def is_advertised(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    topic = f"{first}/to-hub/{neighbour.node.name}"
+    await neighbour.client.ask(control.Advertise, pattern=topic)
+    open_topic = f"after/{first}/{neighbour.node.name}"
+    await neighbour.client.ask(control.Advertise, pattern=open_topic)
+    shown: set[str] = set()
+    while open_topic not in shown:  # told later than the other
+        listing = await trusted.ask(control.List, what="publications", limit=5000)
+        shown = {row["topic"] for row in listing.rows}
+    return topic in shown
+
+
+async def gets_from_hub(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    """Whether an event of a client of the hub reaches a subscriber behind the neighbour."""
+    topic, mark = f"{first}/from-hub/{neighbour.node.name}", f"mark/{first}/{neighbour.node.name}"
+    for each in (topic, mark):
+        await neighbour.client.subscribe(each)
+    await eventually(lambda: wants(hub, mark) and quiet(hub))
+    trusted.publish(topic, b"x")
+    trusted.publish(mark, b"x")
+    await neighbour.client.until(lambda: (mark, b"x") in neighbour.client.events)
+    return (topic, b"x") in neighbour.client.events
+
+
+async def arrives(trusted: WireClient, topic: str, publisher: WireClient) -> bool:
+    """Whether an event has come to the hub, once a later one that nobody denies has."""
+    mark = f"mark/{topic}"
+    await trusted.subscribe("mark/#")
+    while True:
+        publisher.publish(mark, b"x")
+        await publisher.flush()
+        with suppress(TimeoutError):
+            await trusted.until(lambda: (mark, b"x") in trusted.events, 0.2)
+            return (topic, b"x") in trusted.events
+
+
+async def announces_to_hub(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    """Whether a variable behind the neighbour is known at the hub, and its values arrive."""
+    variable = f"to-hub-{neighbour.node.name}"
+    number = await neighbour.client.register(f"{first}/{variable}")
+    await neighbour.client.register(f"after-{first}/{variable}")
+    await eventually(lambda: hub.variables.directory.named(f"after-{first}", variable) is not None)
+    if hub.variables.directory.named(first, variable) is None:
+        return False
+    await trusted.watch(f"{first}/{variable}")
+    neighbour.client.publish_status(number, 2.5)
+    await trusted.until(lambda: any(record.variable == number for record in trusted.records))
+    return True
+
+
+async def is_sent_values(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    """Whether a variable of the hub is announced to the neighbour, and its values go there."""
+    variable = f"from-hub-{neighbour.node.name}"
+    number = await trusted.register(f"{first}/{variable}")
+    after = await trusted.register(f"after-{first}/{variable}")
+    await neighbour.client.watch(f"after-{first}/{variable}", wait_ns=30_000_000_000)
+    known = neighbour.node.variables.directory.named(first, variable) is not None
+    if known:
+        await neighbour.client.watch(f"{first}/{variable}")
+    trusted.publish_status(number, 3.5)
+    trusted.publish_status(after, 3.5)
+    await neighbour.client.until(lambda: any(record.variable == after for record in neighbour.client.records))
+    assert any(record.variable == number for record in neighbour.client.records) == known
+    return known
+
+
+NodeOperation = Callable[[Node, WireClient, Neighbour, str], Awaitable[bool]]
+NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no node can ask for it; see the test below
+    ("publish", "emit to a topic"): forwards_to_hub,
+    ("publish", "advertise a topic or pattern"): is_advertised,
+    ("subscribe", "subscribe to a topic pattern"): gets_from_hub,
+    ("register", "publish a variable"): announces_to_hub,
+    ("watch", "watch a variable"): is_sent_values,
+    ("watch", "list variables"): None,
+    ("control", "send table commands"): None,
+    ("control", "ask for measurements"): None,
+    ("admin", "administer a node"): None,
+}
+
+
+@pytest.mark.xfail(reason="deny rules for nodes are not enforced yet", strict=False)
+@pytest.mark.spec("NS-072", "NS-073")
+async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path: Path) -> None:
+    assert set(NODE_OPERATIONS) == things()
+    wrong = []
+    async with neighbours(Keys(tmp_path)) as (hub, trusted, found):
+        for (action, thing), operation in NODE_OPERATIONS.items():
+            if operation is None:
+                continue
+            for name, neighbour in found.items():
+                for first in (FREE, CLOSED):
+                    expected = action in BUILT_IN["node"] and not (first == CLOSED and name == action)
+                    done = await operation(hub, trusted, neighbour, first)
+                    if done != expected:
+                        outcome = "done" if done else "refused"
+                        wrong.append(f"{first}/# by the node that is denied {name}: {action}, {thing}: {outcome}")
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+REQUESTS: dict[tuple[str, str], tuple[type[control.Request], dict[str, Any]]] = {
+    ("watch", "list variables"): (control.List, {"what": "variables"}),
+    ("control", "send table commands"): (management.Setup, {"epoch": 1, "command": 1, "paths": ()}),
+    ("control", "ask for measurements"): (control.Measure, {}),
+    ("admin", "administer a node"): (control.List, {"what": "clients"}),
+}
+
+
+async def test_nodes_ask_for_nothing_and_send_commands_by_a_rule_alone(tmp_path: Path) -> None:
+    """A broker's process has the certificate of a node, and a rule lets it send commands."""
+    assert set(REQUESTS) == {key for key, operation in NODE_OPERATIONS.items() if operation is None}
+    keys = Keys(tmp_path)
+    rules = "".join(
+        f'[[rule]]\naction = "{action}"\npattern = "#"\nnames = ["{name}"]\n{deny}'
+        for action in ("control", "admin")
+        for name, deny in (("ruled", ""), ("denied", ""), ("denied", "deny = true\n"))
+    )
+    async with running(keys.toml("hub", rules=rules), dev=False) as (node,):
+        for name in ("bare", "ruled", "denied"):
+            client = await WireClient.open(node.url, tls=keys.context(name, "node"), role="node", name=name)
+            try:
+                for (action, thing), (kind, fields) in REQUESTS.items():
+                    answer = await client.ask(kind, **fields)
+                    if thing == "send table commands":
+                        assert allowed(answer, action, control.Done) == (name == "ruled"), (name, answer)
+                    else:
+                        assert isinstance(answer, control.Failed), (name, answer)
+                        assert answer.code == "unsupported", (name, answer)
+            finally:
+                await client.close()
+
+
+async def test_a_node_comes_by_certificate_alone_and_is_no_client(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    async with running(keys.toml("hub"), dev=False) as (node,):
+        for tls, hello in (
+            (keys.context(), {"role": "node", "name": "n", "token": keys.token("n")}),
+            (keys.context("c"), {"role": "node", "name": "c"}),
+            (keys.context("n", "node"), {"role": "client", "name": "n"}),
+            (keys.context("n", "node"), {"role": "node", "name": "other"}),
+        ):
+            client = await WireClient.connect(node.url, tls=tls, **hello)
+            await client.until(client.closed.is_set)
+            await client.close()
+            assert client.refused is not None
+            assert client.refused.code == "identity", client.refused
