@@ -121,7 +121,7 @@ class World:
             case "unpublish":
                 client.unpublish(variable)
             case "want":
-                client.want(variable, QUALITIES[one % len(QUALITIES)])
+                client.want(variable, QUALITIES[two // 3 % len(QUALITIES)])
             case "unwant":
                 client.unwant(variable)
             case "restart":
@@ -140,6 +140,10 @@ class World:
                 self.plane.cut(edge, self.active)
             case "heal":
                 self.heal()
+            case "stall router":  # it answers later, or never
+                self.plane.stalled.add(edge)
+            case "resume router":
+                self.plane.stalled.discard(edge)
             case "kill router":
                 self.plane.kill(edge)
                 self.return_router(edge)
@@ -169,7 +173,8 @@ class World:
             self.plane.heal(one, other)
 
     def end(self) -> None:
-        """Everything reconnects, the old brokers wake up, and time passes."""
+        """Everything reconnects, stalled routers and old brokers wake up, and time passes."""
+        self.plane.stalled.clear()
         self.heal()
         for name, process in list(self.plane.processes.items()):
             if name != self.active:
@@ -183,6 +188,7 @@ ACTIONS = (
     *("steps", "steps", "publish", "publish", "want", "want", "want", "unwant", "unpublish", "restart"),
     *("condense", "condense", "uncondense", "flood", "unflood", "mode"),
     *("cut", "heal", "kill router", "kill broker", "fail over", "advance"),
+    *("stall router", "resume router", "advance"),
 )
 HISTORY = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 15), st.integers(0, 15)), max_size=40)
 
@@ -215,6 +221,33 @@ def live(history: list[tuple[str, int, int]], seed: int) -> None:
 @given(history=HISTORY, seed=st.integers(0, 2**32))
 def test_no_path_is_lost_doubled_or_half_allocated(history: list[tuple[str, int, int]], seed: int) -> None:
     live(history, seed)
+
+
+STALLS = st.lists(
+    st.tuples(
+        st.sampled_from(("want", "want", "unwant", "stall router", "resume router", "advance", "advance", "steps")),
+        st.integers(0, 15),
+        st.integers(0, 15),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=STALLS, seed=st.integers(0, 2**32))
+def test_every_request_is_answered_though_routers_stand_still(history: list[tuple[str, int, int]], seed: int) -> None:
+    world = World(seed)
+    for client in world.clients:
+        client.want("p0/v", QUALITIES[0])
+    world.plane.settle()
+    for action in history:
+        world.do(*action)
+    world.plane.advance(240, 1_000_000_000)  # nobody wakes up meanwhile: each attempt, and each one queued behind it
+    for name, router in world.plane.routers.items():
+        assert not router.requests or name in world.plane.stalled
+    world.end()
+    check(world.plane, LEAF, world.active)
+    every_table_can_be_emptied(world)
 
 
 def every_table_can_be_emptied(world: World) -> None:

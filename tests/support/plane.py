@@ -98,6 +98,7 @@ class Plane:
         self.operators: dict[str, Operator] = {}
         self.queues: dict[tuple[str, str], deque[bytes]] = {}  # of links that are up, by direction
         self.severed: set[frozenset[str]] = set()
+        self.stalled: set[str] = set()  # routers that stand still: connected, and what is sent to them waits
         self.clouds: dict[str, str] = {}  # of the routers that were started
         self.steps = 0
         self.trace: list[tuple[str, str, Message]] = []
@@ -152,6 +153,7 @@ class Plane:
         for one, other in [pair for pair in self.queues if pair[0] == name]:
             self._disconnect(one, other)
         if name in self.routers:
+            self.stalled.discard(name)
             self.routers[name].restart()
         else:
             del self.processes[name]
@@ -321,7 +323,7 @@ class Plane:
 
     def _stands_still(self, name: str) -> bool:
         process = self.processes.get(name)
-        return process is not None and process.paused
+        return name in self.stalled or (process is not None and process.paused)
 
     def _deliver(self, source: str, target: str) -> None:
         message = decode(self.queues[source, target].popleft())

@@ -149,18 +149,18 @@ class Admission:
             reason = f"{'/'.join(name)} is of type {variable.type}, not {want.type}"
             self._cloud.fail(address, want.id, "type", reason)
         elif existing is not None:
-            self._again(address, want, existing)
+            self._again(address, want, existing, tries)
         elif publication is not None:
             self._admit(address, want, publication, tries)
         else:
             self._elsewhere(address, want)
 
-    def _again(self, address: Address, want: Want, existing: Subscription) -> None:
+    def _again(self, address: Address, want: Want, existing: Subscription, tries: int) -> None:
         changed = (existing.qos, existing.modes, existing.type) != (want.qos, want.modes, want.type)
         if existing.sought and changed:
             self._leaf.seeking.seek(address, want, address[7:], replaces=existing)
         else:
-            self._leaf.subscriptions.ask(existing, address, want)
+            self._leaf.subscriptions.ask(existing, address, want, tries)
 
     def _admit(self, address: Address, want: Want, publication: Publication, tries: int) -> None:
         draft = Subscription(key=self._leaf.subscriptions.next_key(), entity=want.entity.name, edge=address[7:],

@@ -86,25 +86,24 @@ class Subscriptions:
         self.cloud.outbox.put("subscription", subscription.key, subscription)
         if asker is not None and want is not None:
             self._askers[subscription.key] = {asker: want}
-        if tries:
-            self._tries[subscription.key] = tries
+        self._tries[subscription.key] = tries
         if finished is not None:
             self._finished[subscription.key] = finished
         self._lay(subscription)
 
-    def ask(self, subscription: Subscription, address: Address, want: Want) -> None:
-        """A request for what exists already: the same answer, or a change in place."""
+    def ask(self, subscription: Subscription, address: Address, want: Want, tries: int = 0) -> None:
+        """A request for what exists already: the same answer, or a change in place that was tried so often."""
         if not _same(subscription, want):
             if subscription.state == SETTING:
                 self._queued.setdefault(subscription.key, []).append((address, want))
             else:
-                self._change(subscription, address, want)
+                self._change(subscription, address, want, tries)
         elif subscription.state == GRANTED:
             self.cloud.answer(address, granted(subscription, want.id))
         else:
             self._askers.setdefault(subscription.key, {})[address, want.id] = want
 
-    def _change(self, subscription: Subscription, address: Address, want: Want) -> None:
+    def _change(self, subscription: Subscription, address: Address, want: Want, tries: int) -> None:
         """Other quality for a subscription: the new paths first, then the old ones go, so that nothing is lost."""
         variable = subscription.variable
         assert variable is not None
@@ -128,6 +127,7 @@ class Subscriptions:
         subscription.legs = self.cloud.legs(variable, plan.routes, held.legs)
         subscription.state, subscription.held = SETTING, held
         self._askers[subscription.key] = {(address, want.id): want}
+        self._tries[subscription.key] = tries
         self.cloud.outbox.put("subscription", subscription.key, subscription)
         self._lay(subscription)
 
@@ -143,6 +143,7 @@ class Subscriptions:
             self._layings[subscription.key] = laying
 
     def _laid(self, subscription: Subscription) -> None:
+        self._forget_attempt(subscription)
         held, subscription.held = subscription.held, None
         subscription.state = GRANTED
         self.cloud.outbox.put("subscription", subscription.key, subscription)
@@ -150,25 +151,32 @@ class Subscriptions:
             self.cloud.strip(subscription.variable_id, _without(held.legs, subscription.legs))
         for address, request in self._askers.pop(subscription.key, {}):
             self.cloud.answer(address, granted(subscription, request))
-        self._settled(subscription, "", "")
+        self._answer_waiting(subscription, "", "")
 
     def _failed(self, subscription: Subscription, reason: str, code: str) -> None:
+        """An attempt is over: a new one begins for whoever asked, unless it was the last."""
         askers = self._askers.pop(subscription.key, {})
         tries = self._tries.get(subscription.key, 0) + 1
+        self._forget_attempt(subscription)  # before the next one begins under the same key
         if subscription.held is not None:
             self._restore_held(subscription, subscription.held)
         else:
             self._remove(subscription)
         for (address, request), want in askers.items():
-            if code == "unavailable" and tries < TRIES and subscription.held is None:
+            if code == "unavailable" and tries < TRIES:
                 self.again(address, want, tries)
             else:
                 self.cloud.fail(address, request, code, reason)
-        self._settled(subscription, reason, code)
+        self._answer_waiting(subscription, reason, code)
 
-    def _settled(self, subscription: Subscription, reason: str, code: str) -> None:
-        self._layings.pop(subscription.key, None)
+    def _forget_attempt(self, subscription: Subscription) -> None:
+        """Its set-up is over, whatever came of it."""
         self._tries.pop(subscription.key, None)
+        laying = self._layings.pop(subscription.key, None)
+        if laying is not None:
+            laying.stop()
+
+    def _answer_waiting(self, subscription: Subscription, reason: str, code: str) -> None:
         finished = self._finished.pop(subscription.key, None)
         if finished is not None:
             finished(reason, code)
@@ -197,12 +205,10 @@ class Subscriptions:
         for address, request in askers:
             self.cloud.fail(address, request, "unknown", reason)
         self._finished.pop(subscription.key, None)
-        self._settled(subscription, reason, "unknown")
+        self._answer_waiting(subscription, reason, "unknown")
 
     def _remove(self, subscription: Subscription) -> None:
-        laying = self._layings.pop(subscription.key, None)
-        if laying is not None:
-            laying.stop()
+        self._forget_attempt(subscription)
         legs = subscription.legs
         if subscription.held is not None:
             legs += _without(subscription.held.legs, subscription.legs)

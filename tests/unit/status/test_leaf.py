@@ -227,6 +227,59 @@ def test_a_router_that_is_lost_during_set_up_is_left_out_of_the_next_attempt() -
     cloud.check()
 
 
+def stalled_change() -> tuple[Cloud, int]:
+    """A granted subscription whose subscriber asks for another quality while router b stands still."""
+    cloud = Cloud("a-b-c")
+    cloud.publish("a", "plant/power")
+    cloud.want("c", "plant/power", Qos(interval_ns=20 * MS), client="viewer")
+    cloud.plane.trace.clear()
+    cloud.plane.stalled.add("b")
+    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power", Qos(interval_ns=40 * MS))
+    return cloud, request
+
+
+def test_a_change_that_no_router_answers_is_tried_three_times_and_then_fails() -> None:
+    cloud, request = stalled_change()
+    cloud.plane.advance(60, 250 * MS)
+    refused = cloud.router("c").answers[request]
+    assert isinstance(refused, Failed)
+    assert (refused.code, refused.reason) == ("unavailable", "no answer from b while the path was set up")
+    setups = [message for _, target, message in cloud.plane.trace if target == "c" and isinstance(message, Setup)]
+    asked = [message for message in setups if message.paths[0].intervals_ns == (40 * MS,)]
+    assert len(asked) == 3
+    cloud.plane.stalled.clear()
+    cloud.plane.settle()
+    assert {path.intervals_ns for router in cloud.plane.routers.values() for path in router.paths.values()} == {
+        (20 * MS,)
+    }
+    cloud.check()
+
+
+def test_a_change_whose_first_attempt_is_answered_late_is_granted_by_the_second() -> None:
+    cloud, request = stalled_change()
+    cloud.plane.advance(6, 250 * MS)
+    cloud.plane.stalled.clear()
+    cloud.plane.settle()
+    assert isinstance(cloud.router("c").answers[request], Granted)
+    cloud.check()
+
+
+@pytest.mark.parametrize("answers_late", [False, True])
+def test_a_subscription_that_ends_during_the_second_attempt_of_a_change_is_gone(answers_late: bool) -> None:
+    cloud, request = stalled_change()
+    cloud.plane.advance(6, 250 * MS)
+    cloud.unwant("c", 7 << 22 | 1, client="viewer")
+    if answers_late:
+        cloud.plane.stalled.clear()
+    cloud.plane.advance(20, 250 * MS)
+    assert isinstance(cloud.router("c").answers[request], Failed)
+    assert not cloud.leaf.rows("subscriptions")
+    cloud.plane.stalled.clear()
+    cloud.plane.settle()
+    assert ways(cloud) == {}
+    cloud.check()
+
+
 def test_a_variable_that_nobody_publishes_is_unknown_or_waited_for() -> None:
     cloud = Cloud("a-b")
     refused = cloud.want("b", "plant/power")
