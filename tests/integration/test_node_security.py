@@ -129,6 +129,30 @@ async def test_a_broker_drives_the_table_and_every_command_is_written_down(keys:
             await broker.close()
 
 
+async def test_a_client_is_shown_by_its_proven_name_whatever_it_calls_itself(keys: Keys) -> None:
+    """Counters, listings and the owner of a variable: nobody hides behind the name of another."""
+    rules = RULES + '[[rule]]\naction = "admin"\npattern = "n1/#"\nnames = ["alice"]\n'
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0", rules), dev=False) as (node,):
+        alice = await WireClient.open(node.url, token=keys.token("alice"), name="alice")
+        mallory = await WireClient.open(node.url, token=keys.token("mallory"), name="alice")
+        try:
+            await mallory.register("mallory/x")
+            listing = await alice.ask(control.List, what="clients")
+            assert {row["name"] for row in listing.rows} == {"alice", "mallory/alice"}
+            entry = node.variables.directory.named("mallory", "x")
+            assert entry is not None
+            assert entry.owner_name == "mallory/alice"
+            mallory.publish("plant/x", b"denied")
+            await mallory.flush()
+            ports = {port.name: port.counters for port in (await node.snapshot()).ports}
+            assert set(ports) == {"alice", "mallory"}
+            assert ports["mallory"]["drop_not_permitted"] == 1
+            assert ports["alice"]["drop_not_permitted"] == 0
+        finally:
+            await alice.close()
+            await mallory.close()
+
+
 async def test_a_session_ends_when_its_token_does(keys: Keys) -> None:
     async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
         client = await WireClient.open(node.url, token=keys.token("alice", ttl_s=2))

@@ -12,7 +12,6 @@ import structlog
 
 from chappe.node.entities import Entities, Memory
 from chappe.node.outputs import Output, Send
-from chappe.security.identity import Identity
 from chappe.wire.base import Failed, Message, Request
 from chappe.wire.management import Arrived, Entity, Join, Lead, Left, LinkState, Standby
 
@@ -49,12 +48,7 @@ class _Broker:
 
 def entity_of(session: Session) -> Entity:
     """A client as brokers know it."""
-    return Entity(entity_name(session.name, session.identity), session.issuer)
-
-
-def entity_name(name: str, identity: Identity) -> str:
-    """Who calls itself by another name than its identity says is someone else."""
-    return name if name == identity.name else f"{identity.name}/{name}"
+    return Entity(session.name, session.issuer)
 
 
 class Edge:

@@ -27,7 +27,7 @@ from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
 from chappe.node.drain import drain as drained
-from chappe.node.edge import Edge, entity_name
+from chappe.node.edge import Edge
 from chappe.node.facts import Facts
 from chappe.node.functions import Functions
 from chappe.node.groups import Groups
@@ -300,7 +300,7 @@ class Node:
         )  # fmt: skip
         if not internal:
             self._limit_rate(port)
-        session = Session(port, hello.name[:64], "client", identity, hello.session, internal=internal)
+        session = Session(port, identity.known_as(hello.name), "client", identity, hello.session, internal=internal)
         connection = self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
         if self.mesh is not None and not internal and not connection.lost.is_set():
             self.mesh.client_up(connection)
@@ -402,7 +402,7 @@ class Node:
         return Edge(node.name, self.issuer, broker.name, away_ns, self.commands.fence, self.peers.channels)
 
     def _restarted(self, hello: Hello, identity: Identity) -> bool:
-        entity = Entity(entity_name(hello.name[:64], identity), hello.session)
+        entity = Entity(identity.known_as(hello.name), hello.session)
         return self.edge is not None and self.edge.entities.restarted(entity)
 
     def _broker_objection(self, identity: Identity) -> str | None:

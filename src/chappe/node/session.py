@@ -14,7 +14,7 @@ class Session:
     """One connection after its handshake, or one peer whether it is connected or not."""
 
     port: int
-    name: str
+    name: str  # of a client: its proven name, and what it calls itself if that is another one
     role: str
     identity: Identity
     issuer: bytes = b""  # of a client: its session; of a node: its process

@@ -31,7 +31,7 @@ async def take(
             await asyncio.sleep(0)
         if connection.session.role != "client" or connection.lost.is_set():
             continue
-        name = connection.session.name
+        name = connection.session.identity.name  # proven: nobody fills the counters of another
         if name not in clients and len(clients) >= CLIENTS_BY_NAME:
             name = OTHERS
         sample = clients.setdefault(name, PortSample("client", name))

@@ -36,6 +36,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{self.role} '{self.name}'"
 
+    def known_as(self, claimed: str) -> str:
+        """What a connection that gave this name for itself is shown as: its proven name, and then the other one."""
+        return claimed if claimed == self.name else f"{self.name}/{claimed[:64]}"
+
 
 def checked_name(name: str) -> str:
     """The name itself; ConfigError says what a name looks like."""

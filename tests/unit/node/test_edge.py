@@ -121,7 +121,8 @@ def test_the_broker_is_told_about_links_and_clients(table: Table, leaf: Leaf) ->
 
 
 def test_a_client_that_calls_itself_by_a_name_that_is_not_its_own_is_another_entity(table: Table, leaf: Leaf) -> None:
-    session = Session(9, "meter", "client", dev_identity("mallory", "client"), METER)
+    mallory = dev_identity("mallory", "client")
+    session = Session(9, mallory.known_as("meter"), "client", mallory, METER)
     assert entity_of(session) == Entity("mallory/meter", METER)
 
 
