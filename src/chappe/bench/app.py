@@ -91,6 +91,9 @@ def peers(
     clients: Annotated[str, typer.Option(help="compiled: one load generator for all; python: each one's client.")]
     = "compiled",
     peer: Annotated[list[str] | None, typer.Option(help="Compare with this peer only (repeatable).")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="COMMIT", help="Build that commit and compare this tree with it instead of peers.")
+    ] = "",
     quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
 ) -> None:  # fmt: skip
     """Chappe beside nats-server, Mosquitto, Redis and ZeroMQ: throughput, CPU a message, latency.
@@ -100,7 +103,11 @@ def peers(
       chappe bench peers --quick --peer nats-server
 
       chappe bench peers --clients python --json python.json --check
+
+      chappe bench peers --against HEAD~1 --check
     """
+    if against:
+        _run("peers_against", Options(quick, json, check, rounds, charts), commit=against)
     if clients not in ("compiled", "python"):
         raise typer.BadParameter("choose `compiled` or `python`", param_hint="--clients")
     module = "peers_bench" if clients == "compiled" else "peers_python"

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -83,7 +84,8 @@ class Figures:
 class Worker:
     """A process of the load generator."""
 
-    def __init__(self, job: Job, module: str = "chappe.bench.worker") -> None:
+    def __init__(self, job: Job, module: str = "chappe.bench.worker", source: Path | None = None) -> None:
+        """`source`: the folder of another Chappe whose load generator this is, because it speaks that node's wire."""
         fds = (job.shared,) if job.shared >= 0 else ()
         self.role = job.role
         self.process = subprocess.Popen(
@@ -91,7 +93,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=fds,
-            env=environment(),
+            env=environment(source),
         )
         assert self.process.stdin is not None
         self.process.stdin.write(msgspec.json.encode(job) + b"\n")
@@ -138,17 +140,18 @@ class Session:
         job = _job(broker, row, self.shared.fd)
         try:
             # The publisher first: a variable exists before it is watched.
-            self._add(Worker(msgspec.structs.replace(job, role="publish", connections=row.publishers)))
+            self._add(msgspec.structs.replace(job, role="publish", connections=row.publishers))
             if consumer is not None:
-                self._add(Worker(msgspec.structs.replace(job, role=consumer), "chappe.bench.clients.consume"))
+                self._add(msgspec.structs.replace(job, role=consumer), "chappe.bench.clients.consume")
             else:
-                self._add(Worker(msgspec.structs.replace(job, role="subscribe", connections=row.subscribers)))
+                self._add(msgspec.structs.replace(job, role="subscribe", connections=row.subscribers))
         except BaseException:
             self.close()
             raise
         self.publisher, self.subscriber = self.workers
 
-    def _add(self, worker: Worker) -> None:
+    def _add(self, job: Job, module: str = "chappe.bench.worker") -> None:
+        worker = Worker(job, module, self.broker.peer.source)
         self.workers.append(worker)
         worker.answer()
 
@@ -247,7 +250,8 @@ def measure(broker: Running, row: Row) -> Figures:
 
 def ping_pong(broker: Running, row: Row) -> Figures:
     """One message in flight through a broker, out by one connection and back by another."""
-    worker = Worker(msgspec.structs.replace(_job(broker, row, -1), role="pingpong", rounds=row.rounds))
+    job = msgspec.structs.replace(_job(broker, row, -1), role="pingpong", rounds=row.rounds)
+    worker = Worker(job, source=broker.peer.source)
     try:
         worker.answer()
         before, start = broker.cpu_s(), time.monotonic()

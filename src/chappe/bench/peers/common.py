@@ -35,6 +35,7 @@ class Peer:
     command: Callable[[Path, int, bool], list[str]]
     tls: bool = False  # has a TLS variant that the bench runs
     settings: tuple[str, ...] = ()  # what was set apart from address and port, and why
+    source: Path | None = None  # a Chappe of another commit: the folder of its package; None: this one
 
 
 @dataclass
@@ -83,10 +84,10 @@ def process_cpu_s(pid: int) -> float:
         return 0.0
 
 
-def environment() -> dict[str, str]:
-    """For child processes that import this very package, wherever they run."""
-    source = str(Path(__file__).resolve().parents[3])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))}
+def environment(source: Path | None = None) -> dict[str, str]:
+    """For child processes that import the package in `source`, or this very one, wherever they run."""
+    source = source or Path(__file__).resolve().parents[3]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH", "")]))}
 
 
 def program(name: str) -> str | None:
@@ -121,7 +122,7 @@ def start(peer: Peer, *, pinned: bool = False, tls: bool = False) -> Running:
     with on_one_core(pinned), log.open("wb") as out:
         command = peer.command(folder, port, tls)
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, env=environment()
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=folder, env=environment(peer.source)
         )
     running = Running(peer, process, port, folder, pinned, tls, log)
     deadline = time.monotonic() + START_S
