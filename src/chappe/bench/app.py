@@ -49,6 +49,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "clusters": ("clusters", {}),
     "forecast": ("forecast", {}),
     "exactly-once": ("exactly_once", {}),
+    "hostile": ("hostile.measured", {}),
 }
 
 
@@ -340,6 +341,25 @@ def exactly_once(
       chappe bench exactly-once --kills 5 --rows 100000 --seed 7 --json exactly-once.json --check
     """
     _run("exactly_once", Options(quick, json, check, rounds, charts), kills=kills, rows=rows, seed=seed)
+
+
+@app.command()
+def hostile(
+    attack: Annotated[list[str] | None, typer.Option(help="Run this attack only (repeatable), such as TlsFlood.")]
+    = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Attacks of clients, strangers and a malicious node beside an honest stream, in ten interleaved pairs each.
+
+    Rate and latency of the stream, the longest turn of the node's loop, its memory, and whether it names the attacker.
+
+    Examples:
+
+      chappe bench hostile --quick --attack TlsFlood
+
+      chappe bench hostile --json hostile.json --check
+    """
+    _run("hostile.measured", Options(quick, json, check, rounds, charts), attack=tuple(attack or ()))
 
 
 @app.command("xml")

@@ -132,12 +132,15 @@ class Worker:
 class Session:
     """Publishers and subscribers connected to a broker; any number of measured intervals, then the account."""
 
-    def __init__(self, broker: Running, row: Row, consumer: str | None = None) -> None:
-        """`consumer` names a Python consumer (`client:form`) that takes the place of the compiled subscribers."""
+    def __init__(self, broker: Running, row: Row, consumer: str | None = None, token: str | None = None) -> None:
+        """`consumer` names a Python consumer (`client:form`) that takes the place of the compiled subscribers.
+
+        `token` is shown to a node that wants one.
+        """
         self.broker, self.row = broker, row
         self.shared = Shared(row.subscribers)
         self.workers: list[Worker] = []
-        job = _job(broker, row, self.shared.fd)
+        job = msgspec.structs.replace(_job(broker, row, self.shared.fd), token=token)
         try:
             # The publisher first: a variable exists before it is watched.
             self._add(msgspec.structs.replace(job, role="publish", connections=row.publishers))

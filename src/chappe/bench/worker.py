@@ -40,6 +40,7 @@ class Job(msgspec.Struct, kw_only=True):
     rate: float = 0.0  # messages a second over all connections, 0 = as fast as the window allows
     limit: int = 0  # messages over all connections, 0 = until told to stop
     rounds: int = 0  # of a ping-pong
+    token: str | None = None  # of a node that wants one
     label: str = "bench"  # of this session, the same for both halves
     period_ns: int = 0  # of a status variable; 0: 30 events a second
     interval_ns: int = 0  # at which status variables are watched; 0: every event
@@ -162,9 +163,10 @@ def main() -> int:
     try:
         tls = client_context(job.pki) if job.pki else None
         speak = protocol(job.protocol)
+        credentials = {"token": job.token} if job.token else {}
         count = 2 if job.role == "pingpong" else job.connections
         for _ in range(count):
-            link = speak.connect((job.host, job.port), tls)
+            link = speak.connect((job.host, job.port), tls, **credentials)
             link.label, link.period_ns, link.interval_ns = job.label, job.period_ns, job.interval_ns
             link.redundancy, link.modes = job.redundancy, job.modes
             links.append(link)

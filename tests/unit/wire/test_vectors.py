@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chappe.bench.hostile.siphash import siphash128
 from chappe.errors import ProtocolError
 from chappe.wire.control import Hello, Refused, Subscribe, Welcome
 from chappe.wire.dump import describe
@@ -29,7 +30,6 @@ from chappe.wire.payloads import (
 )
 from chappe.wire.routes import Route, Train, Trained
 from chappe.wire.status import record
-from tests.support.siphash import siphash128
 
 FILE = Path(__file__).parents[2] / "vectors" / "wire.json"
 CREATED = 1_700_000_000_033_333_333

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chappe.bench.hostile.siphash import siphash128 as oracle
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
 from chappe.links._datagram import siphash128
 from chappe.wire.events import Issuer, Topic, TopicName
 from chappe.wire.payloads import encode_payload
-from tests.support.siphash import siphash128 as oracle
 from tests.unit.wire.test_vectors import SESSION, STORED
 
 # What the engine hands on unread is refused by whoever reads it.

@@ -19,13 +19,16 @@ HEARTBEAT_NS = 60_000_000_000
 _serial = itertools.count(1)
 
 
-def connect(address: tuple[str, int], tls: ssl.SSLContext | None, name: str = "") -> Link:
+def connect(
+    address: tuple[str, int], tls: ssl.SSLContext | None, name: str = "", token: str | None = None
+) -> Link:  # fmt: skip
     """`name` as the node shows it; by default one that no other connection has, as brokers want it."""
     link = Link(secure(dial(address), tls))
     name = name or f"bench-{os.getpid()}-{next(_serial)}"
     hello = control.Hello(
-        role="client", name=name, session=os.urandom(16), capabilities=control.CAPABILITIES, heartbeat_ns=HEARTBEAT_NS
-    )
+        role="client", name=name, session=os.urandom(16), capabilities=control.CAPABILITIES, heartbeat_ns=HEARTBEAT_NS,
+        token=token,
+    )  # fmt: skip
     link.sock.sendall(b"CHAPPE" + bytes([control.MAJOR, control.MINOR]) + frame(CONTROL, control.encode(hello)))
     preamble = link.take(8)
     if preamble[:6] != b"CHAPPE":

@@ -1,0 +1,28 @@
+"""Attacks on a node, each bounded in count and time, and only over the loopback."""
+
+from __future__ import annotations
+
+from chappe.bench.hostile.attack import Attack
+from chappe.bench.hostile.datagrams import ReplayedDatagrams, UnsolicitedDatagramOpened
+from chappe.bench.hostile.floods import ControlFlood, Overrun, ParcelFlood, ProbeFlood, TopicFlood
+from chappe.bench.hostile.hashing import HashFlood
+from chappe.bench.hostile.identities import BorrowedName, ForgedSession
+from chappe.bench.hostile.quotas import (
+    AdvertisementQuota,
+    ConnectionQuota,
+    SubscriptionQuota,
+    TopicQuota,
+    VariableQuota,
+)
+from chappe.bench.hostile.requests import CostlyPatterns, Listings
+from chappe.bench.hostile.slow import SlowParallel, SlowPlain, SlowTls, SlowWebSocket
+from chappe.bench.hostile.stalled import StalledSubscriber
+from chappe.bench.hostile.storms import BadFrames, ReconnectStorm, StrangerStorm, TlsFlood
+
+ATTACKS: tuple[type[Attack], ...] = (
+    TopicQuota, VariableQuota, SubscriptionQuota, AdvertisementQuota, ConnectionQuota,
+    HashFlood, SlowPlain, SlowTls, SlowWebSocket, SlowParallel, TlsFlood, Listings, CostlyPatterns,
+    StalledSubscriber, Overrun, ControlFlood, TopicFlood, ProbeFlood, ParcelFlood,
+    ForgedSession, BorrowedName, UnsolicitedDatagramOpened, ReplayedDatagrams,
+    BadFrames, ReconnectStorm, StrangerStorm,
+)  # fmt: skip
