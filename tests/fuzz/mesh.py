@@ -29,7 +29,7 @@ class Mesh:
         self.parked = False
         self.sequence = 0
         self.half: dict[int, bytes] = {}
-        self.sender, self.listener = engine.open_port(session=b"8" * 16), engine.open_port(session=b"9" * 16)
+        self.sender, self.listener = engine.open_port(issuer=b"8" * 16), engine.open_port(issuer=b"9" * 16)
         engine.topics.subscribe(self.listener, "honest")
         engine.status.set_variable(77, 1, 10, [self.sender])
         engine.status.setup_path(77, self.listener, 1, [0], [3], 0xFFFF)
@@ -157,7 +157,6 @@ class Mesh:
         for port in self.ports[:2]:
             self.drain(port)
         self.engine.take_control()
-        self.engine.take_parcels()
         self.engine.take_echoes()
         self.engine.take_trained()
 

@@ -67,7 +67,7 @@ async def test_a_durable_event_is_confirmed_once_it_is_in_the_log(tmp_path: Path
             assert await client.publish("plant/order", b"open", durable=True) == "plant"
             stored = rows(tmp_path)
             assert [(row["topic"], row["body"], row["durable"]) for row in stored] == [("plant/order", b"open", True)]
-            assert stored[0]["issuer"] == client.session_id
+            assert stored[0]["issuer"] == client.issuer
             many = [client.publish("plant/order", b"%d" % number, 5, durable=True) for number in range(3000)]
             assert set(await asyncio.gather(*many)) == {"plant"}
             client.publish("plant/order", b"plain")

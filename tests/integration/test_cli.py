@@ -297,8 +297,8 @@ def test_frames_of_a_live_port_and_of_a_file_are_decoded(url: str, tmp_path_fact
     assert (welcome["k"], welcome["name"]) == ("Welcome", "tower")
     assert (answer["k"], answer["id"]) == ("Done", 1)
     file = tmp_path_factory.mktemp("dump") / "bytes"
-    file.write_bytes(b"CHAPPE\x01\x01" + b"\x04\x00\x00\x10" + bytes(16))
+    file.write_bytes(b"CHAPPE\x02\x00" + b"\x04\x00\x00\x10" + bytes(16))
     assert [row["kind"] for row in rows(chappe("dump", file, "--json").stdout)] == ["preamble", "PROBE"]
     assert "PROBE" in chappe("dump", "-", stdin=file.read_bytes()).stdout
-    file.write_bytes(b"CHAPPE\x01\x01\x99")
+    file.write_bytes(b"CHAPPE\x02\x00\x99")
     assert "error" in chappe("dump", file, code=1).stdout

@@ -167,7 +167,7 @@ async def test_a_silent_node_is_given_up_after_three_heartbeats() -> None:
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
-        welcome = Welcome(name="mute", session=bytes(16), heartbeat_ns=50_000_000)
+        welcome = Welcome(name="mute", session=bytes(16), issuer=b"i" * 16, heartbeat_ns=50_000_000)
         writer.write(PREAMBLE + control_frame(welcome))
         await silent.wait()
         writer.close()
@@ -200,7 +200,7 @@ async def _error_of(work: object) -> Exception | None:
 async def test_requests_that_are_not_answered_expire() -> None:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
-        writer.write(PREAMBLE + control_frame(Welcome(name="deaf", session=bytes(16))))
+        writer.write(PREAMBLE + control_frame(Welcome(name="deaf", session=bytes(16), issuer=b"i" * 16)))
         with contextlib.suppress(OSError):
             while await reader.read(1000):
                 pass

@@ -146,7 +146,7 @@ async def test_half_a_handshake_is_given_up_after_its_time() -> None:
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
-        (b"CHAPPE\x02\x00", "version", ("2.0", "1.2")),
+        (b"CHAPPE\x01\x02", "version", ("1.2", "2.0")),
         (b"GET / HTTP/1.1\r\n\r\n", "protocol", ("not a Chappe peer",)),
         (PREAMBLE + b"\x01\x00\x00\x18" + bytes(24), "protocol", ("kind 0x01", "handshake")),
         (PREAMBLE + b"\x05\xff\xff\xff", "protocol", ("65536",)),

@@ -61,7 +61,7 @@ async def router(packing: int = 0) -> Router:
     endpoint = await open_datagrams(parse("udp://127.0.0.1:0"), tick)
     control = engine.open_port(peer=True)
     datagrams = engine.open_port(peer=True, datagram=True, partner=control, packing=packing)
-    return Router(engine, tick, endpoint, control, datagrams, engine.open_port(session=CLIENT))
+    return Router(engine, tick, endpoint, control, datagrams, engine.open_port(issuer=CLIENT))
 
 
 def wire(left: Router, right: Router) -> None:

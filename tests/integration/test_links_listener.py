@@ -28,7 +28,7 @@ LOCAL = parse("tcp://127.0.0.1:0")
 
 
 def welcome(_: Hello) -> Welcome:
-    return Welcome(name="n", session=b"n" * 16)
+    return Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16)
 
 
 class Echo:

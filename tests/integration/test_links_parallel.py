@@ -35,7 +35,7 @@ async def test_the_link_goes_on_over_the_connections_that_are_left_and_loses_not
     node_tick, client_tick = (FlushTick(asyncio.get_running_loop(), Flusher(tape)) for tape in (node, client))
 
     async def accepted(raw: Raw) -> None:
-        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16))
+        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16))
         assert raw.kind == "parallel"
         links.append(raw.attach(node, 0, node_tick, lost.append))
 
@@ -113,7 +113,7 @@ async def test_strangers_and_latecomers_do_not_join_and_do_not_disturb() -> None
     raws: list[Raw] = []
 
     async def accepted(raw: Raw) -> None:
-        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16))
+        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16))
         raws.append(raw)
 
     options = LinkOptions(handshake_timeout_s=1)
@@ -149,7 +149,7 @@ async def test_strangers_and_latecomers_do_not_join_and_do_not_disturb() -> None
 
 async def test_an_address_that_stripes_nothing_is_named() -> None:
     async def accepted(raw: Raw) -> None:
-        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16))
+        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16))
 
     listener = await listen(parse("tcp://127.0.0.1:0"), accepted)
     address = Address("tcp", "127.0.0.1", listener.address.port, options=(("parallel", "2"),))

@@ -43,7 +43,7 @@ async def still(reading: Callable[[], int]) -> int:
 
 
 def welcome(_: Hello) -> Welcome:
-    return Welcome(name="n", session=b"n" * 16, capabilities=CAPABILITIES)
+    return Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16, capabilities=CAPABILITIES)
 
 
 @dataclass
@@ -328,13 +328,13 @@ async def test_tls_shows_the_verified_certificate_and_refuses_strangers(world: O
 async def test_another_major_version_is_refused_and_both_are_named(world: Open, scheme: str) -> None:
     made = await world(scheme)
     raw = await made.dial()
-    raw.write(b"CHAPPE\x02\x00")
+    raw.write(b"CHAPPE\x01\x02")
     assert await raw.read_preamble() == PREAMBLE
     _, payload = await raw.read_frame(1000)
     refused = decode(payload)
     assert isinstance(refused, Refused)
     assert refused.code == "version"
-    assert "2.0" in refused.reason
+    assert "1.2" in refused.reason
     assert f"{MAJOR}.{MINOR}" in refused.reason
     assert await raw.read_some() == b""
     raw.close()

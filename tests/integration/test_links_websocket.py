@@ -40,7 +40,7 @@ async def served(url: str, options: LinkOptions | None = None) -> AsyncIterator[
 
     async def echo(raw: Raw) -> None:
         raws.append(raw)
-        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16), 2.0)
+        await accept_handshake(raw, lambda _: Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16), 2.0)
         while data := await raw.read_some():
             raw.write(data)
         raw.close()
@@ -149,7 +149,7 @@ async def said_to(listener: Listener, data: bytes) -> bytes:
 
 KEY = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 UPGRADE = b"Host: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" + KEY
-OURS = b"Sec-WebSocket-Protocol: chappe.1\r\n"
+OURS = b"Sec-WebSocket-Protocol: chappe.2\r\n"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class Peer:
     @classmethod
     async def open(cls, listener: Listener) -> Peer:
         peer = cls(*await asyncio.open_connection("127.0.0.1", listener.address.port))
-        peer.writer.write(peer.protocol.send(Request(host="h", target="/chappe", subprotocols=["chappe.1"])))
+        peer.writer.write(peer.protocol.send(Request(host="h", target="/chappe", subprotocols=["chappe.2"])))
         await peer.until(lambda: any(isinstance(event, AcceptConnection) for event in peer.others))
         return peer
 

@@ -167,7 +167,7 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
     meter = await WireClient.open(a.url, name="meter")
     reader = await WireClient.open(b.url, name="reader")
     async with ended(meter, reader, a, b, broker):
-        await broker.heard("a", Arrived, entity=Entity("meter", meter.session))
+        await broker.heard("a", Arrived, entity=Entity("meter", meter.issuer))
         await publish(broker, "a", meter)
         await broker.order("b", Setup, paths=(hop(1, "a", ""),))
         await broker.order("a", Setup, paths=(hop(1, "", "b", 2_000_000),))
@@ -194,7 +194,7 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
         assert [node.engine.status.entries() for node in (a, b)] == [0, 0]
         assert [len(node.variables.directory) for node in (a, b)] == [0, 0]
         await reader.close()
-        assert (await broker.heard("b", Left)).entity == Entity("reader", reader.session)
+        assert (await broker.heard("b", Left)).entity == Entity("reader", reader.issuer)
 
 
 @pytest.mark.spec("GS-073")
@@ -224,7 +224,7 @@ async def test_streams_go_on_without_a_broker_and_the_next_one_finds_everything_
     meter = await WireClient.open(a.url, name="meter")
     reader = await WireClient.open(b.url, name="reader")
     async with ended(meter, reader, a, b):
-        issuer = a.issuer
+        process = a.process
         await publish(broker, "a", meter)
         await broker.order("b", Setup, paths=(hop(1, "a", ""),))
         await broker.order("a", Setup, paths=(hop(1, "", "b"),))
@@ -238,8 +238,8 @@ async def test_streams_go_on_without_a_broker_and_the_next_one_finds_everything_
         later = await ScriptedBroker.begin(url, epoch=2)
         async with ended(later):
             join = await later.heard("a", Join)
-            assert (join.issuer, join.epoch, join.links) == (issuer, 1, ("b",))
-            assert join.entities == (Entity("meter", meter.session),)
+            assert (join.issuer, join.epoch, join.links) == (process, 1, ("b",))
+            assert join.entities == (Entity("meter", meter.issuer),)
             request = await later.heard("b", Want, variable="heat")
             later.answer("b", request, Failed, code="unknown", reason="nobody has it")
             assert (await asking).reason == "nobody has it"
@@ -399,7 +399,7 @@ async def test_a_killed_router_is_rebuilt_and_its_clients_go_on(tmp_path: File) 
             await broker.order("a", Setup, paths=(hop(1, "", "b"),))
             await broker.heard("b", LinkState, peer="a", up=True)
             meter = await WireClient.open(url, name="meter", session=meter.session)
-            assert (await broker.heard("a", Arrived)).entity == Entity("meter", meter.session)
+            assert (await broker.heard("a", Arrived)).entity == Entity("meter", meter.issuer)
             await publish(broker, "a", meter)
             stream = Values(meter)
             stream.publish(10)

@@ -38,7 +38,7 @@ class Flooded:
             for one, other in (channel, channel[::-1]):
                 engine = self.engines.setdefault(one, Engine())
                 self.ports[one, other] = engine.open_port(peer=True, level=(levels or {}).get(channel, 1))
-        self.publishers = {name: engine.open_port(session=b"p" * 16) for name, engine in self.engines.items()}
+        self.publishers = {name: engine.open_port(issuer=b"p" * 16) for name, engine in self.engines.items()}
         for name, engine in self.engines.items():
             engine.status.set_variable(VARIABLE, 0, 1, [self.publishers[name]])
             engine.status.set_flooding(VARIABLE, scope, 0xFFFF)

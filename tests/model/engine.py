@@ -73,10 +73,10 @@ class EngineModel:
         conflate: bool = False,
         credit: int = 0,
         retain: bool = False,
-        session: bytes = b"",
+        issuer: bytes = b"",
     ) -> None:
-        issuer = 0 if peer else self._issuer(session, 1)
-        self.ports[port] = Port(peer, queue_bytes, max_frame, packing, conflate, credit, issuer, retain, granted=credit)
+        number = 0 if peer else self._issuer(issuer, 1)
+        self.ports[port] = Port(peer, queue_bytes, max_frame, packing, conflate, credit, number, retain, granted=credit)
 
     def close_port(self, port: int) -> None:
         p = self.ports[port]
@@ -96,10 +96,10 @@ class EngineModel:
         p.sticky = None
         self.status.levels.pop(port, None)
 
-    def _issuer(self, session: bytes, epoch: int) -> int:
-        if (session, epoch) not in self.issuers:
-            self.issuers.append((session, epoch))
-        return self.issuers.index((session, epoch))
+    def _issuer(self, issuer: bytes, epoch: int) -> int:
+        if (issuer, epoch) not in self.issuers:
+            self.issuers.append((issuer, epoch))
+        return self.issuers.index((issuer, epoch))
 
     # --- input
 
@@ -169,6 +169,7 @@ class EngineModel:
             self.control.append((port, payload))
         elif kind == PARCEL:
             p.counts["parcels_in"] += 1
+            p.counts["unrouted"] += 1
         else:
             raise Bad
 

@@ -49,9 +49,9 @@ def test_challenges_are_read_or_passed_over(header: str) -> None:
 
 def pair() -> tuple[WSConnection, WSConnection]:
     client, server = WSConnection(ConnectionType.CLIENT), WSConnection(ConnectionType.SERVER)
-    server.receive_data(client.send(Request(host="h", target="/", subprotocols=["chappe.1"])))
+    server.receive_data(client.send(Request(host="h", target="/", subprotocols=["chappe.2"])))
     assert list(server.events())
-    client.receive_data(server.send(AcceptConnection(subprotocol="chappe.1")))
+    client.receive_data(server.send(AcceptConnection(subprotocol="chappe.2")))
     assert list(client.events())
     return client, server
 

@@ -33,9 +33,9 @@ class Mesh:
     def __post_init__(self) -> None:
         engine = self.engine = Engine(layout=self.layout)  # type: ignore[arg-type]
         engine.clock(1, WALL_NS)
-        self.inward = engine.open_port(session=b"i" * 16)
-        other = engine.open_port(session=b"j" * 16)
-        self.outward = [engine.open_port(session=bytes([number]) * 16) for number in range(3)]
+        self.inward = engine.open_port(issuer=b"i" * 16)
+        other = engine.open_port(issuer=b"j" * 16)
+        self.outward = [engine.open_port(issuer=bytes([number]) * 16) for number in range(3)]
         every, half, _ = self.outward
         table = engine.status
         for variable in range(1, 41):
@@ -92,8 +92,8 @@ def test_records_of_a_frame_fare_as_if_each_came_alone(layout: str, sent: list[l
 def test_long_runs_fill_frames_up_to_their_limit(packing: int, largest: int) -> None:
     engine = Engine()
     engine.clock(1, WALL_NS)
-    inward = engine.open_port(session=b"i" * 16)
-    outward = engine.open_port(session=b"o" * 16, packing=packing)
+    inward = engine.open_port(issuer=b"i" * 16)
+    outward = engine.open_port(issuer=b"o" * 16, packing=packing)
     for variable in range(1, 101):
         engine.status.set_variable(variable, 1, PERIOD_NS, [inward])
         engine.status.setup_path(variable, outward, 1, [0], [3], 0xFFFF)

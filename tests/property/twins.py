@@ -62,16 +62,16 @@ class Twins:
         return answer or (True, [], 0, None)
 
     def _open(self, shape: dict[str, Any]) -> None:
-        session = bytes([self.total_opened % 256]) * 16
+        issuer = bytes([self.total_opened % 256]) * 16
         self.total_opened += 1
-        port = self.engine.open_port(session=session, **shape)
-        self.model.open_port(port, session=session, **shape)
+        port = self.engine.open_port(issuer=issuer, **shape)
+        self.model.open_port(port, issuer=issuer, **shape)
         self.shapes[port] = shape
         # what every port of a deployment has done before its first event
         first = [frame(TOPIC, struct.pack(">IBB", number, 115, 0) + TOPICS[number]) for number in range(4)]
         if shape.get("peer"):
             issuers = [struct.pack(">II", number, 1) + bytes([100 + port + number * 8]) * 16 for number in range(4)]
-            first += [frame(ISSUER, issuer) for issuer in issuers]
+            first += [frame(ISSUER, each) for each in issuers]
             for number in range(2):
                 way = WAYS[number]
                 first.append(frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(way)) + way + TOPICS[number]))

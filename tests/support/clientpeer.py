@@ -55,8 +55,8 @@ def topic(number: int, name: str | int, kind: str = "s", group: str = "") -> byt
     return encode_frame(Kind.TOPIC, Topic(number, TopicName(name, kind, group)).encode())
 
 
-def issuer(number: int = 0, epoch: int = 1, session: bytes = SESSION) -> bytes:
-    return encode_frame(Kind.ISSUER, Issuer(number, epoch, session).encode())
+def issuer(number: int = 0, epoch: int = 1, publisher: bytes = SESSION) -> bytes:
+    return encode_frame(Kind.ISSUER, Issuer(number, epoch, publisher).encode())
 
 
 def event(number: int, sequence: int, body: bytes, **fields: object) -> bytes:

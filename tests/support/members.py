@@ -48,9 +48,9 @@ class Place:
 class Reader:
     """A client without a connection: what it subscribed to arrives in `bodies`."""
 
-    def __init__(self, place: Place, session: bytes) -> None:
+    def __init__(self, place: Place, issuer: bytes) -> None:
         self.place = place
-        self.port = place.engine.open_port(session=session, loss=False)
+        self.port = place.engine.open_port(issuer=issuer, loss=False)
         self.bodies: list[bytes] = []
         self._frames = FrameReader(1 << 24)
         self._topics: dict[str, int] = {}

@@ -78,7 +78,7 @@ class ScriptedNode:
     def _answer(self, message: control.Message, writer: asyncio.StreamWriter) -> None:
         if isinstance(message, control.Hello):
             answer: control.Message = control.Welcome(
-                name="scripted", session=bytes(16), capabilities=control.CAPABILITIES, mode=self.mode
+                name="scripted", session=bytes(16), issuer=bytes(16), capabilities=control.CAPABILITIES, mode=self.mode
             )
             self._writers.append(writer)
         elif isinstance(message, control.Request):

@@ -48,6 +48,12 @@ class WireClient:
         self._reading.set()
         self._task = asyncio.get_running_loop().create_task(self._read())
 
+    @property
+    def issuer(self) -> bytes:
+        """Who publishes its events, as its node says."""
+        assert self.welcome is not None
+        return self.welcome.issuer
+
     @classmethod
     async def connect(
         cls, url: str, *, tls: ssl.SSLContext | None = None, preamble: bytes = PREAMBLE, send_hello: bool = True,

@@ -1,8 +1,9 @@
 """What publishers and archives tell each other about durable events: stored ones, and ones to store (again).
 
 A durable event is marked on the wire and goes to its topic. An archive that has synced it tells its publisher, on a
-topic of that publisher's session. Events of which nothing is heard are sent again, many together in one event to
-`STORE` that says what each was; it is of the same session, so nobody can store in the name of another one.
+topic of that publisher's issuer. Events of which nothing is heard are sent again, many together in one event to
+`STORE` that says what each was. They are stored as events of the issuer of that event, which its node computed from
+what it authenticated (decision 0030): no client can store in the name of another one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from chappe.errors import ChappeError
 
 STORE = "archive/store"
 OWN = "archive/"  # topics of archives, which no archive keeps
-SESSIONS = 4096  # publishers of durable events that are remembered
+ISSUERS = 4096  # publishers of durable events that are remembered
 REMEMBERED = 65_536  # durable events of each
 
 Sequence32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -33,7 +34,7 @@ class Identity(NamedTuple):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive has synced these events of a session: from the first to the last of each range."""
+    """An archive has synced these events of an issuer: from the first to the last of each range."""
 
     archive: str
     epoch: int
@@ -51,15 +52,15 @@ class Again(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Store(msgspec.Struct, frozen=True, array_like=True):
-    """Events of one session that are sent again; MessagePack."""
+    """Events of one issuer that are sent again; MessagePack."""
 
     epoch: Sequence32
     events: Annotated[tuple[Again, ...], Meta(max_length=65_536)]
 
 
-def stored_topic(session: bytes) -> str:
-    """Where the publisher with this session is told."""
-    return f"archive/stored/{session.hex()}"
+def stored_topic(issuer: bytes) -> str:
+    """Where the publisher with this issuer is told."""
+    return f"archive/stored/{issuer.hex()}"
 
 
 def encode(message: Stored) -> bytes:
@@ -100,11 +101,11 @@ def ranges(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
 class Known:
     """Which durable events are stored or on their way, so that one that is sent again is stored once.
 
-    It remembers the newest of each session, and the sessions that were heard last.
+    It remembers the newest of each issuer, and the issuers that were heard last.
     """
 
-    def __init__(self, sessions: int = SESSIONS, remembered: int = REMEMBERED) -> None:
-        self._sessions = sessions
+    def __init__(self, issuers: int = ISSUERS, remembered: int = REMEMBERED) -> None:
+        self._issuers = issuers
         self._remembered = remembered
         self._stored: OrderedDict[bytes, OrderedDict[tuple[int, int], bool]] = OrderedDict()
 
@@ -113,7 +114,7 @@ class Known:
         found = self._stored.get(identity.issuer)
         if found is None:
             found = self._stored[identity.issuer] = OrderedDict()
-            if len(self._stored) > self._sessions:
+            if len(self._stored) > self._issuers:
                 self._stored.popitem(last=False)
         else:
             self._stored.move_to_end(identity.issuer)

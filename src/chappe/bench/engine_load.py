@@ -24,8 +24,8 @@ def status_engine(variables: int, layout: Literal["close", "sparse"]) -> tuple[E
     """An engine that forwards every event of that many variables from one port to another: (engine, in, out)."""
     engine = Engine(layout=layout)
     engine.clock(time.monotonic_ns(), time.time_ns())
-    inward = engine.open_port(session=os.urandom(16))
-    outward = engine.open_port(session=os.urandom(16), queue_bytes=QUEUE_BYTES)
+    inward = engine.open_port(issuer=os.urandom(16))
+    outward = engine.open_port(issuer=os.urandom(16), queue_bytes=QUEUE_BYTES)
     for variable in range(1, variables + 1):
         engine.status.set_variable(variable, 30, 1_000_000_000, [inward])
         engine.status.setup_path(variable, outward, variable, [0], [3], 0xFFFF)
@@ -58,8 +58,8 @@ def topic_engine(subscriptions: int) -> tuple[Engine, int, list[int], int]:
     """
     engine = Engine()
     engine.clock(time.monotonic_ns(), time.time_ns())
-    inward = engine.open_port(session=os.urandom(16), max_topics=65536)
-    outward = [engine.open_port(session=os.urandom(16), queue_bytes=QUEUE_BYTES) for _ in range(SUBSCRIBER_PORTS + 1)]
+    inward = engine.open_port(issuer=os.urandom(16), max_topics=65536)
+    outward = [engine.open_port(issuer=os.urandom(16), queue_bytes=QUEUE_BYTES) for _ in range(SUBSCRIBER_PORTS + 1)]
     topics = subscriptions * TOPICS_A_GROUP // (TOPICS_A_GROUP + 1)
     for i in range(topics):
         engine.topics.subscribe(outward[i % SUBSCRIBER_PORTS], topic(i))

@@ -143,14 +143,14 @@ def measure(subject: Subject, seed: int, performance: bool) -> Found:
     ratios: list[float] = []
 
     def arrived(client: Client, arrival: Arrival) -> None:
-        found = sent.pop((arrival.session, arrival.sequence), None)
+        found = sent.pop((arrival.issuer, arrival.sequence), None)
         if found is not None:
             sent_ns, a, b = found
             row = int(np.searchsorted(subject.latencies.times_s, (sent_ns - start_ns) / 1e9, side="right")) - 1
             ratios.append((arrival.when_ns - sent_ns) / 1e6 / float(best[max(row, 0), a, b]))
 
     def publish(number: int, publisher: Client, a: int, b: int) -> None:
-        sent[publisher.session, publisher.published + 1] = (network.clock.now_ns, a, b)
+        sent[publisher.issuer, publisher.published + 1] = (network.clock.now_ns, a, b)
         publisher.publish(f"pair/{number}")
         if (network.clock.now_ns - start_ns) / 1e9 < subject.seconds - 2:
             network.clock.after(1 / EVENTS_PER_S, publish, number, publisher, a, b)

@@ -16,7 +16,7 @@ cdef class Directory:
     cdef dict exact                  # (kind, text, group) -> [Subscription]
     cdef list wild
     cdef Py_ssize_t generation       # of the subscriptions: slots matched under an older one are matched again
-    cdef dict issuer_entries         # (session, epoch) -> IssuerEntry, over reconnections
+    cdef dict issuer_entries         # (issuer, epoch) -> IssuerEntry, over reconnections
     cdef IssuerEntry nobody
     cdef Slot slot(self, uint32_t number)
     cdef IssuerEntry issuer(self, uint32_t number)

@@ -61,12 +61,12 @@ cdef class Directory:
         definition = Issuer.decode(payload)
         if definition.number >= MAX_TOPICS:
             raise ProtocolError(f"issuer number {definition.number} is above {MAX_TOPICS - 1}")
-        key = definition.session, definition.epoch
+        key = definition.issuer, definition.epoch
         entry = self.issuer_entries.get(key)
         if entry is None:
             if len(self.issuer_entries) >= MAX_ISSUERS:
                 del self.issuer_entries[next(iter(self.issuer_entries))]
-            entry = self.issuer_entries[key] = IssuerEntry(definition.session, definition.epoch)
+            entry = self.issuer_entries[key] = IssuerEntry(definition.issuer, definition.epoch)
         while len(self.issuers) <= definition.number:
             self.issuers.append(None)
         self.issuers[definition.number] = entry

@@ -21,7 +21,7 @@ cdef class Window:
     cdef bint seen(self, uint32_t sequence, bint resent) noexcept
 
 cdef class IssuerEntry:
-    cdef readonly bytes session
+    cdef readonly bytes issuer
     cdef readonly uint32_t epoch
     cdef Window window
     cdef dict groups                 # group -> Window

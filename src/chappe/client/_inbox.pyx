@@ -75,10 +75,10 @@ cdef class Window:
 
 
 cdef class IssuerEntry:
-    """A session that issues events, as the node named it."""
+    """Who publishes events, as the node named it."""
 
-    def __init__(self, bytes session not None, uint32_t epoch):
-        self.session = session
+    def __init__(self, bytes issuer not None, uint32_t epoch):
+        self.issuer = issuer
         self.epoch = epoch
         self.window = Window()
         self.groups = {}
@@ -86,7 +86,7 @@ cdef class IssuerEntry:
     cdef bint repeated(self, str group, uint32_t sequence, bint resent) except -1:
         """True if this event has come before. A group may get two copies, for two patterns, unless one is a repeat."""
         cdef Window window
-        if not self.session:
+        if not self.issuer:
             return False
         if not group:
             return self.window.seen(sequence, resent)
@@ -123,8 +123,8 @@ cdef class Message:
 
     @property
     def issuer(self):
-        """The 16 bytes of the session that issued it."""
-        return self.source.session if self.source is not None else b""
+        """The 16 bytes that name who published it."""
+        return self.source.issuer if self.source is not None else b""
 
     @property
     def epoch(self):
@@ -376,7 +376,7 @@ cdef class Subscription(Waitable):
             if issuer.mark != batch_number:
                 issuer.mark = batch_number
                 issuer.index = <int> len(issuers)
-                issuers.append(issuer.session)
+                issuers.append(issuer.issuer)
             topic_out[row] = topic.index
             issuer_out[row] = issuer.index
             sequence_out[row] = record.sequence

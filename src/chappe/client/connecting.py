@@ -34,10 +34,13 @@ class Connecting:
         self._client = client
 
     def issuing(self, session: bytes) -> Connecting:
-        """Let its events be those of a session that other processes may have begun: 16 bytes, the same for all."""
+        """Let its events be those of a session that other processes may have begun: 16 secret bytes, for all the same.
+
+        They publish as the same issuer if nodes know them by the same identity.
+        """
         if len(session) != 16:
-            raise ConfigError(f"a session has 16 bytes, not {len(session)}")
-        self._client.session_id = session
+            raise ConfigError(f"a session number has 16 bytes, not {len(session)}")
+        self._client.session_number = session
         return self
 
     def __await__(self) -> Generator[object, None, Client]:

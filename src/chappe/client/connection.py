@@ -56,7 +56,7 @@ class Connection:
         report_quality: bool = False,
     ) -> None:
         self.name = name
-        self.session_id = secrets.token_bytes(16)
+        self.session_number = secrets.token_bytes(16)  # a secret: with it and its identity one publishes as this client
         self.timeout_s = timeout_s
         self.on_disconnect: Callable[[Exception | None], None] | None = None
         self.on_reconnect: Callable[[], None] | None = None
@@ -125,6 +125,13 @@ class Connection:
         return None if self._session is None else self._session.welcome
 
     @property
+    def issuer(self) -> bytes:
+        """Who publishes the events of this client, as subscribers see it; LinkError before the first connection."""
+        if self._session is None or self._session.welcome is None:
+            raise LinkError("not connected yet: the node says in its welcome who publishes")
+        return self._session.welcome.issuer
+
+    @property
     def mode(self) -> int:
         """The mode that is in force (GS-052)."""
         return self._mode
@@ -165,7 +172,7 @@ class Connection:
     def _hello(self) -> control.Hello:
         token = self._token() if callable(self._token) else self._token
         return control.Hello(
-            role="client", name=self.name, session=self.session_id, token=token, capabilities=CAPABILITIES,
+            role="client", name=self.name, session=self.session_number, token=token, capabilities=CAPABILITIES,
             heartbeat_ns=round(self._route.heartbeat_s * 1e9), conflate=self._conflate, flooded=self._flooded,
         )  # fmt: skip
 

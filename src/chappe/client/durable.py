@@ -184,7 +184,7 @@ class Durable:
     def _listen(self) -> None:
         """Subscribe before the first event leaves, in the same write, so that no answer to it is missed."""
         client = self._client
-        subscription = Subscription(stored_topic(client.session_id), max_queue=1 << 20)
+        subscription = Subscription(stored_topic(client.issuer), max_queue=1 << 20)
         subscription.owner = client
         subscription.loop = asyncio.get_running_loop()
         subscription.ready = self._told

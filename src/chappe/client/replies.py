@@ -18,7 +18,7 @@ class Replies:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._topic = f"_reply/{client.session_id.hex()}"
+        self._topic = ""
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._subscription: Subscription | None = None
@@ -48,6 +48,7 @@ class Replies:
     async def _open(self) -> None:
         async with self._opening:
             if self._subscription is None:
+                self._topic = f"_reply/{self._client.issuer.hex()}"
                 subscription = await self._client.subscribe(self._topic)
                 subscription.ready = self._arrived
                 self._subscription = subscription

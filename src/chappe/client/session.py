@@ -15,7 +15,7 @@ import structlog
 
 from chappe.client._core import ClientCore
 from chappe.client.attachment import Ranking, answer_times
-from chappe.errors import ChappeError, LinkError
+from chappe.errors import ChappeError, LinkError, RefusedError
 from chappe.links._socket import Flusher
 from chappe.links.address import Address
 from chappe.links.backoff import Backoff
@@ -128,6 +128,9 @@ class Session:
         raw = await self._dial(address)
         asked_ns = time.time_ns()
         welcome = await connect_handshake(raw, self._hello(), self._route.options.handshake_timeout_s)
+        if self.welcome is not None and welcome.issuer != self.welcome.issuer:
+            raw.abort()
+            raise RefusedError(f"{address} knows this client by another identity than before: close it, connect again")
         self._core.ahead_ns = ahead_ns(asked_ns, welcome.wall_ns, time.time_ns())
         self._core.stamping = "stamp" in welcome.capabilities if self._route.stamps is None else self._route.stamps
         if self.state == "closed":

@@ -51,14 +51,14 @@ class Engine(Stack):
         credit: int = 0,
         loss: bool = True,
         max_topics: int = 65536,
-        session: bytes = b"",
+        issuer: bytes = b"",
         epoch: int = 1,
         partner: int = -1,
     ) -> int:
         """A new port.
 
-        peer: a link to another node (issuers are mapped, repeats dropped by window); else a client's port: `session`
-        and `epoch` name the issuer of its events.
+        peer: a link to another node (issuers are mapped, repeats dropped by window); else a client's port: `issuer`
+        and `epoch` say who publishes its events.
         datagram: one STATUS/PROBE frame a datagram; packing defaults to 4 there. `partner` of a datagram port is the
         port of its
         control connection: STATUS arriving on either counts as arriving on the control port, and STATUS for the
@@ -99,8 +99,7 @@ class Engine(Stack):
     def send(self, port: int, frame: bytes, priority: int = 0) -> bool:
         """Queue one whole frame (CONTROL, PROBE …) in that class 0..3; False if the queue is full."""
     def take_control(self) -> list[tuple[int, bytes]]:
-        """CONTROL payloads that arrived, with their ports, in order. PARCEL frames come by take_parcels."""
-    def take_parcels(self) -> list[tuple[int, bytes]]: ...
+        """CONTROL payloads that arrived, with their ports, in order."""
     def take_echoes(self) -> list[tuple[int, int, int, int]]:
         """(port, token, mono_ns when it left, mono_ns at arrival) of ECHO frames with token != 0 that were not the
         engine's own; the third is 0 where another probe left by that port since."""

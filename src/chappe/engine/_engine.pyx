@@ -22,14 +22,14 @@ cdef class Engine(Input):
 
     def open_port(self, *, bint peer=False, bint datagram=False, int level=0, queue_bytes=4 << 20,
                   max_frame=1 << 20, packing=0, bint conflate=False, bint retain=False, credit=0, bint loss=True,
-                  max_topics=65536, bytes session=b"", epoch=1, int partner=-1):
-        cdef uint32_t issuer = 0
+                  max_topics=65536, bytes issuer=b"", epoch=1, int partner=-1):
+        cdef uint32_t number = 0
         cdef int port
         cdef Port* p
         if not peer and not datagram:
-            if len(session) != 16:
-                raise ChappeError("a client's port needs its session: 16 bytes")
-            issuer = self.issuer_number(session, epoch)
+            if len(issuer) != 16:
+                raise ChappeError("a client's port needs its issuer: 16 bytes")
+            number = self.issuer_number(issuer, epoch)
         if partner >= 0:
             self.port_at(partner)
         port = self.new_port()
@@ -45,7 +45,7 @@ cdef class Engine(Input):
         p.packing = packing or (4 if datagram else 0)
         p.max_topics = max_topics
         p.window = p.granted = credit
-        p.issuer = issuer
+        p.issuer = number
         p.partner = partner
         if partner >= 0:
             self.table[partner].data_port = port
@@ -217,12 +217,6 @@ cdef class Engine(Input):
         found = self.control_inbox
         if found:
             self.control_inbox = []
-        return found
-
-    def take_parcels(self):
-        found = self.parcel_inbox
-        if found:
-            self.parcel_inbox = []
         return found
 
     def take_echoes(self):

@@ -68,7 +68,7 @@ cdef class Events(Output):
     cdef Issuer* issuers
     cdef uint32_t nissuers
     cdef readonly uint32_t max_issuers
-    cdef dict issuer_numbers   # (session, epoch) -> number
+    cdef dict issuer_numbers   # (issuer, epoch) -> number
     cdef dict idle_issuers     # numbers nobody holds, longest idle first
     cdef list spare_issuers
     cdef list swept_issuers
@@ -78,7 +78,7 @@ cdef class Events(Output):
     cdef uint32_t nholding     # courses with events that wait: their numbers are in no queue yet
     cdef int fault(self, int port, Port* p, str reason) except -1
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
-    cdef uint32_t issuer_number(self, bytes session, uint32_t epoch) except 0
+    cdef uint32_t issuer_number(self, bytes issuer, uint32_t epoch) except 0
     cdef bint repeated(self, Issuer* issuer, uint32_t sequence, bint peer) noexcept
     cdef int extension_verdict(self, const uint8_t* body, uint32_t size) noexcept
     cdef void send_run(self, int arrival, Port* p, Run* run) noexcept

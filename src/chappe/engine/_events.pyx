@@ -170,7 +170,7 @@ cdef class Events(Output):
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
         cdef uint32_t number, capacity, old
         if not p.peer:
-            self.fault(port, p, "ISSUER from a client: a client publishes under its own session only")
+            self.fault(port, p, "ISSUER from a client: a client publishes in its own name only")
         if size != 24:
             self.fault(port, p, f"ISSUER of {size} bytes instead of 24")
         number = get32(payload)
@@ -187,9 +187,9 @@ cdef class Events(Output):
             self.release_issuer(old)
         return 0
 
-    cdef uint32_t issuer_number(self, bytes session, uint32_t epoch) except 0:
+    cdef uint32_t issuer_number(self, bytes issuer, uint32_t epoch) except 0:
         """Number of an issuer on this node, made if it is new; counts one more holder."""
-        cdef tuple key = (session, epoch)
+        cdef tuple key = (issuer, epoch)
         cdef object found = self.issuer_numbers.get(key)
         cdef uint32_t number, capacity
         if found is None:

@@ -7,7 +7,6 @@ from chappe.engine._trains cimport Trains
 cdef class Input(Trains):
     cdef readonly StatusTable status
     cdef list control_inbox
-    cdef list parcel_inbox
     cdef list echo_inbox
     cdef dict freeing          # port -> where the slice-wise removal stands
     cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1

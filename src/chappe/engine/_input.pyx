@@ -52,7 +52,6 @@ cdef class Input(Trains):
         self.meshed = publish_way is not None
         self.max_issuers = max_issuers
         self.control_inbox = []
-        self.parcel_inbox = []
         self.echo_inbox = []
         self.freeing = {}
 
@@ -323,8 +322,9 @@ cdef class Input(Trains):
             self.control_inbox.append((port, payload[:length]))
             self.attention = True
         elif kind == PARCEL:
+            # reserved for cells: no capability asks for one, so it is counted and goes nowhere
             p.counters[PARCELS_IN] += 1
-            self.parcel_inbox.append((port, payload[:length]))
+            p.counters[UNROUTED] += 1
         else:
             self.fault(port, p, f"frame kind 0x{kind:02x} is only sent by nodes to clients")
         return 0

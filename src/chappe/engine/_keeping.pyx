@@ -165,9 +165,9 @@ cdef class Keeping(Ways):
         while position < size:
             frame = start + position
             length = frame_size(frame)
-            session, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
+            publisher, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
             self.stranded_inbox.append(
-                Rescued(session, epoch, get32(frame + 12), kind, name, way, (<char*> frame)[:length]))
+                Rescued(publisher, epoch, get32(frame + 12), kind, name, way, (<char*> frame)[:length]))
             position += length
         if course.port >= 0:
             self.mark_onward(course.port, NOWHERE, CLASS_OF[start[8] & 7])
@@ -233,8 +233,8 @@ cdef class Keeping(Ways):
                         return found
                     if number not in names:
                         names[number] = (*self.topics.name(number)[:2], self.topics.way(number))
-                    session, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
-                    found.append(Rescued(session, epoch, get32(frame + 12), *names[number], (<char*> frame)[:length],
+                    publisher, epoch = self.sessions[get32(frame + 8) & 0xFFFFFF]
+                    found.append(Rescued(publisher, epoch, get32(frame + 12), *names[number], (<char*> frame)[:length],
                                          end <= p.queues[cls].received))
                     frame[0] = TAKEN
                     p.counters[RESCUED] += 1
@@ -243,17 +243,17 @@ cdef class Keeping(Ways):
 
     def redirect(self, rescued, outputs):
         """Queue such an event for other branches under its own identity; for how many."""
-        cdef bytes name = rescued.topic, session = rescued.session
+        cdef bytes name = rescued.topic, publisher = rescued.issuer
         cdef bytearray copy = bytearray(rescued.frame)
         cdef uint8_t* frame = <uint8_t*> <char*> copy
         cdef uint32_t size = <uint32_t> len(copy), issuer, pair
         cdef int kind = ord(rescued.kind)
         cdef Port* q
         cdef uint64_t before
-        if (size < 16 or frame[0] != EVENT or frame_size(frame) != size or len(session) != 16
+        if (size < 16 or frame[0] != EVENT or frame_size(frame) != size or len(publisher) != 16
                 or topic_fault(name, len(name), kind, False)):
             raise ChappeError("redirect takes what rescue gave")
-        issuer = self.issuer_number(session, rescued.epoch)
+        issuer = self.issuer_number(publisher, rescued.epoch)
         frame[8] |= 0x20  # the neighbour may have passed it on before it was lost
         frame[9] = <uint8_t> (issuer >> 16)
         frame[10] = <uint8_t> (issuer >> 8)

@@ -187,7 +187,7 @@ cdef class Ports(Stack):
     cdef uint64_t past[40]
     cdef uint64_t tokens_made
     cdef readonly TopicTable topics
-    cdef list sessions          # issuer number -> (session, epoch)
+    cdef list sessions          # issuer number -> (issuer, epoch)
     cdef Port* port_at(self, int port) except NULL
     cdef void mark_dirty(self, int port, Port* p) noexcept
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept

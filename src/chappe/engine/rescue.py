@@ -17,7 +17,7 @@ that the event came from."""
 class Rescued(NamedTuple):
     """An event that a lost neighbour never confirmed, or that has no way now, with what is needed to send it on."""
 
-    session: bytes
+    issuer: bytes
     epoch: int
     sequence: int
     kind: str

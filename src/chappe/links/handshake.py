@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from chappe.errors import LinkError, ProtocolError, RefusedError, TimeoutExpired, VersionError
 from chappe.links.link import Raw, control_frame
-from chappe.wire.control import MINOR, Hello, Message, Refused, Welcome, decode
+from chappe.wire.control import Hello, Message, Refused, Welcome, decode
 from chappe.wire.frames import HEADER_SIZE, MAGIC, PREAMBLE, PREAMBLE_SIZE, Kind, check_preamble
 
 HELLO_TIMEOUT_S = 10.0
 MAX_HELLO = 65_536  # a token is the only large thing in a handshake
-SINCE_MINOR = {"credit": 1, "loss": 1, "datagram": 1, "stamp": 2}  # the minor version that brought a capability
 ROLES = ("client", "node")
 SESSION_SIZE = 16
+ISSUER_SIZE = 16  # in a Welcome to a client; a node gets none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ Output: TypeAlias = Send | Agreed | Ended
 Decide: TypeAlias = Callable[[Hello], Welcome | Refused]
 
 
-def shared(minor: int, ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
-    """The capabilities that both named and the agreed minor version has."""
-    return tuple(word for word in ours if word in theirs and SINCE_MINOR.get(word, 0) <= minor)
+def shared(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[str, ...]:
+    """The capabilities that both named."""
+    return tuple(word for word in ours if word in theirs)
 
 
 class _Opening:
@@ -56,17 +56,18 @@ class _Opening:
 
     def __init__(self) -> None:
         self._arrived = bytearray()
-        self._minor: int | None = None
+        self._checked = False  # its preamble
 
-    def receive(self, data: bytes) -> tuple[int, Message, bytes] | None:
-        """Minor version, first message and the bytes after it; None if that is not all there yet."""
+    def receive(self, data: bytes) -> tuple[Message, bytes] | None:
+        """First message and the bytes after it; None if that is not all there yet."""
         self._arrived += data
-        if self._minor is None:
+        if not self._checked:
             if not MAGIC.startswith(self._arrived[: len(MAGIC)]):
                 check_preamble(bytes(self._arrived[:PREAMBLE_SIZE]))
             if len(self._arrived) < PREAMBLE_SIZE:
                 return None
-            self._minor = check_preamble(bytes(self._arrived[:PREAMBLE_SIZE]))
+            check_preamble(bytes(self._arrived[:PREAMBLE_SIZE]))
+            self._checked = True
             del self._arrived[:PREAMBLE_SIZE]
         if not self._arrived:
             return None
@@ -78,7 +79,7 @@ class _Opening:
         if len(self._arrived) < HEADER_SIZE + size or len(self._arrived) < HEADER_SIZE:
             return None
         message = decode(bytes(self._arrived[HEADER_SIZE : HEADER_SIZE + size]))
-        return self._minor, message, bytes(self._arrived[HEADER_SIZE + size :])
+        return message, bytes(self._arrived[HEADER_SIZE + size :])
 
 
 class Connector:
@@ -103,7 +104,7 @@ class Connector:
             return self._end(error)
         if opened is None:
             return []
-        minor, message, rest = opened
+        message, rest = opened
         if isinstance(message, Refused):
             return self._end(_refusal(message))
         if not isinstance(message, Welcome):
@@ -111,9 +112,11 @@ class Connector:
         if len(message.session) != SESSION_SIZE:
             size = len(message.session)
             return self._end(ProtocolError(f"the session in Welcome has {size} bytes, not {SESSION_SIZE}"))
+        if len(message.issuer) != (ISSUER_SIZE if self._hello.role == "client" else 0):
+            size = len(message.issuer)
+            return self._end(ProtocolError(f"the issuer in Welcome to a {self._hello.role} has {size} bytes"))
         self.over = True
-        message.minor = min(minor, message.minor, self._hello.minor)
-        message.capabilities = shared(message.minor, self._hello.capabilities, message.capabilities)
+        message.capabilities = shared(self._hello.capabilities, message.capabilities)
         return [Agreed(self._hello, message, rest)]
 
     def closed(self) -> list[Output]:
@@ -149,19 +152,17 @@ class Acceptor:
             opened = self._opening.receive(data)
             if opened is None:
                 return []
-            minor, hello, rest = opened
+            hello, rest = opened
             _check(hello)
         except VersionError as error:
             return self._refuse(Refused(reason=str(error), code="version"), error)
         except ProtocolError as error:
             return self._refuse(Refused(reason=str(error), code="protocol"), error)
         assert isinstance(hello, Hello)
-        hello.minor = min(minor, hello.minor, MINOR)
         answer = self._decide(hello)
         if isinstance(answer, Refused):
             return self._refuse(answer, RefusedError(answer.reason))
-        answer.minor = hello.minor
-        answer.capabilities = shared(hello.minor, answer.capabilities, hello.capabilities)
+        answer.capabilities = shared(answer.capabilities, hello.capabilities)
         self.over = True
         return [Send(control_frame(answer)), Agreed(hello, answer, rest)]
 

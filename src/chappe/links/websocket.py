@@ -23,7 +23,7 @@ from chappe.errors import LinkError, ProtocolError, RefusedError, TimeoutExpired
 from chappe.links.address import Address
 from chappe.links.transported import Decoded, TransportRaw
 
-SUBPROTOCOL = "chappe.1"
+SUBPROTOCOL = "chappe.2"
 HTTP_ERRORS = (RemoteProtocolError, LocalProtocolError, UnicodeError, ValueError)
 WORDS = {400: "Bad Request", 403: "Forbidden", 404: "Not Found", 426: "Upgrade Required"}
 

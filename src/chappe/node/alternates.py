@@ -117,7 +117,7 @@ class Alternates:
         near = peer.connection.link.peer.is_loopback
         choice = self.peers.reaching.alternative(peer.config, peer.theirs, kind, near)
         with _moving(peer):
-            raw, welcome = await self.peers.open(peer.config, choice, bool(peer.issuer))
+            raw, welcome = await self.peers.open(peer.config, choice, bool(peer.process))
             connection = self.peers.carry_dialled(peer, raw, welcome, choice)
         if connection.entry is None:
             raise LinkError(f"the {kind} link to {peer.name} was lost at once")
@@ -128,7 +128,7 @@ class Alternates:
         try:
             if peer.config.urls:
                 with _moving(peer):
-                    raw, welcome, choice = await self.peers.dial(peer.config, bool(peer.issuer))
+                    raw, welcome, choice = await self.peers.dial(peer.config, bool(peer.process))
                     self.peers.carry_dialled(peer, raw, welcome, choice)
         except (ChappeError, OSError) as error:
             log.warning("the alternate link stays", peer=peer.name, reason=str(error))

@@ -62,7 +62,7 @@ class BrokerRole:
         self._log = BrokerLog(self.role)
         self._ticked_ns = 0
         self.leadership = Leadership(
-            self.role, f"{node.name}/{node.issuer.hex()[:12]}", lambda: make(self.role, manages.topology),
+            self.role, f"{node.name}/{node.process.hex()[:12]}", lambda: make(self.role, manages.topology),
             self._begin, self._end, lambda sends: self._perform(self._sent(sends)),
         )  # fmt: skip
 

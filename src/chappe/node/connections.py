@@ -32,11 +32,9 @@ class Connection:
 
     session: Session
     link: Link
-    issuer: bytes  # 16 bytes, kept by the other side over reconnections
     heartbeat: Heartbeat
     opened_ns: int
     dialled: bool = False
-    minor: int = 0
     closing: str = ""  # why we end it
     busy_ns: int = 0  # when it last did anything but show that it lives
     busy_frames: int = 0
@@ -69,7 +67,7 @@ class Connections:
         self._order = 0
         self._freeing: deque[int] = deque()
         self._stuffed: dict[int, Connection] = {}  # with something in their outbox
-        self._clients: dict[bytes, Connection] = {}  # by session
+        self._clients: dict[bytes, Connection] = {}  # by issuer
         self.shortest_ns = 1 << 62  # interval of heartbeats that any connection had so far
         self.hurry: Callable[[], None] = lambda: None  # asks for a tick soon
 
@@ -83,7 +81,7 @@ class Connections:
         """Watch over it from now on."""
         self.by_port[connection.port] = connection
         if connection.session.role == "client":
-            self._clients[connection.issuer] = connection
+            self._clients[connection.session.issuer] = connection
         connection.heartbeat.connected(now_ns)
         connection.agreed_ns = connection.heartbeat.interval_ns
         connection.busy_ns = now_ns
@@ -105,7 +103,7 @@ class Connections:
             self.hurry()
 
     def client(self, issuer: bytes) -> Connection | None:
-        """The connection of the client with that session."""
+        """The connection of the client that publishes as that issuer."""
         return self._clients.get(issuer)
 
     def send(self, port: int, message: Message) -> None:
@@ -220,8 +218,8 @@ class Connections:
         if self.by_port.get(connection.port) is connection:
             del self.by_port[connection.port]
             self._stuffed.pop(connection.port, None)
-            if self._clients.get(connection.issuer) is connection:
-                del self._clients[connection.issuer]
+            if self._clients.get(connection.session.issuer) is connection:
+                del self._clients[connection.session.issuer]
             connection.outbox.clear()
             if connection.entry is not None:
                 self.transports.closed(connection.entry, reason)

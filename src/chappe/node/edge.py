@@ -59,7 +59,7 @@ class Edge:
     """
 
     def __init__(
-        self, router: str, issuer: bytes, role: str, away_ns: int, fence: Callable[[int], bool],
+        self, router: str, process: bytes, role: str, away_ns: int, fence: Callable[[int], bool],
         links: Callable[[], Iterable[str]],
     ) -> None:  # fmt: skip
         self.role = role
@@ -67,7 +67,7 @@ class Edge:
         self.leader: int | None = None  # its port
         self.epoch = 0
         self._router = router
-        self._issuer = issuer
+        self._process = process
         self._fence = fence
         self._links = links
         self._brokers: dict[int, _Broker] = {}
@@ -76,7 +76,7 @@ class Edge:
         self._under_way: dict[int, None] = {}  # sent, oldest first, and not slow
         self._gone: dict[str, Entity] = {}  # said goodbye while nobody led, the last of each name
         # An answer that was meant for an earlier process of this router must not fit to a request of this one.
-        self._number = int.from_bytes(issuer[:5], "big") << 16
+        self._number = int.from_bytes(process[:5], "big") << 16
         self._leaderless_ns = 0
 
     # --- brokers
@@ -195,7 +195,7 @@ class Edge:
 
     def _join(self) -> Join:
         return Join(
-            router=self._router, issuer=self._issuer, epoch=self.epoch, entities=self.entities.attached(),
+            router=self._router, issuer=self._process, epoch=self.epoch, entities=self.entities.attached(),
             links=tuple(sorted(self._links())),
         )  # fmt: skip
 

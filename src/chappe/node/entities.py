@@ -45,9 +45,9 @@ class Memory:
 
 
 class Entities:
-    """Clients by name and session; one that is away is forgotten after `away_ns`, or when its name has another session.
+    """Clients by name and issuer; one that is away is forgotten after `away_ns`, or when its name has another issuer.
 
-    A session is chosen by its client: another name with the same one is another client.
+    A issuer is chosen by its client: another name with the same one is another client.
     """
 
     def __init__(self, away_ns: int) -> None:
@@ -56,7 +56,7 @@ class Entities:
         self._away: dict[Entity, Memory] = {}  # longest first
 
     def __iter__(self) -> Iterator[Memory]:
-        return iter([memory for sessions in self._by_name.values() for memory in sessions.values()])
+        return iter([memory for issuers in self._by_name.values() for memory in issuers.values()])
 
     def attached(self) -> tuple[Entity, ...]:
         """Those that are here now, as `Join` tells them."""
@@ -68,20 +68,20 @@ class Entities:
         return memory is not None and memory.attached
 
     def of(self, entity: Entity) -> Memory | None:
-        return self._by_name.get(entity.name, {}).get(entity.session)
+        return self._by_name.get(entity.name, {}).get(entity.issuer)
 
     def restarted(self, entity: Entity) -> bool:
-        """Whether the client was here with another session, and is not here now."""
+        """Whether the client was here with another issuer, and is not here now."""
         others = self._by_name.get(entity.name, {})
         return bool(others) and not any(memory.attached or memory.entity == entity for memory in others.values())
 
     def arrived(self, entity: Entity, port: int) -> list[Memory]:
-        """A client is here; what it left behind under other sessions and is over now."""
-        over = [memory for session, memory in self._by_name.get(entity.name, {}).items()
-                if session != entity.session and not memory.attached]  # fmt: skip
+        """A client is here; what it left behind under other issuers and is over now."""
+        over = [memory for issuer, memory in self._by_name.get(entity.name, {}).items()
+                if issuer != entity.issuer and not memory.attached]  # fmt: skip
         for memory in over:
             self.forget(memory)
-        memory = self._by_name.setdefault(entity.name, {}).setdefault(entity.session, Memory(entity))
+        memory = self._by_name.setdefault(entity.name, {}).setdefault(entity.issuer, Memory(entity))
         self._away.pop(entity, None)
         memory.port, memory.away_since_ns = port, 0
         return over
@@ -99,9 +99,9 @@ class Entities:
         """It does not come back."""
         entity = memory.entity
         self._away.pop(entity, None)
-        sessions = self._by_name.get(entity.name, {})
-        sessions.pop(entity.session, None)
-        if not sessions:
+        issuers = self._by_name.get(entity.name, {})
+        issuers.pop(entity.issuer, None)
+        if not issuers:
             self._by_name.pop(entity.name, None)
 
     def withdrawn(self, variable_id: int, names: Iterable[str]) -> list[Memory]:

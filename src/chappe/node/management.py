@@ -100,7 +100,7 @@ class ManagementLinks:
             raise
         self._names[url] = welcome.name
         heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-        return self._peers.carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
+        return self._peers.carry(peer, raw, identity, welcome.session, heartbeat_ns, True)
 
     def _identify(self, raw: Raw, welcome: Welcome) -> Identity:
         if raw.certificate_der is None:

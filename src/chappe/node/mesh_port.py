@@ -26,8 +26,8 @@ class OwnPort:
     def __init__(self, engine: Engine, flusher: Flusher) -> None:
         self._engine = engine
         self._flusher = flusher
-        self.session = secrets.token_bytes(16)
-        self.port = engine.open_port(queue_bytes=QUEUE_BYTES, session=self.session, loss=False)
+        issuer = secrets.token_bytes(16)  # no hash of an identity, so no client can have it
+        self.port = engine.open_port(queue_bytes=QUEUE_BYTES, issuer=issuer, loss=False)
         self._sequence = 0
         self._numbers: dict[str, int] = {}  # of topics published to
         self._told: dict[str, list[Told]] = {}  # by pattern

@@ -67,7 +67,7 @@ class Node:
             raise ConfigError("\n".join(f"configuration: {problem}" for problem in found))
         self.config = config
         self.dev = dev
-        self.issuer = secrets.token_bytes(16)
+        self.process = secrets.token_bytes(16)
         self.ready = False
         self.credentials = Credentials(config.tls, config.tokens)
         own = self.credentials.own
@@ -86,7 +86,7 @@ class Node:
         self.connections = Connections(self.engine, self._gone)
         self._ticker = Ticker(name, self._on_tick)
         self.connections.hurry = self._ticker.hurry
-        self.peers = Peers(name, self.issuer, self.engine, self._carry_peer, lambda: self.credentials.client)
+        self.peers = Peers(name, self.process, self.engine, self._carry_peer, lambda: self.credentials.client)
         self.peers.certificates = config.tls is not None
         self.peers.offered = lambda: tuple(str(address) for address in self.addresses)
         self.variables = Variables(
@@ -110,7 +110,7 @@ class Node:
             BROKER_BUDGET_NS if config.manages else BUDGET_NS,
         )  # fmt: skip
         self.reception = Reception(
-            node=name, issuer=self.issuer, connections=self.connections, peers=self.peers,
+            node=name, process=self.process, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted, stamps=config.mesh is not None,
@@ -288,35 +288,35 @@ class Node:
 
     def _open_client(self, raw: Raw, hello: Hello, welcome: Welcome, identity: Identity, internal: bool) -> Connection:
         limits = self.config.limits
-        before = self.connections.client(hello.session)
-        if before is not None and before.session.identity.name == identity.name:
+        before = self.connections.client(welcome.issuer)
+        if before is not None:
             self.connections.abort(before, "its client has connected again")
         clocks(self.engine)
         port = self.engine.open_port(
             queue_bytes=limits.queue_bytes, max_frame=limits.payload, conflate=hello.conflate,
             level=1 if hello.flooded else 0, credit=welcome.credit if "credit" in welcome.capabilities else 0,
-            loss="loss" in welcome.capabilities, max_topics=limits.topics, session=hello.session,
+            loss="loss" in welcome.capabilities, max_topics=limits.topics, issuer=welcome.issuer,
             epoch=hello.epoch,
         )  # fmt: skip
         if not internal:
             self._limit_rate(port)
-        session = Session(port, identity.known_as(hello.name), "client", identity, hello.session, internal=internal)
-        connection = self._attach(raw, session, hello.session, welcome.heartbeat_ns, hello.minor, False)
+        session = Session(port, identity.known_as(hello.name), "client", identity, welcome.issuer, internal=internal)
+        connection = self._attach(raw, session, welcome.heartbeat_ns, False)
         if self.mesh is not None and not internal and not connection.lost.is_set():
             self.mesh.client_up(connection)
         return connection
 
     def _carry_peer(
-        self, peer: PeerLink, raw: Raw, identity: Identity, issuer: bytes, minor: int, heartbeat_ns: int, dialled: bool
+        self, peer: PeerLink, raw: Raw, identity: Identity, process: bytes, heartbeat_ns: int, dialled: bool
     ) -> Connection:
         if peer.connection is not None:
             self.connections.abort(peer.connection, "connected anew")
-        fresh = issuer != peer.issuer
+        fresh = process != peer.process
         clocks(self.engine)
         self.engine.resume_port(peer.port)
-        session = Session(peer.port, peer.name, "node", identity, issuer, manager=peer.manager)
-        peer.issuer = issuer
-        connection = peer.connection = self._attach(raw, session, issuer, heartbeat_ns, minor, dialled)
+        session = Session(peer.port, peer.name, "node", identity, manager=peer.manager)
+        peer.process = process
+        connection = peer.connection = self._attach(raw, session, heartbeat_ns, dialled)
         if connection.lost.is_set() or peer.manager:
             self.tick.soon()
             return connection
@@ -332,9 +332,7 @@ class Node:
         log.info("peer connected", node=self.name, peer=peer.name, address=str(raw.peer), fresh=fresh)
         return connection
 
-    def _attach(
-        self, raw: Raw, session: Session, issuer: bytes, heartbeat_ns: int, minor: int, dialled: bool
-    ) -> Connection:
+    def _attach(self, raw: Raw, session: Session, heartbeat_ns: int, dialled: bool) -> Connection:
         self.control.open(session)
         early: list[Exception | None] = []
         holder: list[Connection] = []
@@ -346,9 +344,7 @@ class Node:
                 early.append(error)
 
         link = raw.attach(self.engine, session.port, self.tick, lost)
-        connection = Connection(
-            session, link, issuer, Heartbeat(heartbeat_ns), self.engine.mono_ns, dialled=dialled, minor=minor
-        )
+        connection = Connection(session, link, Heartbeat(heartbeat_ns), self.engine.mono_ns, dialled=dialled)
         holder.append(connection)
         self.connections.add(connection, self.engine.mono_ns)
         if early:
@@ -399,10 +395,10 @@ class Node:
         if broker is None:
             return None
         away_ns = round(node.away_s * 1e9)
-        return Edge(node.name, self.issuer, broker.name, away_ns, self.commands.fence, self.peers.channels)
+        return Edge(node.name, self.process, broker.name, away_ns, self.commands.fence, self.peers.channels)
 
-    def _restarted(self, hello: Hello, identity: Identity) -> bool:
-        entity = Entity(identity.known_as(hello.name), hello.session)
+    def _restarted(self, hello: Hello, identity: Identity, issuer: bytes) -> bool:
+        entity = Entity(identity.known_as(hello.name), issuer)
         return self.edge is not None and self.edge.entities.restarted(entity)
 
     def _broker_objection(self, identity: Identity) -> str | None:

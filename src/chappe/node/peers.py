@@ -39,7 +39,7 @@ class PeerLink:
     port: int
     listed: bool  # in the configuration, else it came by itself
     connection: Connection | None = None
-    issuer: bytes = b""  # session of the peer's process when it was last connected
+    process: bytes = b""  # number of the peer's process when it was last connected
     parked_ns: int = 0
     dialler: asyncio.Task[None] | None = None
     problem: str = ""  # why the last attempt failed
@@ -62,17 +62,17 @@ class PeerLink:
         return ", ".join(self.config.urls)
 
 
-Carry = Callable[[PeerLink, Raw, Identity, bytes, int, int, bool], Connection]
+Carry = Callable[[PeerLink, Raw, Identity, bytes, int, bool], Connection]
 
 
 class Peers:
-    """All peers by name. `carry(peer, raw, identity, issuer, minor, heartbeat_ns, dialled)` attaches a connection."""
+    """All peers by name. `carry(peer, raw, identity, process, heartbeat_ns, dialled)` attaches a connection."""
 
     def __init__(
-        self, node: str, issuer: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext]
+        self, node: str, process: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext]
     ) -> None:
         self._node = node
-        self._issuer = issuer
+        self._process = process
         self._engine = engine
         self.carry = carry
         self.reaching = Reaching(client_tls, lambda: self.certificates)
@@ -134,7 +134,7 @@ class Peers:
         peer = self._by_name.get(hello.name)
         if peer is None or peer.connection is None:
             return None
-        if peer.connection.dialled and self._node < peer.name and peer.issuer == hello.session:
+        if peer.connection.dialled and self._node < peer.name and peer.process == hello.session:
             return Refused(reason=f"{self._node} has a connection to {peer.name} already", code="address")
         return None
 
@@ -142,7 +142,7 @@ class Peers:
         """A node has connected."""
         peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
         peer.theirs = read(hello.name, hello.links, raw.peer.host)
-        return self.carry(peer, raw, identity, hello.session, hello.minor, heartbeat_ns, False)
+        return self.carry(peer, raw, identity, hello.session, heartbeat_ns, False)
 
     def manager(self, name: str, url: str) -> PeerLink:
         """The link to a broker's process of that name; RefusedError if the name is that of another peer."""
@@ -179,7 +179,7 @@ class Peers:
         """A connection by that link, its handshake done."""
         raw = await self.reaching.dial(config, choice)
         hello = Hello(
-            role="node", name=self._node, session=self._issuer, capabilities=CAPABILITIES,
+            role="node", name=self._node, session=self._process, capabilities=CAPABILITIES,
             heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume, links=self.offered(),
         )  # fmt: skip
         return raw, await connect_handshake(raw, hello)
@@ -239,7 +239,7 @@ class Peers:
                 connection = following if following is not None and following.dialled else None
 
     async def _dial(self, peer: PeerLink) -> Connection:
-        raw, welcome, choice = await self.dial(peer.config, bool(peer.issuer))
+        raw, welcome, choice = await self.dial(peer.config, bool(peer.process))
         return self.carry_dialled(peer, raw, welcome, choice)
 
     def carry_dialled(self, peer: PeerLink, raw: Raw, welcome: Welcome, choice: Choice) -> Connection:
@@ -255,7 +255,7 @@ class Peers:
             raise
         peer.choice = f"{choice.kind}: {choice.reason}"
         heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-        return self.carry(peer, raw, identity, welcome.session, welcome.minor, heartbeat_ns, True)
+        return self.carry(peer, raw, identity, welcome.session, heartbeat_ns, True)
 
     def _identify(self, peer: PeerLink, raw: Raw, welcome: Welcome) -> Identity:
         if welcome.name != peer.name:

@@ -16,7 +16,7 @@ from chappe.node.peers import Peers
 from chappe.node.sections import Limits, Listen
 from chappe.security.certificates import identity_of
 from chappe.security.credentials import Credentials
-from chappe.security.identity import Identity, dev_identity
+from chappe.security.identity import Identity, dev_identity, issuer_of
 from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
 from chappe.wire.frames import PREAMBLE
 
@@ -41,14 +41,14 @@ class Reception:
     """Does the handshake of accepted connections and hands them over."""
 
     node: str
-    issuer: bytes
+    process: bytes  # number of this process, told to whoever connects
     connections: Connections
     peers: Peers
     credentials: Credentials | None  # None: everybody is believed (--dev)
     limits: Limits
     mode: Callable[[], int]
     open_client: OpenClient
-    restarted: Callable[[Hello, Identity], bool]  # whether a client was known by another session
+    restarted: Callable[[Hello, Identity, bytes], bool]  # whether a client was known by another issuer
     datagrams: bool = False
     stamps: bool = False  # whether clients are asked to stamp their events
     draining: bool = False
@@ -92,6 +92,7 @@ class Reception:
             most = f"{self.limits.per_identity} connections, the most allowed (limits.per_identity)"
             return self._refuse("limit", f"{guest.identity} has {most}")
         peer = None
+        issuer = issuer_of(guest.identity, hello.session) if hello.role == "client" else b""
         if hello.role == "node":
             objection = self.peers.objection(hello)
             if objection is not None:
@@ -99,14 +100,14 @@ class Reception:
             peer = self.peers.named(hello.name)
         lacking = {"datagram": not self.datagrams, "stamp": not self.stamps or hello.role != "client"}
         offered = tuple(word for word in CAPABILITIES if not lacking.get(word))
-        credited = hello.role == "client" and "credit" in hello.capabilities and hello.minor >= 1
+        credited = hello.role == "client" and "credit" in hello.capabilities
         return Welcome(
-            name=self.node, session=self.issuer, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),
+            name=self.node, session=self.process, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),
             max_payload=self.limits.payload, max_topics=self.limits.topics,
             credit=self.limits.credit if credited else 0, mode=self.mode(),
-            resumed=peer is not None and peer.issuer == hello.session,
+            resumed=peer is not None and peer.process == hello.session,
             links=self.peers.offered() if hello.role == "node" else (),
-            restarted=hello.role == "client" and self.restarted(hello, guest.identity),
+            issuer=issuer, restarted=bool(issuer) and self.restarted(hello, guest.identity, issuer),
             wall_ns=time.time_ns() if "stamp" in offered else 0,
         )  # fmt: skip
 
@@ -124,10 +125,11 @@ class Reception:
         most = self.limits.per_identity
         if not most or hello.role != "client":
             return False
+        issuer = issuer_of(identity, hello.session)
         others = [
             connection
             for connection in self.connections
-            if connection.session.identity.name == identity.name and connection.issuer != hello.session
+            if connection.session.identity.name == identity.name and connection.session.issuer != issuer
         ]
         return len(others) >= most
 

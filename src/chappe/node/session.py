@@ -17,7 +17,7 @@ class Session:
     name: str  # of a client: its proven name, and what it calls itself if that is another one
     role: str
     identity: Identity
-    issuer: bytes = b""  # of a client: its session; of a node: its process
+    issuer: bytes = b""  # of a client: who publishes its events
     manager: bool = False  # a broker that this node dialled
     internal: bool = False  # a worker of this node: needs no broker
     leaves: bool = False  # a client that said goodbye: it is not expected back

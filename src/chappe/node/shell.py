@@ -72,8 +72,7 @@ class Shell:
         return bool(self._inbox)
 
     def sweep(self) -> None:
-        """Forget what nobody takes: parcels, until cells and rendezvous exist, and echoes; the engine counts both."""
-        self._engine.take_parcels()
+        """Forget echoes that nobody takes; the engine counts them."""
         if self.echoes:
             self._engine.take_echoes()
 

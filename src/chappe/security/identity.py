@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from typing import Literal
@@ -52,6 +53,18 @@ def dev_identity(name: str, role: Role) -> Identity:
     """The identity of anybody on a node started with `--dev`; what does not fit in a name becomes '-'."""
     fitting = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:64]
     return Identity(name=fitting or "anonymous", role=role, how="dev")
+
+
+def issuer_of(identity: Identity, session: bytes) -> bytes:
+    """Who publishes the events of a connection: 16 bytes, the same at every node and after a renewed certificate.
+
+    They are a hash of what was authenticated and of the secret session number, so whoever sees them learns neither
+    the number nor how to publish under them. `--dev` authenticates nobody: there the number alone makes the issuer.
+    """
+    name = b"" if identity.how == "dev" else identity.name.encode()
+    role = identity.role.encode()
+    fields = b"".join((bytes((len(name),)), name, bytes((len(role),)), role, session))
+    return hashlib.blake2b(fields, digest_size=16, person=b"chappe.issuer").digest()
 
 
 def datagram_key() -> bytes:

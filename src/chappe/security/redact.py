@@ -19,7 +19,8 @@ _SECRET_FIELD = re.compile(
     re.IGNORECASE,
 )
 _KNOWN_PUBLIC_FIELDS = frozenset({"public_key", "public_keys"})
-_BYTES_FIELD = re.compile(r"^keys?$", re.IGNORECASE)  # `key` is a word of configuration too, but never as bytes
+# `key` is a word of configuration too, and a session may be an object, but never as bytes
+_BYTES_FIELD = re.compile(r"^(?:keys?|session(?:_number)?)$", re.IGNORECASE)
 # Repetitions are bounded: these search texts that others wrote, and must stay linear.
 _IN_TEXT = (
     (re.compile(r"-----BEGIN [^-]{1,64}-----.*?(?:-----END [^-]{1,64}-----|\Z)", re.DOTALL), "[PEM removed]"),

@@ -20,7 +20,7 @@ class Arrival(NamedTuple):
     """An event that a client got."""
 
     when_ns: int
-    session: bytes  # of the client that published it
+    issuer: bytes  # of the client that published it
     sequence: int
     topic: str
 
@@ -38,10 +38,10 @@ class Wish:
 class Client:
     """A program that stays with one node: while the node is down it waits, then it attaches and subscribes again."""
 
-    def __init__(self, node: Node, name: str, session: bytes) -> None:
+    def __init__(self, node: Node, name: str, issuer: bytes) -> None:
         self.node = node
         self.name = name
-        self.session = session
+        self.issuer = issuer
         self.port = -1
         self.wishes: list[Wish] = []
         self.arrivals: list[Arrival] = []
@@ -99,8 +99,8 @@ class Client:
     def take(self, piece: bytes) -> None:
         """Bytes that the node sent."""
         now_ns = self.node.clock.now_ns
-        for session, sequence, topic, _ in self._reader.events(piece):
-            arrival = Arrival(now_ns, session or b"", sequence, (topic or b"").decode())
+        for issuer, sequence, topic, _ in self._reader.events(piece):
+            arrival = Arrival(now_ns, issuer or b"", sequence, (topic or b"").decode())
             self.received += 1
             if self.on_arrival is None:
                 self.arrivals.append(arrival)
@@ -112,7 +112,7 @@ class Client:
         seen: set[tuple[bytes, int]] = set()
         found = []
         for arrival in self.arrivals:
-            key = (arrival.session, arrival.sequence)
+            key = (arrival.issuer, arrival.sequence)
             if key in seen:
                 found.append(arrival)
             seen.add(key)
@@ -123,7 +123,7 @@ class Client:
         newest: dict[tuple[bytes, str], int] = {}
         found = []
         for arrival in self.arrivals:
-            key = (arrival.session, arrival.topic)
+            key = (arrival.issuer, arrival.topic)
             if arrival.sequence < newest.get(key, 0):
                 found.append(arrival)
             newest[key] = max(newest.get(key, 0), arrival.sequence)

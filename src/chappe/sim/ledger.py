@@ -107,7 +107,7 @@ class Ledger:
         if not client.attached:
             return
         entry = Entry(client, client.published + 1, topic, self._network.clock.now_ns)
-        self._open[client.session, entry.sequence] = entry
+        self._open[client.issuer, entry.sequence] = entry
         self._order.append(entry)
         self.sums.published += 1
         client.publish(topic, body)
@@ -125,20 +125,20 @@ class Ledger:
             label = self._components(start_ns - self._settle_ns)
             for entry in group:
                 self._judge(entry, label)
-                del self._open[entry.publisher.session, entry.sequence]
+                del self._open[entry.publisher.issuer, entry.sequence]
 
     # --- what happens
 
     def _arrived(self, client: Client, arrival: Arrival) -> None:
-        entry = self._open.get((arrival.session, arrival.sequence))
-        key = (client, arrival.session, arrival.topic)
+        entry = self._open.get((arrival.issuer, arrival.sequence))
+        key = (client, arrival.issuer, arrival.topic)
         if arrival.sequence < self._newest.get(key, 0):
             self.sums.disorder += 1
         else:
             self._newest[key] = arrival.sequence
         if entry is None:
-            if (arrival.session, arrival.sequence, client) in self._awaited:
-                self._awaited.discard((arrival.session, arrival.sequence, client))
+            if (arrival.issuer, arrival.sequence, client) in self._awaited:
+                self._awaited.discard((arrival.issuer, arrival.sequence, client))
                 self.sums.late += 1
             else:
                 self.sums.strangers += 1
@@ -152,9 +152,9 @@ class Ledger:
         if reader is None or life != link.life:
             reader = Reader()
             self._readers[link, node.name] = (link.life, reader)
-        for session, sequence, _, way in reader.events(piece):
+        for issuer, sequence, _, way in reader.events(piece):
             self.sums.forwards += 1
-            entry = self._open.get((session or b"", sequence))
+            entry = self._open.get((issuer or b"", sequence))
             if entry is None:
                 continue
             if way is not None:
@@ -220,7 +220,7 @@ class Ledger:
                 sums.met += got
                 sums.repeats += more
                 if not got:
-                    self._awaited.add((entry.publisher.session, entry.sequence, client))
+                    self._awaited.add((entry.publisher.issuer, entry.sequence, client))
                     if len(self.missing) < self._keep:
                         self.missing.append(self._missed(entry, client))
             else:

@@ -86,8 +86,8 @@ class Node:
         self.engine.clock(self.clock.now_ns, self.clock.wall_ns)
         if self._settings is not None:
             self.member = Member(self.address, self.engine, self._settings, self._streams.of("member", self.name, life))
-            session = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
-            self._own = Client(self, self.name, session)
+            issuer = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
+            self._own = Client(self, self.name, issuer)
             self._own.attach()
         for client in self.clients:
             client.attach()
@@ -166,15 +166,15 @@ class Node:
 
     def client(self, name: str) -> Client:
         """A new client of this node."""
-        session = hashlib.blake2b(f"{self.name}/{name}".encode(), digest_size=16).digest()
-        client = Client(self, name, session)
+        issuer = hashlib.blake2b(f"{self.name}/{name}".encode(), digest_size=16).digest()
+        client = Client(self, name, issuer)
         self.clients.append(client)
         if self.running:
             client.attach()
         return client
 
     def open_client(self, client: Client) -> int:
-        port = self.engine.open_port(session=client.session)
+        port = self.engine.open_port(issuer=client.issuer)
         self._clients[port] = client
         return port
 

@@ -15,9 +15,9 @@ SWEEP_NS = 60_000_000_000
 
 
 class Attached(msgspec.Struct):
-    """An end-entity: its session, its edge, and whether it is connected there."""
+    """An end-entity: its issuer, its edge, and whether it is connected there."""
 
-    session: bytes
+    issuer: bytes
     edge: str
     there: bool
     since_ns: int  # when that last changed
@@ -36,7 +36,7 @@ class Entities:
 
     def restore(self, items: dict[str, EntityItem]) -> None:
         for name, item in items.items():
-            self._enter(name, Attached(item.session, item.edge, False, 0, durable=True))
+            self._enter(name, Attached(item.issuer, item.edge, False, 0, durable=True))
 
     def lead(self, now_ns: int) -> None:
         """How long somebody was away before is not known: it counts from now."""
@@ -47,26 +47,26 @@ class Entities:
         """An end-entity is at this edge. Why it is not accepted; empty if it is."""
         known = self.by_name.get(entity.name)
         now_ns = self._cloud.now_ns
-        if known is not None and known.session == entity.session and known.edge == edge:
+        if known is not None and known.issuer == entity.issuer and known.edge == edge:
             known.there, known.since_ns = True, now_ns
             return ""
         if known is not None:
-            if self._present(known) and known.session != entity.session:
+            if self._present(known) and known.issuer != entity.issuer:
                 return f"{entity.name!r} is connected at {known.edge}; a name belongs to one client at a time"
             self._restarted(entity.name, "its client has restarted")
             self._leave(entity.name)
-        self._enter(entity.name, Attached(entity.session, edge, True, now_ns))
+        self._enter(entity.name, Attached(entity.issuer, edge, True, now_ns))
         return ""
 
     def knows(self, edge: str, entity: Entity) -> bool:
-        """Whether this session is at that edge, or was last."""
+        """Whether this issuer is at that edge, or was last."""
         known = self.by_name.get(entity.name)
-        return known is not None and (known.session, known.edge) == (entity.session, edge)
+        return known is not None and (known.issuer, known.edge) == (entity.issuer, edge)
 
     def left(self, edge: str, entity: Entity) -> None:
         """Its link is lost; what it has stays, it may come back."""
         known = self.by_name.get(entity.name)
-        if known is not None and (known.session, known.edge) == (entity.session, edge):
+        if known is not None and (known.issuer, known.edge) == (entity.issuer, edge):
             known.there, known.since_ns = False, self._cloud.now_ns
             if not known.durable:
                 self._leave(entity.name)
@@ -74,18 +74,18 @@ class Entities:
     def gone(self, edge: str, entity: Entity) -> None:
         """It said goodbye: what it has is over."""
         known = self.by_name.get(entity.name)
-        if known is not None and (known.session, known.edge) == (entity.session, edge):
+        if known is not None and (known.issuer, known.edge) == (entity.issuer, edge):
             known.there, known.since_ns = False, self._cloud.now_ns
             self._restarted(entity.name, "its client has ended")
             self._leave(entity.name)
 
     def joined(self, edge: str, entities: tuple[Entity, ...]) -> None:
         """Everybody who is attached to an edge now; others that were are away."""
-        there = {(entity.name, entity.session) for entity in entities}
+        there = {(entity.name, entity.issuer) for entity in entities}
         for name in list(self._at.get(edge, ())):
-            session = self.by_name[name].session
-            if (name, session) not in there:
-                self.left(edge, Entity(name, session))
+            issuer = self.by_name[name].issuer
+            if (name, issuer) not in there:
+                self.left(edge, Entity(name, issuer))
         for entity in entities:
             known = self.by_name.get(entity.name)
             if known is None or known.edge == edge or not self._present(known):
@@ -95,11 +95,11 @@ class Entities:
         return known.there and self._cloud.routers.joined(known.edge)
 
     def keep(self, name: str) -> None:
-        """It has something: remember its session over restarts of the broker."""
+        """It has something: remember its issuer over restarts of the broker."""
         known = self.by_name.get(name)
         if known is not None and not known.durable:
             known.durable = True
-            self._cloud.outbox.put("entity", name, EntityItem(session=known.session, edge=known.edge))
+            self._cloud.outbox.put("entity", name, EntityItem(issuer=known.issuer, edge=known.edge))
 
     def emptied(self, name: str) -> None:
         """It has nothing any more."""

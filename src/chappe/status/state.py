@@ -49,7 +49,7 @@ class ChannelItem(Item):
 class EntityItem(Item):
     """An end-entity that has publications or subscriptions."""
 
-    session: bytes
+    issuer: bytes
     edge: str
 
 

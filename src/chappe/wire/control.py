@@ -19,7 +19,7 @@ from chappe.wire.base import Variable as Variable
 from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 2, 0  # MINOR stays 0: whatever is added later is a capability
 CAPABILITIES = ("credit", "loss", "datagram", "stamp")
 
 
@@ -31,12 +31,11 @@ class Hello(Message):
 
     role: str  # "client" or "node"
     name: str  # of the client or node, for people and rules
-    session: bytes  # 16 random bytes, kept over reconnections: the issuer of its events
+    session: bytes  # 16 random bytes, kept over reconnections; a secret between the two sides
     epoch: int = 1  # raised when the same session restarts its sequence
     token: str | None = None  # signed token; None when the certificate (or --dev) says who it is
     capabilities: tuple[str, ...] = ()
     heartbeat_ns: int = 1_000_000_000
-    minor: int = MINOR
     conflate: bool = False  # client: newest value of a variable wins when this client is slow
     flooded: bool = False  # client: wants every flooded variable
     resume: bool = False  # a port of this session may still exist on the other side
@@ -48,7 +47,7 @@ class Welcome(Message):
 
     name: str  # of the node
     session: bytes  # of the node: changes when it restarts
-    minor: int = MINOR
+    issuer: bytes = b""  # to a client: who publishes its events, computed by the node from what it authenticated
     capabilities: tuple[str, ...] = ()
     heartbeat_ns: int = 1_000_000_000
     max_payload: int = 1_048_576

@@ -23,7 +23,7 @@ from chappe.wire.payloads import Payload, decode_payload
 from chappe.wire.status import Record
 
 BODY_SHOWN = 64
-SECRETS = frozenset(("token", "key"))  # fields of control messages that are never shown
+SECRETS = frozenset(("token", "key", "session"))  # fields of control messages that are never shown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -97,14 +97,14 @@ class Issuer:
 
     number: int
     epoch: int
-    session: bytes
+    issuer: bytes
 
     def encode(self) -> bytes:
         """The payload of an ISSUER frame."""
-        if len(self.session) != 16:
-            raise ProtocolError(f"a session identifier has 16 bytes, not {len(self.session)}")
+        if len(self.issuer) != 16:
+            raise ProtocolError(f"an issuer has 16 bytes, not {len(self.issuer)}")
         number = bytes(1) + unsigned(self.number, 3, "issuer number")
-        return number + unsigned(self.epoch, 4, "epoch") + self.session
+        return number + unsigned(self.epoch, 4, "epoch") + self.issuer
 
     @staticmethod
     def decode(payload: bytes) -> Issuer:
@@ -113,7 +113,7 @@ class Issuer:
         number = cursor.unsigned(4, "issuer number")
         if number >= 1 << 24:
             raise ProtocolError(f"ISSUER: number {number} has more than 24 bits")
-        issuer = Issuer(number, cursor.unsigned(4, "epoch"), cursor.take(16, "session"))
+        issuer = Issuer(number, cursor.unsigned(4, "epoch"), cursor.take(16, "issuer"))
         cursor.finish()
         return issuer
 

@@ -59,8 +59,8 @@ def encode_frame(kind: Kind, payload: bytes) -> bytes:
     return bytes((kind,)) + len(payload).to_bytes(3, "big") + payload
 
 
-def check_preamble(opening: bytes) -> int:
-    """The minor version of the other side; VersionError names both versions if its major version differs."""
+def check_preamble(opening: bytes) -> None:
+    """ProtocolError if the other side is no Chappe peer; VersionError names both versions if its major one differs."""
     if len(opening) < PREAMBLE_SIZE or opening[: len(MAGIC)] != MAGIC:
         raise ProtocolError(f"not a Chappe peer: it opened with {opening[:PREAMBLE_SIZE].hex(' ') or 'nothing'}")
     major, minor = opening[len(MAGIC)], opening[len(MAGIC) + 1]
@@ -69,7 +69,6 @@ def check_preamble(opening: bytes) -> int:
             f"the other side speaks version {major}.{minor}, this side {MAJOR}.{MINOR}: "
             f"both need the same major version, upgrade the older one"
         )
-    return minor
 
 
 class FrameReader:

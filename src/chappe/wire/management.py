@@ -26,7 +26,7 @@ class Entity(msgspec.Struct, array_like=True, frozen=True):
     """A publisher, subscriber or condensation creator at an edge."""
 
     name: str
-    session: bytes  # another one under the same name means that it has restarted
+    issuer: bytes  # another one under the same name means that it has restarted
 
 
 class Lead(Message):

@@ -12,7 +12,7 @@ from chappe.wire.routes import Route, Train, Trained
 from chappe.wire.status import Record, decode_status, encode_status
 
 PROBE_PADDING_LIMIT = 1400 - 16  # a probe fits into one datagram
-PARCEL_VERSION = 1
+PARCEL_VERSION = 2  # reserved for cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +61,13 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Bytes for a named destination, perhaps one fragment of several."""
+    """Reserved for cells: what follows the version of its header is theirs to define."""
 
-    destination: bytes
-    message: bytes
-    body: bytes = b""
-    flags: int = 0
-    hops_left: int = 0
-    trace: tuple[int, ...] = ()
-    fragment: int = 0
-    fragments: int = 1
+    content: bytes = b""
 
     def encode(self) -> bytes:
         """The payload of a PARCEL frame."""
-        if len(self.message) != 16:
-            raise ProtocolError(f"the identifier of a message has 16 bytes, not {len(self.message)}")
-        return b"".join(
-            (
-                bytes((PARCEL_VERSION,)),
-                unsigned(self.flags, 1, "flags"),
-                unsigned(self.hops_left, 2, "hops left"),
-                unsigned(len(self.destination), 2, "length of the destination"),
-                self.destination,
-                unsigned(len(self.trace), 2, "number of trace entries"),
-                *(unsigned(entry, 8, "trace entry") for entry in self.trace),
-                unsigned(self.fragment, 4, "fragment index"),
-                unsigned(self.fragments, 4, "fragment count"),
-                self.message,
-                self.body,
-            )
-        )
+        return bytes((PARCEL_VERSION,)) + self.content
 
 
 Payload = (
@@ -177,12 +154,4 @@ def _parcel(cursor: Cursor) -> Parcel:
     version = cursor.unsigned(1, "version")
     if version != PARCEL_VERSION:
         raise ProtocolError(f"PARCEL: header of version {version}, this side knows {PARCEL_VERSION}")
-    flags, hops_left = cursor.unsigned(1, "flags"), cursor.unsigned(2, "hops left")
-    destination = cursor.take(cursor.unsigned(2, "length of the destination"), "destination")
-    entries = cursor.unsigned(2, "number of trace entries")
-    raw = Cursor(cursor.take(8 * entries, "trace"), "PARCEL")
-    trace = tuple(raw.unsigned(8, "trace entry") for _ in range(entries))
-    fragment, fragments = cursor.unsigned(4, "fragment index"), cursor.unsigned(4, "fragment count")
-    return Parcel(
-        destination, cursor.take(16, "message identifier"), cursor.rest(), flags, hops_left, trace, fragment, fragments
-    )
+    return Parcel(cursor.rest())

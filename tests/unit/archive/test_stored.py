@@ -74,7 +74,7 @@ def test_an_event_that_was_not_taken_may_come_again() -> None:
 
 
 def test_only_the_newest_events_and_sessions_are_remembered() -> None:
-    known = Known(sessions=2, remembered=3)
+    known = Known(issuers=2, remembered=3)
     for sequence in range(4):
         known.seen(Identity(A, 1, sequence))
     assert known.seen(Identity(A, 1, 1)) is False

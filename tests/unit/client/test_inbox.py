@@ -251,7 +251,7 @@ def test_arrow_holds_the_same_as_messages() -> None:
     core = ClientCore()
     Peer(core)
     everything = subscribed(core, "#")
-    core.feed(issuer(0) + issuer(1, session=bytes(16)) + topic(0, "a") + topic(1, "b"))
+    core.feed(issuer(0) + issuer(1, publisher=bytes(16)) + topic(0, "a") + topic(1, "b"))
     core.feed(event(0, 1, b"x") + event(1, 1, b"", issuer=1) + event(0, 2, b"yz", created=4))
 
     async def collect() -> list[dict[str, object]]:

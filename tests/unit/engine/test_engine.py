@@ -53,8 +53,8 @@ def kinds(engine: Engine, port: int, wanted: int) -> list[bytes]:
 
 def pair(**subscriber: object) -> tuple[Engine, int, int]:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER)
-    port = engine.open_port(session=SUBSCRIBER, **subscriber)  # type: ignore[arg-type]
+    publisher = engine.open_port(issuer=PUBLISHER)
+    port = engine.open_port(issuer=SUBSCRIBER, **subscriber)  # type: ignore[arg-type]
     engine.topics.subscribe(port, "a/#")
     engine.feed(publisher, define(1, "a/b"))
     return engine, publisher, port
@@ -63,7 +63,7 @@ def pair(**subscriber: object) -> tuple[Engine, int, int]:
 @pytest.mark.spec("NS-001", "NS-002")
 def test_event_reaches_subscribers_only() -> None:
     engine, publisher, port = pair()
-    bystander = engine.open_port(session=OTHER)
+    bystander = engine.open_port(issuer=OTHER)
     engine.topics.subscribe(bystander, "b/#")
     engine.feed(publisher, event(1))
     assert [payload[12:] for payload in kinds(engine, port, EVENT)] == [b"body"]
@@ -78,8 +78,8 @@ def test_empty_engine_is_small() -> None:
 @pytest.mark.spec("GS-072")
 def test_fan_out_allocates_nothing_in_steady_state() -> None:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER)
-    ports = [engine.open_port(session=bytes([i]) * 16) for i in range(8)]
+    publisher = engine.open_port(issuer=PUBLISHER)
+    ports = [engine.open_port(issuer=bytes([i]) * 16) for i in range(8)]
     for variable in range(1, 101):
         engine.status.set_variable(variable, 3, 100_000_000, [publisher])
         for path, port in enumerate(ports):
@@ -125,7 +125,7 @@ def test_alert_overtakes_data_at_a_frame_boundary() -> None:
 @pytest.mark.spec("GS-071")
 def test_full_queue_drops_for_that_port_only_and_tells_it() -> None:
     engine, publisher, port = pair(queue_bytes=1000)
-    roomy = engine.open_port(session=OTHER)
+    roomy = engine.open_port(issuer=OTHER)
     engine.topics.subscribe(roomy, "a/#")
     engine.feed(publisher, b"".join(event(i, b"x" * 80) for i in range(1, 31)))
     assert len(kinds(engine, roomy, EVENT)) == 30
@@ -139,8 +139,8 @@ def test_full_queue_drops_for_that_port_only_and_tells_it() -> None:
 
 def test_backpressure_subscriber_loses_nothing_and_stops_credit() -> None:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER, credit=2000)
-    port = engine.open_port(session=SUBSCRIBER, queue_bytes=1000)
+    publisher = engine.open_port(issuer=PUBLISHER, credit=2000)
+    port = engine.open_port(issuer=SUBSCRIBER, queue_bytes=1000)
     engine.topics.subscribe(port, "a/#", backpressure=True)
     engine.feed(publisher, define(1, "a/b"))
     sent = 0
@@ -155,7 +155,7 @@ def test_backpressure_subscriber_loses_nothing_and_stops_credit() -> None:
 
 def test_publisher_gets_credit_while_nobody_holds_it() -> None:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER, credit=1000)
+    publisher = engine.open_port(issuer=PUBLISHER, credit=1000)
     engine.feed(publisher, define(1, "a"))
     for sequence in range(1, 5):
         engine.feed(publisher, event(sequence, b"x" * 84))
@@ -167,7 +167,7 @@ def test_publisher_gets_credit_while_nobody_holds_it() -> None:
 def chain() -> tuple[Engine, Engine, int, int, int]:
     """A publisher's node and the next one, with a retaining link between them."""
     first, second = Engine(), Engine()
-    publisher = first.open_port(session=PUBLISHER)
+    publisher = first.open_port(issuer=PUBLISHER)
     there = first.open_port(peer=True, retain=True)
     back = second.open_port(peer=True, retain=True)
     first.topics.subscribe(there, "#")
@@ -192,7 +192,7 @@ def test_link_keeps_events_until_the_other_engine_has_them() -> None:
 
 def test_lost_connection_loses_and_repeats_nothing() -> None:
     first, second, publisher, there, back = chain()
-    end = second.open_port(session=SUBSCRIBER)
+    end = second.open_port(issuer=SUBSCRIBER)
     second.topics.subscribe(end, "#")
     first.feed(publisher, b"".join(event(i) for i in range(1, 101)))
     second.feed(back, written(first, there, 1500))  # cut in the middle of a frame, the answer never arrives
@@ -214,7 +214,7 @@ def test_restarted_neighbour_gets_definitions_again() -> None:
     first.park_port(there)
     fresh = Engine()
     back = fresh.open_port(peer=True)
-    end = fresh.open_port(session=SUBSCRIBER)
+    end = fresh.open_port(issuer=SUBSCRIBER)
     fresh.topics.subscribe(end, "a")
     first.resume_port(there)
     fresh.feed(back, written(first, there))
@@ -225,7 +225,7 @@ def test_restarted_neighbour_gets_definitions_again() -> None:
 def test_redundant_paths_deliver_once() -> None:
     engine = Engine()
     left, right = engine.open_port(peer=True), engine.open_port(peer=True)
-    end = engine.open_port(session=SUBSCRIBER)
+    end = engine.open_port(issuer=SUBSCRIBER)
     engine.status.set_variable(7, 1, 10, [left, right])
     engine.status.setup_path(7, end, 1, [0], [3], 0xFFFF)
     for port in (left, right):
@@ -237,7 +237,7 @@ def test_redundant_paths_deliver_once() -> None:
 @pytest.mark.spec("GS-005")
 def test_datagrams_are_packed_by_limit() -> None:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER)
+    publisher = engine.open_port(issuer=PUBLISHER)
     control = engine.open_port(peer=True)
     datagrams = engine.open_port(peer=True, datagram=True, partner=control)
     engine.status.set_variable(7, 0, 1, [publisher])
@@ -254,7 +254,7 @@ def test_status_arriving_by_datagram_counts_as_its_link() -> None:
     engine = Engine()
     control = engine.open_port(peer=True)
     datagrams = engine.open_port(peer=True, datagram=True, partner=control)
-    end = engine.open_port(session=SUBSCRIBER)
+    end = engine.open_port(issuer=SUBSCRIBER)
     engine.status.set_variable(7, 0, 1, [control])
     engine.status.setup_path(7, end, 1, [0], [3], 0xFFFF)
     assert engine.feed_datagram(datagrams, frame(STATUS, record(7, 1)))
@@ -266,7 +266,7 @@ def test_status_arriving_by_datagram_counts_as_its_link() -> None:
 
 def test_new_watcher_sees_the_present_value() -> None:
     engine = Engine()
-    publisher, end = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
+    publisher, end = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=SUBSCRIBER)
     engine.status.set_variable(7, 1, 10, [publisher])
     engine.feed(publisher, frame(STATUS, record(7, 10, 2.5)))
     engine.watch(end, 7, 1, [0], [3], 0xFFFF)
@@ -276,8 +276,8 @@ def test_new_watcher_sees_the_present_value() -> None:
 @pytest.mark.spec("GS-161")
 def test_injected_record_of_another_publisher_is_refused() -> None:
     engine = Engine()
-    publisher, forger = engine.open_port(session=PUBLISHER), engine.open_port(session=OTHER)
-    end = engine.open_port(session=SUBSCRIBER)
+    publisher, forger = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=OTHER)
+    end = engine.open_port(issuer=SUBSCRIBER)
     engine.status.set_variable(7, 1, 10, [publisher])
     engine.status.setup_path(7, end, 1, [0], [3], 0xFFFF)
     engine.feed(forger, frame(STATUS, record(7, 10)))
@@ -288,7 +288,7 @@ def test_injected_record_of_another_publisher_is_refused() -> None:
 @pytest.mark.spec("GS-007")
 def test_bad_option_count_touches_nothing() -> None:
     engine = Engine()
-    publisher, end = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
+    publisher, end = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=SUBSCRIBER)
     engine.status.set_variable(7, 1, 10, [publisher])
     engine.status.setup_path(7, end, 1, [0], [3], 0xFFFF)
     bad = bytearray(record(7, 10) + record(7, 20))
@@ -312,9 +312,9 @@ def test_rate_limit_says_how_long_to_wait() -> None:
 
 def test_group_member_with_room_gets_the_message() -> None:
     engine = Engine()
-    publisher = engine.open_port(session=PUBLISHER)
-    full = engine.open_port(session=SUBSCRIBER, queue_bytes=10)
-    ready = engine.open_port(session=OTHER)
+    publisher = engine.open_port(issuer=PUBLISHER)
+    full = engine.open_port(issuer=SUBSCRIBER, queue_bytes=10)
+    ready = engine.open_port(issuer=OTHER)
     for port in (full, ready):
         engine.topics.subscribe(port, "job", group="workers")
     engine.feed(publisher, define(1, "job") + b"".join(event(i) for i in range(1, 6)))
@@ -324,7 +324,7 @@ def test_group_member_with_room_gets_the_message() -> None:
 
 def test_topic_numbers_are_reused_only_after_everything_was_written() -> None:
     engine = Engine(max_topics=4)
-    publisher, end = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
+    publisher, end = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=SUBSCRIBER)
     engine.topics.subscribe(end, "#")
     names: dict[bytes, bytes] = {}
     for generation in range(30):
@@ -342,12 +342,12 @@ def test_topic_numbers_are_reused_only_after_everything_was_written() -> None:
 
 def test_issuers_that_left_are_forgotten_in_time() -> None:
     engine = Engine(max_issuers=8)
-    end = engine.open_port(session=SUBSCRIBER)
+    end = engine.open_port(issuer=SUBSCRIBER)
     engine.topics.subscribe(end, "#")
     known: dict[int, bytes] = {}
     for number in range(200):
         session = number.to_bytes(16, "big")
-        port = engine.open_port(session=session)
+        port = engine.open_port(issuer=session)
         engine.feed(port, define(1, "a") + event(1, session))
         for kind, payload in split(written(engine, end)):
             if kind == ISSUER:
@@ -376,7 +376,7 @@ def test_heartbeat_is_answered_inside_the_engine() -> None:
 
 def test_probe_of_an_application_comes_back() -> None:
     engine = Engine()
-    port = engine.open_port(session=PUBLISHER)
+    port = engine.open_port(issuer=PUBLISHER)
     engine.feed(port, frame(PROBE, struct.pack(">QQ", 42, 7) + b"padding"))
     assert split(written(engine, port)) == [(ECHO, struct.pack(">QQ", 42, 7) + b"padding")]
 
@@ -399,7 +399,7 @@ def test_probe_of_an_application_comes_back() -> None:
 )
 def test_bad_frame_names_its_reason(data: bytes, reason: str) -> None:
     engine = Engine()
-    port = engine.open_port(session=PUBLISHER)
+    port = engine.open_port(issuer=PUBLISHER)
     with pytest.raises(ProtocolError, match=reason):
         engine.feed(port, data)
     assert engine.port_counters(port)["bad_frames"] == 1

@@ -17,7 +17,7 @@ def source() -> tuple[Guide, Engine, int, int, int]:
     """A publisher, a subscriber and a neighbour of its node."""
     guide = Guide()
     engine = guide.engine()
-    publisher, client = engine.open_port(session=PUBLISHER), engine.open_port(session=SUBSCRIBER)
+    publisher, client = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=SUBSCRIBER)
     neighbour = engine.open_port(peer=True)
     engine.topics.subscribe(client, "#")
     engine.feed(publisher, define(1, "a") + define(2, "b"))
@@ -106,13 +106,13 @@ def test_waiting_events_are_bounded_and_leave_early() -> None:
 def test_what_waits_survives_its_publisher_and_its_numbers_are_not_given_away() -> None:
     guide = Guide()
     engine = guide.engine(max_topics=2, max_issuers=1)
-    neighbour, publisher = engine.open_port(peer=True), engine.open_port(session=PUBLISHER)
+    neighbour, publisher = engine.open_port(peer=True), engine.open_port(issuer=PUBLISHER)
     guide.publish[b"a"] = (True, [(neighbour, b"new")], 5 * MS, None)
     engine.feed(publisher, define(1, "a") + event(1, b"1"))
     engine.close_port(publisher)
     assert engine.free_port(publisher)
     for number in range(5):
-        port = engine.open_port(session=bytes([number]) * 16)
+        port = engine.open_port(issuer=bytes([number]) * 16)
         engine.feed(port, define(1, f"t/{number}") + event(1))
         engine.close_port(port)
         engine.free_port(port)
@@ -143,7 +143,7 @@ def test_unconfirmed_events_are_rescued_with_their_identity_and_sent_another_way
     rescued = engine.rescue(gone, 2) + engine.rescue(gone, 2)
     assert engine.rescue(gone) == []
     assert [(item.sequence, item.frame[16:]) for item in rescued] == [(3, b"2"), (1, b"1"), (4, b"3")]
-    assert {(item.session, item.epoch, item.kind, item.topic, item.way) for item in rescued} == {
+    assert {(item.issuer, item.epoch, item.kind, item.topic, item.way) for item in rescued} == {
         (PUBLISHER, 1, "s", b"a", b"there")
     }
     assert engine.port_counters(gone)["rescued"] == 3
@@ -157,7 +157,7 @@ def test_unconfirmed_events_are_rescued_with_their_identity_and_sent_another_way
     assert all(payload[4] & 0x20 for payload in found), "marked as sent again"
     # a receiver that has one of them already delivers the others only
     far, guide.forward[b"round"] = guide.engine(), (True, [], 0, None)
-    port, client = far.open_port(peer=True), far.open_port(session=SUBSCRIBER)
+    port, client = far.open_port(peer=True), far.open_port(issuer=SUBSCRIBER)
     far.topics.subscribe(client, "#")
     far.feed(port, issuer(9, PUBLISHER) + route(9, b"round", "a") + event(1, b"1", number=9, issuer=9))
     far.feed(port, data)

@@ -50,7 +50,7 @@ def test_an_event_is_confirmed_at_once_and_given_free_when_the_next_node_has_it(
 
 def test_what_ends_here_or_has_no_way_is_confirmed_with_one_echo() -> None:
     guide, engine, inward, _, _ = between()
-    client = engine.open_port(session=SUBSCRIBER)
+    client = engine.open_port(issuer=SUBSCRIBER)
     engine.topics.subscribe(client, "#")
     guide.forward[b"here"] = (True, [], 0, None)
     engine.feed(inward, route(3, b"here", "b") + event(1, b"1", number=3) + event(2, b"2", number=2) + probe(ASKED))
@@ -143,7 +143,7 @@ def test_nothing_waits_in_a_circle() -> None:
         guide = Guide()
         engine = guide.engine()
         left, right = engine.open_port(peer=True, retain=True), engine.open_port(peer=True, retain=True)
-        publisher = engine.open_port(session=bytes([name]) * 16)
+        publisher = engine.open_port(issuer=bytes([name]) * 16)
         guide.publish[b"a"] = (True, [(right, b"two")], 0, None)
         guide.forward[b"two"] = (False, [(right, b"one")], 0, None)
         guide.forward[b"one"] = (True, [], 0, None)
@@ -170,7 +170,7 @@ def test_a_slow_link_behind_a_node_does_not_stop_what_others_get_through_it() ->
     guide = Guide()
     engine = guide.engine()
     outward = engine.open_port(peer=True, retain=True, queue_bytes=64 << 10)
-    publisher = engine.open_port(session=PUBLISHER)
+    publisher = engine.open_port(issuer=PUBLISHER)
     guide.publish[b"a"] = (True, [(outward, b"on")], 0, None)
     engine.feed(publisher, define(1, "a"))
     got = 0

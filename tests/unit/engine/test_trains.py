@@ -122,7 +122,7 @@ def test_pieces_that_cut_frames_do_not_make_a_link_look_faster(size: int, piece:
 
 def test_everything_else_goes_before_the_rest_of_a_train() -> None:
     engine = Engine()
-    port, publisher = engine.open_port(peer=True), engine.open_port(session=PUBLISHER)
+    port, publisher = engine.open_port(peer=True), engine.open_port(issuer=PUBLISHER)
     engine.topics.subscribe(port, "a")
     engine.feed(publisher, define(1, "a"))
     engine.send_train(port, 5, 200_000)
@@ -183,7 +183,7 @@ def test_more_trains_than_a_second_allows_are_not_answered() -> None:
 
 def test_trains_are_for_peers_and_have_limits() -> None:
     engine = Engine()
-    client, peer = engine.open_port(session=PUBLISHER), engine.open_port(peer=True)
+    client, peer = engine.open_port(issuer=PUBLISHER), engine.open_port(peer=True)
     with pytest.raises(ChappeError, match="peer"):
         engine.send_train(client, 1, 1000)
     for size in (39, (1 << 26) + 1):
@@ -191,7 +191,7 @@ def test_trains_are_for_peers_and_have_limits() -> None:
             engine.send_train(peer, 1, size)
     with pytest.raises(ProtocolError, match="client"):
         engine.feed(client, train(1, 100, 0, 100))
-    other = engine.open_port(session=b"o" * 16)
+    other = engine.open_port(issuer=b"o" * 16)
     with pytest.raises(ProtocolError, match="client"):
         engine.feed(other, frame(TRAINED, bytes(40)))
 

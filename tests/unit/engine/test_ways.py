@@ -67,7 +67,7 @@ def relay() -> tuple[Guide, Engine, int, list[int], int]:
     engine = guide.engine()
     inward = engine.open_port(peer=True)
     outward = [engine.open_port(peer=True) for _ in range(2)]
-    client = engine.open_port(session=SUBSCRIBER)
+    client = engine.open_port(issuer=SUBSCRIBER)
     engine.topics.subscribe(client, "#")
     engine.feed(inward, issuer(0, PUBLISHER))
     return guide, engine, inward, outward, client
@@ -123,7 +123,7 @@ def test_the_same_definition_again_is_not_asked_again() -> None:
 
 def test_events_of_clients_take_the_published_way_and_reach_their_own_node() -> None:
     guide, engine, _, outward, client = relay()
-    publisher = engine.open_port(session=b"q" * 16)
+    publisher = engine.open_port(issuer=b"q" * 16)
     guide.publish[b"a"] = (True, [(outward[0], b"w")], 0, None)
     engine.feed(publisher, define(1, "a") + define(2, "b"))
     engine.feed(publisher, event(1) + event(2, number=2) + event(3))
@@ -193,7 +193,7 @@ def test_an_event_that_was_only_passed_on_is_delivered_when_another_copy_says_so
 @pytest.mark.parametrize("answer", [ValueError("no map yet"), None, (True, []), (True, [(1, "text")], 0, None)])
 def test_an_error_of_whoever_is_asked_ends_there(answer: Any) -> None:
     guide, engine, inward, outward, client = relay()
-    publisher = engine.open_port(session=b"q" * 16)
+    publisher = engine.open_port(issuer=b"q" * 16)
     guide.forward[b"in"] = guide.publish[b"a"] = answer
     engine.feed(inward, route(1, b"in", "a") + event(1) + event(2))
     engine.feed(publisher, define(1, "a") + event(1))
@@ -234,7 +234,7 @@ def test_a_closed_neighbour_is_asked_around_and_its_number_may_come_back_as_a_cl
     engine.feed(inward, route(1, b"in", "a") + event(1))
     engine.close_port(outward[0])
     assert engine.free_port(outward[0])
-    assert engine.open_port(session=b"n" * 16) == outward[0]
+    assert engine.open_port(issuer=b"n" * 16) == outward[0]
     guide.forward[b"in"] = (False, [(outward[1], b"y")], 0, None)
     engine.feed(inward, event(2))
     assert len(guide.asked) == 2
@@ -259,7 +259,7 @@ def test_a_parked_neighbour_gets_definitions_and_events_when_it_is_back() -> Non
 
 def test_a_route_from_a_client_is_a_bad_frame() -> None:
     engine = Engine()
-    port = engine.open_port(session=PUBLISHER)
+    port = engine.open_port(issuer=PUBLISHER)
     with pytest.raises(ProtocolError, match="ROUTE from a client"):
         engine.feed(port, route(1, b"w", "a"))
 
@@ -361,7 +361,7 @@ def test_what_cannot_be_reached_is_kept_and_the_branches_go_on() -> None:
     assert [body for _, body in events(written(engine, outward[0]))] == [b"1", b"2"]
     assert [body for _, body in events(written(engine, client))] == [b"1", b"2"]
     kept = engine.take_stranded()
-    assert [(item.session, item.sequence, item.topic, item.way, item.frame[16:]) for item in kept] == [
+    assert [(item.issuer, item.sequence, item.topic, item.way, item.frame[16:]) for item in kept] == [
         (PUBLISHER, 1, b"a", b"rest", b"1"),
         (PUBLISHER, 2, b"a", b"rest", b"2"),
     ]
@@ -379,7 +379,7 @@ def test_what_cannot_be_reached_is_kept_and_the_branches_go_on() -> None:
 
 def test_events_of_clients_are_kept_and_repeats_follow_them() -> None:
     guide, engine, inward, _, _ = relay()
-    publisher = engine.open_port(session=b"q" * 16)
+    publisher = engine.open_port(issuer=b"q" * 16)
     guide.publish[b"a"] = (True, [], 0, None, b"far", False)
     engine.feed(publisher, define(1, "a") + event(1, b"1"))
     assert [item.frame[16:] for item in engine.take_stranded()] == [b"1"]
@@ -413,7 +413,7 @@ def test_an_answer_with_a_rest_that_is_no_way_is_an_error_that_ends_there() -> N
 
 def test_the_newest_event_of_a_client_that_comes_back_to_its_node_is_a_repeat() -> None:
     guide, engine, inward, outward, client = relay()
-    publisher = engine.open_port(session=b"q" * 16)
+    publisher = engine.open_port(issuer=b"q" * 16)
     guide.publish[b"a"] = (True, [(inward, b"on")], 0, None)
     guide.forward[b"in"] = (True, [(outward[0], b"further")], 0, None)
     engine.feed(publisher, define(1, "a") + event(1, b"1") + event(2, b"2"))

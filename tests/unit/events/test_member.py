@@ -89,7 +89,7 @@ def test_links_are_measured_and_the_reading_is_half_the_round_trip() -> None:
 def test_a_link_to_a_client_is_measured_but_not_in_the_map() -> None:
     mesh = Members()
     place = mesh.node("a")
-    port = place.engine.open_port(session=bytes(16))
+    port = place.engine.open_port(issuer=bytes(16))
     place.member.attend(port, "meter", mesh.now_ns)
     frames = bytearray()
     for _ in range(1500):

@@ -17,7 +17,7 @@ def hello(**changes: object) -> Hello:
 
 
 def welcome(_: Hello | None = None) -> Welcome:
-    return Welcome(name="n", session=b"n" * 16, capabilities=CAPABILITIES)
+    return Welcome(name="n", session=b"n" * 16, issuer=b"i" * 16, capabilities=CAPABILITIES)
 
 
 def sent(outputs: list[Output]) -> bytes:
@@ -69,11 +69,11 @@ def test_bytes_after_the_handshake_are_handed_on() -> None:
 def test_the_acceptor_names_both_versions_to_a_peer_of_another_major() -> None:
     acceptor = Acceptor(welcome)
     assert sent(acceptor.start()) == PREAMBLE
-    outputs = acceptor.receive(b"CHAPPE\x02\x07")
+    outputs = acceptor.receive(b"CHAPPE\x01\x02")
     answer = refusal(outputs)
     assert answer.code == "version"
-    assert "2.7" in answer.reason
     assert "1.2" in answer.reason
+    assert "2.0" in answer.reason
     assert isinstance(error(outputs), VersionError)
     assert acceptor.receive(b"anything") == []
 
@@ -82,30 +82,37 @@ def test_the_connector_names_both_versions_of_a_node_of_another_major() -> None:
     failure = error(Connector(hello()).receive(b"CHAPPE\x00\x09"))
     assert isinstance(failure, VersionError)
     assert "0.9" in str(failure)
-    assert "1.2" in str(failure)
+    assert "2.0" in str(failure)
 
 
-def test_an_older_minor_version_is_served_without_what_it_cannot_do() -> None:
-    acceptor = Acceptor(welcome)
-    outputs = acceptor.receive(b"CHAPPE\x01\x00" + control_frame(hello(minor=0)))
+def test_what_a_side_does_not_name_is_not_used() -> None:
+    outputs = Acceptor(welcome).receive(PREAMBLE + control_frame(hello(capabilities=())))
     agreed = outputs[-1]
     assert isinstance(agreed, Agreed)
-    assert (agreed.welcome.minor, agreed.welcome.capabilities) == (0, ())
-    (agreed,) = Connector(hello()).receive(b"CHAPPE\x01\x00" + control_frame(welcome()))
+    assert agreed.welcome.capabilities == ()
+    (agreed,) = Connector(hello(capabilities=())).receive(PREAMBLE + control_frame(welcome()))
     assert isinstance(agreed, Agreed)
-    assert (agreed.welcome.minor, agreed.welcome.capabilities) == (0, ())
+    assert agreed.welcome.capabilities == ()
 
 
-def test_a_newer_minor_version_falls_back_to_ours() -> None:
-    newer = hello(minor=9, capabilities=("telepathy", *CAPABILITIES))
-    agreed = Acceptor(welcome).receive(b"CHAPPE\x01\x09" + control_frame(newer))[-1]
+def test_a_later_peer_falls_back_to_the_capabilities_that_both_know() -> None:
+    later = hello(capabilities=("telepathy", *CAPABILITIES))
+    agreed = Acceptor(welcome).receive(b"CHAPPE\x02\x09" + control_frame(later))[-1]
     assert isinstance(agreed, Agreed)
-    assert (agreed.welcome.minor, agreed.welcome.capabilities) == (2, CAPABILITIES)
+    assert agreed.welcome.capabilities == CAPABILITIES
 
 
 def test_only_shared_capabilities_are_used() -> None:
-    assert shared(1, ("credit", "loss"), ("loss", "datagram")) == ("loss",)
-    assert shared(0, ("credit", "future"), ("future", "credit")) == ("future",)
+    assert shared(("credit", "loss"), ("loss", "datagram")) == ("loss",)
+    assert shared(("credit", "future"), ("future", "credit")) == ("credit", "future")
+
+
+def test_a_client_is_told_who_publishes_its_events_and_a_node_is_not() -> None:
+    for role, issuer in (("client", b""), ("client", b"short"), ("node", bytes(16))):
+        answer = Welcome(name="n", session=b"n" * 16, issuer=issuer)
+        failure = error(Connector(hello(role=role)).receive(PREAMBLE + control_frame(answer)))
+        assert isinstance(failure, ProtocolError)
+        assert "issuer in Welcome" in str(failure)
 
 
 @pytest.mark.parametrize(

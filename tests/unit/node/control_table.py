@@ -62,7 +62,7 @@ class Table:
 
     def attach(self, name: str, session: bytes, called: str = "", **fields: Any) -> list[tuple[str, control.Message]]:
         """A client connects; `called`: what it says its name is. The answer is what is sent because of it."""
-        port = self.ports[name] = self.engine.open_port(session=session)
+        port = self.ports[name] = self.engine.open_port(issuer=session)
         here = Session(port, called or name, "client", dev_identity(called or name, "client"), session, **fields)
         self.control.open(here)
         return self.sent(self.control.opened(here, self.now_ns))

@@ -14,7 +14,7 @@ from chappe.wire.frames import FrameReader, Kind
 def test_what_the_node_publishes_reaches_subscribers_with_its_content_type() -> None:
     engine = Engine(authorize=lambda port, kind, topic: True)
     own = OwnPort(engine, Flusher(engine))
-    client = engine.open_port(session=bytes(16), loss=False)
+    client = engine.open_port(issuer=bytes(16), loss=False)
     engine.topics.subscribe(client, "PBR/#")
     own.publish("PBR/PerformanceData/east", b"{}", "application/json")
     own.publish("PBR/PerformanceData/east", b"[]")

@@ -148,7 +148,7 @@ def test_no_event_of_a_subscription_is_lost_when_flooding_begins_and_ends(router
 
 
 def test_reset_leaves_nothing_but_what_clients_have(router: Router) -> None:
-    own = router.engine.open_port(session=bytes(16))
+    own = router.engine.open_port(issuer=bytes(16))
     published = Variable(8, "plant", "own", "float", 1, MS, 3, 0)
     router.variables.register(own, "meter", published)
     router.table.setup([hop(1, "", "east", variable=published), hop(1, "west", "east"), hop(2, "west", "")])

@@ -98,7 +98,7 @@ def test_repeats_disorder_and_double_forwarding_are_seen() -> None:
     ledger.publish(publisher, "t")
     network.run(0.5)
     assert subscriber.on_arrival is not None
-    subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.session, 1, "t"))
+    subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.issuer, 1, "t"))
     link = network.link("a", "b")
     assert link.look is not None
     for piece in tuple(sent):
@@ -122,7 +122,7 @@ def test_what_arrives_again_after_its_node_was_started_anew_is_told_apart() -> N
     network.run(0.1)
     network.restart("b")
     assert subscriber.on_arrival is not None
-    subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.session, 1, "t"))
+    subscriber.on_arrival(subscriber, Arrival(network.clock.now_ns, publisher.issuer, 1, "t"))
     network.run(2.0)
     ledger.close()
     assert (ledger.sums.repeats, ledger.sums.again, ledger.sums.extra) == (0, 1, 1)

@@ -40,7 +40,7 @@ def test_events_cross_a_chain_after_the_sum_of_its_delays() -> None:
     network.run(1.0)
     assert [arrival.sequence for arrival in subscriber.arrivals] == [1, 2, 3]
     assert {arrival.when_ns - sent_ns for arrival in subscriber.arrivals} == {40_000_000}
-    assert {arrival.session for arrival in subscriber.arrivals} == {publisher.session}
+    assert {arrival.issuer for arrival in subscriber.arrivals} == {publisher.issuer}
     assert {arrival.topic for arrival in subscriber.arrivals} == {"a/b"}
     assert network.balance() == 0
 

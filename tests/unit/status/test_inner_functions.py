@@ -295,7 +295,7 @@ def test_requests_of_brokers_name_the_leaf_and_the_creators_cloud_but_no_session
     two.plane.trace.clear()
     condense(two, "s1", total("west/power", "east/power"))
     uncondense(two, "s1")
-    passed = [(message.cloud, message.entity.session if message.entity else None)
+    passed = [(message.cloud, message.entity.issuer if message.entity else None)
               for source, target, message in two.plane.trace
               if isinstance(message, Condense | Uncondense) and source in ("root", "south")]  # fmt: skip
     assert passed == [("", b""), ("north", b"")] * 2

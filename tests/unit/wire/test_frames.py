@@ -45,10 +45,10 @@ def test_a_length_that_24_bits_cannot_say_is_not_encoded() -> None:
 
 @pytest.mark.parametrize("minor", [0, MINOR, 255])
 def test_any_minor_version_of_the_same_major_is_accepted(minor: int) -> None:
-    assert check_preamble(b"CHAPPE" + bytes((MAJOR, minor))) == minor
+    check_preamble(b"CHAPPE" + bytes((MAJOR, minor)))
 
 
-@pytest.mark.parametrize("major", [0, 2, 255])
+@pytest.mark.parametrize("major", [0, 1, 3, 255])
 def test_another_major_version_is_refused_with_both_versions(major: int) -> None:
     with pytest.raises(VersionError, match=rf"version {major}\.7, this side {MAJOR}\.{MINOR}"):
         check_preamble(b"CHAPPE" + bytes((major, 7)))

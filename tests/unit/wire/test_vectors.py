@@ -13,7 +13,7 @@ import pytest
 
 from chappe.bench.hostile.siphash import siphash128
 from chappe.errors import ProtocolError
-from chappe.wire.control import Hello, Refused, Subscribe, Welcome
+from chappe.wire.control import MAJOR, MINOR, Hello, Refused, Subscribe, Welcome
 from chappe.wire.dump import describe
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader
@@ -34,6 +34,7 @@ from chappe.wire.status import record
 FILE = Path(__file__).parents[2] / "vectors" / "wire.json"
 CREATED = 1_700_000_000_033_333_333
 SESSION = bytes(range(16))
+ISSUER = bytes(range(32, 48))
 KEY = bytes(range(16, 32))
 
 FRAMES: dict[str, Payload] = {
@@ -55,10 +56,10 @@ FRAMES: dict[str, Payload] = {
     "topic with group": Topic(6, TopicName("jobs/new", group="workers")),
     "topic integer": Topic(7, TopicName(-5, "i")),
     "topic long": Topic(8, TopicName(1 << 40, "l")),
-    "issuer": Issuer(0x010203, 2, SESSION),
+    "issuer": Issuer(0x010203, 2, ISSUER),
     "route": Route(9, TopicName("plant/a/voltage"), bytes.fromhex("9301a16e90")),
     "route of an integer topic": Route(10, TopicName(-5, "i"), b"\x90"),
-    "parcel": Parcel(b"fr/paris/louvre", SESSION, b"piece", hops_left=16, trace=(1, 2), fragment=1, fragments=3),
+    "parcel, reserved": Parcel(b"left to cells"),
     "probe": Probe(9, CREATED, b"\0" * 8),
     "heartbeat": Probe(0, CREATED),
     "echo": Echo(Probe(9, CREATED, b"\0" * 8)),
@@ -68,8 +69,8 @@ FRAMES: dict[str, Payload] = {
     "loss": Loss(10, 20),
     "credit": Credit(1 << 20),
     "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
-    "welcome": Welcome(name="tower-1", session=SESSION, capabilities=("credit", "loss"), credit=65_536),
-    "refused": Refused(reason="version 2.0 is not 1.2", code="version"),
+    "welcome": Welcome(name="tower-1", session=SESSION, issuer=ISSUER, capabilities=("credit", "loss"), credit=65_536),
+    "refused": Refused(reason="version 1.2 is not 2.0", code="version"),
     "subscribe": Subscribe(id=1, pattern="plant/+/voltage", group="workers"),
 }  # fmt: skip
 
@@ -93,7 +94,7 @@ REFUSED = {
     "train piece past the end": "24000010" + "00" * 8 + "00000028" + "00000020",
     "train of one gigabyte": "24000010" + "00" * 8 + "40000000" + "00000000",
     "trained too short": "34000027" + "00" * 39,
-    "parcel of version 2": "03000022" + "02" + "00" * 33,
+    "parcel of version 1": "03000022" + "01" + "00" * 33,
     "probe too short": "0400000f" + "00" * 15,
     "loss too long": "15000011" + "00" * 17,
     "control that is no map": "0500000101",
@@ -104,7 +105,7 @@ def build() -> dict[str, Any]:
     """The content of the file."""
     datagram = (3).to_bytes(4, "big") + (1).to_bytes(8, "big") + encode_payload(FRAMES["status float"]).encode()
     return {
-        "version": "1.2",
+        "version": f"{MAJOR}.{MINOR}",
         "preamble": PREAMBLE.hex(),
         "frames": [
             {
