@@ -50,6 +50,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "forecast": ("forecast", {}),
     "exactly-once": ("exactly_once", {}),
     "hostile": ("hostile.measured", {}),
+    "history": ("history.bench", {}),
 }
 
 
@@ -360,6 +361,30 @@ def hostile(
       chappe bench hostile --json hostile.json --check
     """
     _run("hostile.measured", Options(quick, json, check, rounds, charts), attack=tuple(attack or ()))
+
+
+@app.command()
+def history(
+    seed: Annotated[int | None, typer.Option(min=0, help="Replay the faults of the run that printed it.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Runs, each with the next seed; 10.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.1, max=600, help="Of faults in each run; 2.")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Mesh, brokers, archive and clients as processes under cuts, pauses, kills, clock jumps and a full disk.
+
+    Clients record every operation and answer; a checker compares that with what is promised. Needs PostgreSQL; cuts and
+    the full disk need root, clock jumps libfaketime.
+
+    Examples:
+
+      chappe bench history --quick --check
+
+      chappe bench history --seed 7 --minutes 2 --check
+
+      chappe bench history --seeds 10 --json history.json --check
+    """
+    options = Options(quick, json, check, rounds, charts)
+    _run("history.bench", options, seed=seed, seeds=seeds, minutes=minutes)
 
 
 @app.command("xml")

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chappe.errors import ChappeError
@@ -19,13 +19,24 @@ KEPT = 40
 class Killed:
     """`python -m …` with all its children, which says by a line on its standard output that it is there."""
 
-    def __init__(self, name: str, arguments: Sequence[str], ready: str, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        ready: str,
+        folder: Path,
+        before: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`before`: what stands before the command, such as `ip netns exec NAME`."""
         self.name = name
         self.kills = 0
         self.ends: list[str] = []  # what it said last, of each time that it ended by itself
         self._arguments = list(arguments)
         self._ready = ready
         self._folder = folder
+        self._before = list(before)
+        self._environment = dict(environment or {})
         self._process: asyncio.subprocess.Process | None = None
         self._ended = False  # on purpose
         self._reading: list[asyncio.Task[None]] = []
@@ -47,13 +58,16 @@ class Killed:
 
     async def _start(self) -> None:
         self._ended = False
+        self._said = []
         self._is_ready.clear()
         root = str(Path(__file__).parents[2])
         known = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each != root]
         process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *self._arguments, cwd=self._folder, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((root, *known)), "PYTHONUNBUFFERED": "1"},
+            *self._before, sys.executable, "-m", *self._arguments, cwd=self._folder,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((root, *known)), "PYTHONUNBUFFERED": "1",
+                 **self._environment},
         )  # fmt: skip
         assert process.stdout is not None
         assert process.stderr is not None
@@ -85,6 +99,19 @@ class Killed:
             self._ended = True
             await self._signal(signal.SIGKILL)
 
+    def send(self, number: signal.Signals) -> None:
+        """A signal to it and all its children: SIGSTOP makes it stand still, SIGCONT lets it go on."""
+        if self.running:
+            assert self._process is not None
+            os.killpg(self._process.pid, number)
+
+    async def said(self, line: str) -> None:
+        """Wait until it has printed that line since it was started; ChappeError if it ends before."""
+        while line not in self._said:
+            if not self.running and all(reading.done() for reading in self._reading):
+                raise ChappeError(f"{self.name} ended before it said {line!r}:\n{self.last_words}")
+            await asyncio.sleep(0.02)
+
     async def end(self) -> None:
         """Let it end in order, and make it end if it does not."""
         async with self._changing:
@@ -93,6 +120,7 @@ class Killed:
                 assert self._process is not None
                 with contextlib.suppress(ProcessLookupError):
                     self._process.terminate()
+                    os.killpg(self._process.pid, signal.SIGCONT)  # one that stands still would not end
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(30):
                         await self._process.wait()
