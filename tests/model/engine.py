@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 
@@ -39,6 +40,9 @@ __all__ = [
     "CONTROL", "CREDIT", "ECHO", "EVENT", "ISSUER", "LOSS", "PROBE", "ROUTE", "STATUS", "TOPIC", "TRAIN", "TRAINED",
     "EngineModel", "frame",
 ]  # fmt: skip
+
+
+ADDRESS = re.compile(r"[^@+#\0]+(?:@(?:confirm:)?[0-9a-f]{32})?")
 
 
 class EngineModel:
@@ -192,6 +196,14 @@ class EngineModel:
             levels = text.split("/")
             if len(name) > 1024 or "" in levels or len(levels) > 64 or any(c in text for c in "+#\0"):
                 raise Bad
+        elif kind == ord("n"):
+            try:
+                text = name.decode()
+            except UnicodeDecodeError:
+                raise Bad from None
+            levels = text.partition("@")[0].split("/")
+            if len(name) > 1024 or "" in levels or len(levels) > 64 or not ADDRESS.fullmatch(text):
+                raise Bad
         elif not (kind == ord("i") and len(name) == 4) and not (kind == ord("l") and len(name) == 8):
             raise Bad
 
@@ -213,9 +225,7 @@ class EngineModel:
                 raise Bad
             issuer = p.issuers_in[said]
         expired = self._expired(payload[12:]) if flags & 8 else False
-        name = topic[1].decode(errors="replace") if topic and topic[0] == ord("s") else ""
-        if topic and topic[0] != ord("s"):
-            name = int.from_bytes(topic[1], "big", signed=True)  # type: ignore[assignment]
+        name = self._key_name((*topic, "")) if topic else ""
         by_way = number in p.courses
         p.counts["routed_in"] += by_way
         again = self._delivers(port, p, number) and self._repeated(issuer, sequence, p.peer)
@@ -271,7 +281,15 @@ class EngineModel:
             self.last[issuer] = sequence
         return False
 
+    def _leads_to(self, address: str) -> str:
+        """The pattern that an address matches: itself, the name of its node, or all others."""
+        name = address.partition("@")[0].split("/")[-1]
+        held = {pattern for _, pattern, _ in self.subscriptions}
+        return next((each for each in (f"n:{address}", f"n:{name}@", "n:@") if each in held), "")
+
     def _matches(self, pattern: str, topic: tuple[int, bytes]) -> bool:
+        if topic[0] == ord("n"):
+            return pattern == self._leads_to(topic[1].decode())
         if topic[0] != ord("s"):
             return pattern == f"{chr(topic[0])}:{int.from_bytes(topic[1], 'big', signed=True)}"
         wanted, levels = pattern.split("/"), topic[1].decode().split("/")
@@ -425,6 +443,8 @@ class EngineModel:
         p.lost[what] += 1
 
     def _key_name(self, key: Key) -> int | str:
+        if key[0] == ord("n"):
+            return key[1].decode().partition("@")[0] + "@…" * (b"@" in key[1])
         return key[1].decode() if key[0] == ord("s") else int.from_bytes(key[1], "big", signed=True)
 
     # --- output

@@ -17,7 +17,11 @@ ways = st.sampled_from(WAYS)
 variables = st.sampled_from(VARIABLES)
 stamps = st.one_of(st.integers(-30, 60).map(lambda step: step * 10), st.just(WALL_NS + 10**10))
 topics = st.sampled_from(["a", "a/b", "a/b/c", "d", "d/b"])
-patterns = st.sampled_from(["a", "a/#", "+/b", "#", "a/+/c", "d", "d/b", "+"])
+ID = "0123456789abcdef" * 2
+ADDRESSES = ["a", "a/b", f"a/b@{ID}", f"d@{ID}", f"b@confirm:{ID}", "d"]
+patterns = st.sampled_from(
+    ["a", "a/#", "+/b", "#", "a/+/c", "d", "d/b", "+", "n:a/b", f"n:a/b@{ID}", "n:b@", "n:d@", "n:@"]
+)
 numbers = st.integers(0, 3)
 
 
@@ -31,9 +35,9 @@ topic_frames = st.builds(
     lambda number, topic: frame(TOPIC, struct.pack(">IBB", number, ord("s"), 0) + topic.encode()), numbers, topics
 )
 typed_frames = st.builds(
-    lambda number, key: frame(TOPIC, struct.pack(">IBB", number, ord("i"), 0) + struct.pack(">i", key)),
+    lambda number, key: frame(TOPIC, struct.pack(">IBB", number, *key[:2]) + key[2:]),
     numbers,
-    st.sampled_from([7, -7]),
+    st.sampled_from([b"i\0" + struct.pack(">i", key) for key in (7, -7)] + [b"n\0" + a.encode() for a in ADDRESSES]),
 )
 issuer_frames = st.builds(
     lambda number, who: frame(ISSUER, struct.pack(">II", number, 1) + bytes([who]) * 16), numbers, st.integers(0, 8)

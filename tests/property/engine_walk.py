@@ -8,10 +8,11 @@ from typing import Any
 
 from tests.model.engine import CONTROL, ECHO, ISSUER, PROBE, ROUTE, STATUS, TOPIC, TRAIN, TRAINED, frame
 from tests.model.queues import PARCEL
-from tests.property.engine_frames import TOPICS, VARIABLES, WALL_NS, WAYS, event, extension, record
+from tests.property.engine_frames import ADDRESSES, ID, TOPICS, VARIABLES, WALL_NS, WAYS, event, extension, record
 from tests.property.twins import CLIENTS, PEERS, Twins
 
-PATTERNS = ["a", "a/#", "+/b", "#", "a/+/c", "d", "d/b", "+"]
+PATTERNS = ["a", "a/#", "+/b", "#", "a/+/c", "d", "d/b", "+", "n:a/b", f"n:a/b@{ID}", f"n:d@{ID}", "n:b@", "n:@"]
+KEYS = [(115, topic) for topic in TOPICS] + [(110, address.encode()) for address in ADDRESSES]
 
 
 def _frame(pick: random.Random, peer: bool, sequence: int) -> bytes:
@@ -31,7 +32,8 @@ def _frame(pick: random.Random, peer: bool, sequence: int) -> bytes:
         ]
         return frame(STATUS, b"".join(record(pick.choice(VARIABLES), stamp, pick.randrange(2)) for stamp in stamps))
     if kind < 79:
-        return frame(TOPIC, struct.pack(">IBB", number, 115, 0) + pick.choice([*TOPICS, b"d/b"]))
+        of, topic = pick.choice([*KEYS, (115, b"d/b")])
+        return frame(TOPIC, struct.pack(">IBB", number, of, 0) + topic)
     if kind < 82:
         return frame(pick.choice([PROBE, ECHO]), struct.pack(">QQ", pick.randrange(9), 5))
     if kind < 84:
@@ -42,7 +44,8 @@ def _frame(pick: random.Random, peer: bool, sequence: int) -> bytes:
         return frame(ISSUER, struct.pack(">II", number, 1) + bytes([pick.randrange(100, 140)]) * 16)
     if kind < 96:
         way = pick.choice(WAYS)
-        return frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(way)) + way + pick.choice(TOPICS))
+        of, topic = pick.choice(KEYS)
+        return frame(ROUTE, struct.pack(">IBBH", number, of, 0, len(way)) + way + topic)
     if kind < 97:
         return frame(TRAINED, struct.pack(">QQQqq", number, 1, 2, -3, 4))
     cut = pick.choice([40, 60])

@@ -50,6 +50,7 @@ def meshes(draw: st.DrawFn, most: int = 9) -> EventMesh:
     return net
 
 
+ID = "0123456789abcdef" * 2
 LATENCY = st.none() | st.sampled_from([0.5, 1.0, 2.0, 10.0, 50.0])
 
 
@@ -123,6 +124,34 @@ def test_nothing_is_flooded(net: EventMesh) -> None:
             for _, last in journey.hops:
                 if last not in passed:
                     assert net.mine[last].wants("s", topic.encode())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@given(meshes())
+def test_an_address_leads_to_its_node_and_nowhere_else(net: EventMesh) -> None:
+    """Whatever is subscribed to; where a unit fell apart, the other parts of it may be asked, too."""
+    for publisher in net.states:
+        there = reachable(net, publisher)
+        for name, address in net.addresses.items():
+            journey = net.publish(publisher, f"{address}@{ID}", kind="n")
+            assert set(+journey.delivered) == {name} & there
+            if name in there and whole(net):
+                check_tree(net, journey)
+                assert not journey.undeliverable
+                assert len(journey.hops) == len({sender for sender, _ in journey.hops})  # a line, no branches
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@given(meshes(), st.randoms(use_true_random=False))
+def test_an_address_gets_an_event_at_most_once_whatever_happens_on_its_way(net: EventMesh, rng: random.Random) -> None:
+    names = sorted(net.states)
+    for _ in range(5):
+        to = rng.choice(names)
+        journey = net.publish(
+            rng.choice(names), f"{net.addresses[to]}@{ID}", lambda: disturb(net, rng), rescue=True, kind="n"
+        )
+        assert set(+journey.delivered) <= {to}
+        assert sum(journey.delivered.values()) <= 1
 
 
 def disturb(net: EventMesh, rng: random.Random) -> None:

@@ -19,9 +19,12 @@ PATTERNS = st.builds(
     st.sampled_from([[], ["#"]]),
 ) | st.sampled_from(["#", "a/#", "a/+", "+/b", "a/b"])  # the last ones all cover a/b: overlaps must be common
 TYPED = st.tuples(st.integers(-2, 2).map(str), st.sampled_from("il"))
+ID = "0123456789abcdef" * 2
+ADDRESSES = st.sampled_from(["a", "b/a", f"a@{ID}", f"b/a@{ID}", f"b/a@confirm:{ID}"])
+ADDRESS_PATTERNS = st.tuples(ADDRESSES | st.sampled_from(["a@", "b@", "@"]), st.just("n"))
 STRINGS = st.tuples(PATTERNS, st.just("s"))
-ANY_PATTERN = STRINGS | STRINGS | TYPED
-ANY_TOPIC = st.tuples(TOPICS, st.just("s")) | TYPED
+ANY_PATTERN = STRINGS | STRINGS | TYPED | ADDRESS_PATTERNS
+ANY_TOPIC = st.tuples(TOPICS, st.just("s")) | TYPED | st.tuples(ADDRESSES, st.just("n"))
 PORTS = st.sampled_from([0, 1, 2**32 - 1])
 GROUPS = st.sampled_from(["", "", "g", "h"])
 
@@ -48,11 +51,19 @@ class Model:
 
     subs: dict[tuple[int, Key, str], bool] = field(default_factory=dict)
 
+    def matches(self, pattern: Key, topic: Key) -> bool:
+        if topic[1] != "n":
+            return matches(pattern, topic)
+        held = {key for _, key, _ in self.subs}
+        name = topic[0].partition("@")[0].split("/")[-1]
+        leading = [(text, "n") for text in (topic[0], f"{name}@", "@")]
+        return pattern == next((key for key in leading if key in held), None)
+
     def ports(self, topic: Key, group: str, only_back: bool = False) -> list[int]:
         found = {
             port
             for (port, pattern, name), back in self.subs.items()
-            if name == group and matches(pattern, topic) and (back or not only_back)
+            if name == group and self.matches(pattern, topic) and (back or not only_back)
         }
         return sorted(found)
 

@@ -110,11 +110,11 @@ class Twins:
     # --- tables
 
     def subscribe(self, port: int, pattern: str, group: str) -> None:
-        self.engine.topics.subscribe(port, pattern, group=group)
+        self.engine.topics.subscribe(port, *_kind(pattern), group=group)
         self.model.subscriptions[(port, pattern, group)] = None
 
     def unsubscribe(self, port: int, pattern: str, group: str) -> None:
-        self.engine.topics.unsubscribe(port, pattern, group=group)
+        self.engine.topics.unsubscribe(port, *_kind(pattern), group=group)
         self.model.subscriptions.pop((port, pattern, group), None)
 
     def set_variable(self, variable: int, rate: tuple[int, int], inputs: list[int]) -> None:
@@ -258,3 +258,8 @@ class Twins:
         assert drops == dict(self.model.address_drops)
         sums = sum((p.counts for p in self.model.ports.values()), self.model.past.copy())
         assert {name: count for name, count in self.engine.counters().items() if count} == dict(+sums)
+
+
+def _kind(pattern: str) -> tuple[str, str]:
+    """Text and kind of a pattern; `n:` marks addresses."""
+    return (pattern[2:], "n") if pattern.startswith("n:") else (pattern, "s")

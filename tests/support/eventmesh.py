@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chappe.events.interest import Pattern, Subscriptions
+from chappe.events.interest import Pattern, Subscriptions, Wanted
 from chappe.events.way import decode
 from chappe.events.ways import Outputs, Ways
 from chappe.measure.cost import Metrics
@@ -34,6 +34,7 @@ class Journey:
     rescued: int = 0
     strayed: bool = False  # a node on its way had to plan anew
     parted: bool = False  # a unit on its way had fallen apart
+    kind: str = "s"  # of its topic
 
 
 class EventMesh:
@@ -155,15 +156,21 @@ class EventMesh:
     # --- events
 
     def publish(
-        self, node: str, topic: str, between: Callable[[], None] = lambda: None, *, rescue: bool = False
+        self,
+        node: str,
+        topic: str,
+        between: Callable[[], None] = lambda: None,
+        *,
+        rescue: bool = False,
+        kind: str = "s",
     ) -> Journey:
         """Send one event, hop by hop; `between` is called before each hop.
 
         A hop over a link that is gone loses its copy, or with `rescue` the node before it finds another way.
         """
-        journey = Journey()
+        journey = Journey(kind=kind)
         journey.visited[node] += 1
-        outputs = self.ways[node].publish("s", topic.encode())
+        outputs = self.ways[node].publish(kind, topic.encode())
         first = self._arrive(journey, node, topic, outputs)
         self._travel(journey, topic, first, between, rescue, [(node, outputs.rest)] if outputs.rest else [])
         return journey
@@ -178,7 +185,10 @@ class EventMesh:
 
     def _arrive(self, journey: Journey, at: str, topic: str, outputs: Outputs) -> list[tuple[str, str, bytes]]:
         """A node delivers an event once, and passes it on as often as it comes."""
-        here = self.mine[at].wants("s", topic.encode())
+        if journey.kind == "n":
+            here = Wanted(topic.partition("@")[0] == str(self.addresses[at]))
+        else:
+            here = self.mine[at].wants(journey.kind, topic.encode())
         if outputs.local and at not in journey.delivered:
             journey.delivered[at] += here.plain
             groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
@@ -220,7 +230,7 @@ class EventMesh:
                 continue
             journey.hops.append((sender, receiver))
             journey.visited[receiver] += 1
-            outputs = self.ways[receiver].forward(sender, way, "s", topic.encode())
+            outputs = self.ways[receiver].forward(sender, way, journey.kind, topic.encode())
             waiting.extend(self._arrive(journey, receiver, topic, outputs))
             if outputs.rest:
                 stranded.append((receiver, outputs.rest))

@@ -13,6 +13,7 @@ from chappe.engine._stack cimport iovec
 from chappe.engine._ports import NAMES
 from chappe.engine.rescue import RawOutputs, Rescued
 from chappe.errors import ChappeError
+from chappe.wire.addresses import shown
 
 __all__ = ["Engine", "RawOutputs", "Rescued"]
 
@@ -329,6 +330,8 @@ cdef class Engine(Input):
             kind, name, _ = self.topics.name(number)
         except IndexError:
             return ("topic", f"number {number}" if number else "", reason)
+        if kind == "n":
+            return ("topic", shown(name.decode()), reason)
         return ("topic", name.decode() if kind == "s" else int.from_bytes(name, "big", signed=True), reason)
 
     def address_drops(self, int limit=0):

@@ -20,7 +20,7 @@ cdef struct Topic:
     unsigned char* name
     uint32_t link                # next in the list of free or of quarantined numbers
     uint16_t length
-    uint8_t kind                 # 's', 'i' or 'l'
+    uint8_t kind                 # 's', 'i', 'l' or 'n'
     uint8_t state
 
 

@@ -17,6 +17,8 @@ class TopicTable:
         """How many (topic, way) pairs have numbers."""
     ways_stamp: int
     def __init__(self, max_topics: int = ..., seed: int = ..., max_ways: int = ...) -> None: ...
+    def place(self, address: str) -> None:
+        """Say which node this table belongs to: addresses there lead to nobody else."""
     def new_ways(self) -> None:
         """Ways may be others now: each is asked for again at its next event."""
     def way(self, number: int) -> bytes:

@@ -193,6 +193,13 @@ cdef class TopicTable:
         self._check(number)
         return self.way_table.text(self.topics[number].group & ~WAY) if self.topics[number].group & WAY else b""
 
+    def place(self, address: str) -> None:
+        """Say which node this table belongs to: addresses there lead to nobody else."""
+        cdef bytes here = encode_key(address, "n")
+        if self.trie.place(here, len(here)) < 0:
+            raise TopicError(f"the address {address[:60]!r}... of this node is too long")
+        self.stamp += 1
+
     def new_ways(self) -> None:
         """Ways may be others now: each is asked for again at its next event."""
         self.ways_stamp += 1

@@ -1,5 +1,7 @@
 """What may be a topic, a pattern or a group name: every text from outside passes here once."""
 
+from libc.string cimport memchr, memcmp
+
 from chappe.errors import ChappeError
 
 
@@ -20,6 +22,7 @@ cdef enum:
     KIND = 10
     INTEGER_SIZE = 11
     LONG_SIZE = 12
+    ADDRESS_FORM = 13
 
 _REASONS = {
     EMPTY: "is empty; write at least one level, such as 'plant/line1/temperature'",
@@ -31,8 +34,9 @@ _REASONS = {
     NOT_UTF8: "is not UTF-8; encode its text as UTF-8",
     PLUS_PLACE: "has a '+' inside a level; '+' stands for one whole level, as in 'plant/+/temperature'",
     HASH_PLACE: "has a '#' that is not the whole last level; '#' stands for all the rest, as in 'plant/#'",
-    KIND: "is of an unknown kind; use 's' (string), 'i' (32-bit integer) or 'l' (64-bit integer)",
+    KIND: "is of an unknown kind; use 's' (string), 'i' (32-bit integer), 'l' (64-bit integer) or 'n' (address)",
     INTEGER_SIZE: "is not an integer topic; write a whole number from -2147483648 to 2147483647 (4 bytes big-endian)",
+    ADDRESS_FORM: "is no address; write NODE or UNIT/NODE, or one that an inbox was given",
     LONG_SIZE: "is not a long topic; write a whole number from -2^63 to 2^63 - 1 (8 bytes big-endian)",
 }
 
@@ -75,6 +79,33 @@ cdef int _wildcard_fault(const unsigned char* key, Py_ssize_t at, Py_ssize_t siz
     return 0 if begins and (last or key[at + 1] == c'/') else PLUS_PLACE
 
 
+cdef int _address_fault(const unsigned char* key, Py_ssize_t size, bint pattern) noexcept nogil:
+    """Of an address whose text is sound: what stands behind its '@'.
+
+    A pattern may be `NAME@`, everything at the node of that name, or `@`, everything at all others.
+    """
+    cdef const unsigned char* at = <const unsigned char*> memchr(key, c'@', size)
+    cdef const unsigned char* end = key + size
+    cdef Py_ssize_t left
+    if at == NULL:
+        return 0
+    left = end - at - 1
+    if left == 0:
+        return 0 if pattern and memchr(key, c'/', size) == NULL else ADDRESS_FORM
+    if at == key or at[-1] == c'/':
+        return ADDRESS_FORM
+    if left == 8 + ID_DIGITS and memcmp(at + 1, b"confirm:", 8) == 0:
+        at += 8
+    elif left != ID_DIGITS:
+        return ADDRESS_FORM
+    at += 1
+    while at < end:
+        if not (c'0' <= at[0] <= c'9' or c'a' <= at[0] <= c'f'):
+            return ADDRESS_FORM
+        at += 1
+    return 0
+
+
 cdef int topic_fault(const unsigned char* key, Py_ssize_t size, int kind, bint pattern) noexcept nogil:
     cdef Py_ssize_t at = 0, length
     cdef int levels = 1, fault
@@ -82,7 +113,7 @@ cdef int topic_fault(const unsigned char* key, Py_ssize_t size, int kind, bint p
         return 0 if size == 4 else INTEGER_SIZE
     if kind == LONG:
         return 0 if size == 8 else LONG_SIZE
-    if kind != STRING:
+    if kind != STRING and kind != ADDRESS:
         return KIND
     if size == 0:
         return EMPTY
@@ -96,7 +127,7 @@ cdef int topic_fault(const unsigned char* key, Py_ssize_t size, int kind, bint p
             if levels > MAX_LEVELS:
                 return TOO_DEEP
         elif key[at] == c'+' or key[at] == c'#':
-            fault = _wildcard_fault(key, at, size, pattern)
+            fault = _wildcard_fault(key, at, size, pattern) if kind == STRING else ADDRESS_FORM
             if fault:
                 return fault
         elif key[at] == 0:
@@ -105,7 +136,12 @@ cdef int topic_fault(const unsigned char* key, Py_ssize_t size, int kind, bint p
         if length == 0:
             return NOT_UTF8
         at += length
-    return 0
+    return _address_fault(key, size, pattern) if kind == ADDRESS else 0
+
+
+cdef bytes shown_key(const unsigned char* key, Py_ssize_t size, int kind):
+    cdef const unsigned char* at = <const unsigned char*> memchr(key, c'@', size) if kind == ADDRESS else NULL
+    return <bytes> key[:size] if at == NULL else <bytes> key[:at - key] + b"@\xe2\x80\xa6"
 
 
 cdef str fault_text(int fault, object shown):
@@ -117,7 +153,9 @@ def check_topic(bytes topic not None, str kind="s"):
     """Return if the bytes may be published to, else raise TopicError."""
     cdef int fault = topic_fault(topic, len(topic), ord(kind) if len(kind) == 1 else 0, False)
     if fault:
-        shown = topic.decode("utf-8", "backslashreplace") if kind == "s" else topic
+        shown = shown_key(topic, len(topic), ord(kind) if len(kind) == 1 else 0)
+        if kind in ("s", "n"):
+            shown = shown.decode("utf-8", "backslashreplace")
         raise TopicError("topic " + fault_text(fault, shown))
 
 
@@ -131,14 +169,15 @@ def encode_key(topic, str kind, bint pattern=False):
     cdef bytes key
     cdef str what = "pattern" if pattern else "topic"
     cdef int fault
-    if kind == "s":
+    if kind == "s" or kind == "n":
         if not isinstance(topic, str):
             raise TopicError(f"{what} {topic!r} is not text; for a number give its kind: 'i' or 'l'")
         try:
             key = (<str>topic).encode()
         except UnicodeEncodeError:
             raise TopicError(f"{what} " + fault_text(NOT_UTF8, topic)) from None
-        fault = topic_fault(key, len(key), STRING, pattern)
+        fault = topic_fault(key, len(key), ord(kind), pattern)
+        topic = shown_key(key, len(key), ord(kind)).decode()
     elif kind == "i" or kind == "l":
         fault = INTEGER_SIZE if kind == "i" else LONG_SIZE
         key = b""
@@ -172,4 +211,4 @@ def encode_group(str group not None):
 
 def decode_key(bytes key not None, str kind):
     """Text of a topic or pattern: what encode_key made its bytes from, numbers as decimal text."""
-    return key.decode() if kind == "s" else str(int.from_bytes(key, "big", signed=True))
+    return key.decode() if kind == "s" or kind == "n" else str(int.from_bytes(key, "big", signed=True))

@@ -56,6 +56,8 @@ cdef class Trie:
     cdef uint64_t* spare         # as large as found: the other half of the sort
     cdef uint32_t nfound
     cdef uint32_t room
+    cdef unsigned char here[1024]        # the address of this node: nobody else leads there
+    cdef Py_ssize_t here_size
 
     cdef int open(self, Meter* meter, uint64_t seed) except -1
     # ADDED, UPDATED (backpressure changed) or UNCHANGED; -1 without memory, and then nothing changed.
@@ -72,6 +74,8 @@ cdef class Trie:
     # Fill `found` with all that match a published topic; -1 without memory.
     cdef int match(self, const unsigned char* key, Py_ssize_t size, int kind) noexcept
     cdef tuple described(self, uint32_t number)
+    # Say which node this is; -1 if the address is too long.
+    cdef int place(self, const unsigned char* here, Py_ssize_t size) noexcept
 
     cdef uint32_t _level(self, const unsigned char* text, uint32_t size) noexcept
     cdef uint32_t _new_level(self, const unsigned char* text, uint32_t size) noexcept
@@ -82,3 +86,6 @@ cdef class Trie:
     cdef uint32_t _sub(self, uint32_t node, uint32_t port, uint32_t group) noexcept
     cdef int _link(self, uint32_t node, uint32_t port, uint32_t mark) noexcept
     cdef int _collect(self, uint32_t node) noexcept
+    cdef int _match_address(self, const unsigned char* key, Py_ssize_t size) noexcept
+    cdef int _collect_address(self, const unsigned char* key, Py_ssize_t size) noexcept
+    cdef void _sort(self) noexcept

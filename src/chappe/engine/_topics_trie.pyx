@@ -2,12 +2,12 @@
 
 Nodes have no maps of their own: one hash table finds (parent, level), so that a million nodes with one child each
 cost no more than one node with a million. Subscriptions are in two chains, of their node and of their port, so
-that a removal never searches. Three roots keep string, integer and long topics apart.
+that a removal never searches. Four roots keep string, integer and long topics and addresses apart.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from chappe.engine._topics_hash cimport (
     Link,
@@ -27,22 +27,22 @@ from chappe.engine._topics_hash cimport (
     store_take,
     take_bytes,
 )
-from chappe.engine._topics_names cimport INTEGER, MAX_LEVELS, STRING
+from chappe.engine._topics_names cimport ADDRESS, INTEGER, LONG, MAX_BYTES, MAX_LEVELS, STRING
 
 cdef enum:
     PLUS = 1                     # the levels '+' and '#' are made first and never freed
     HASH = 2
-    ROOTS = 3                    # nodes 1, 2 and 3: string, integer, long
+    ROOTS = 4                    # nodes 1 to 4: string, integer, long, address
     MANY = 4096                  # stores above this many items give their memory back once the last one went
     FEW = 48                     # up to here insertion sort is quicker than eight histograms
 
 
 cdef inline uint32_t _root(int kind) noexcept nogil:
-    return 1 if kind == STRING else 2 if kind == INTEGER else 3
+    return 1 if kind == STRING else 2 if kind == INTEGER else 3 if kind == LONG else 4
 
 
 cdef inline Py_ssize_t _end(const unsigned char* key, Py_ssize_t at, Py_ssize_t size, int kind) noexcept nogil:
-    """Where the level that begins at `at` ends; a number is one level whatever its bytes."""
+    """Where the level that begins at `at` ends; a number or an address is one level whatever its bytes."""
     if kind != STRING:
         return size
     while at < size and key[at] != c'/':
@@ -214,8 +214,9 @@ cdef class Trie:
         cdef int waiting = 1, count = 0, depth
         cdef uint32_t node, child
         cdef Py_ssize_t at = 0, end
-        cdef uint64_t* ordered
         self.nfound = 0
+        if kind == ADDRESS:
+            return self._match_address(key, size)
         while at < size:
             if count == MAX_LEVELS:
                 return 0
@@ -249,11 +250,49 @@ cdef class Trie:
                 nodes[waiting] = child
                 depths[waiting] = depth + 1
                 waiting += 1
+        self._sort()
+        return 0
+
+    cdef void _sort(self) noexcept:
+        cdef uint64_t* ordered
         if self.nfound > 1:
             ordered = _sorted(self.found, self.spare, self.nfound)
             if ordered != self.found:
                 self.spare = self.found
                 self.found = ordered
+
+    cdef int _match_address(self, const unsigned char* key, Py_ssize_t size) noexcept:
+        """Who holds this very address; if nobody does and it is another node's, who leads to that node by its name,
+        and if nobody does, who leads to all others."""
+        cdef unsigned char name[MAX_BYTES + 1]
+        cdef const unsigned char* at = <const unsigned char*> memchr(key, c'@', size)
+        cdef Py_ssize_t end = size if at == NULL else at - key, start
+        if self._collect_address(key, size) < 0:
+            return -1
+        if self.nfound == 0 and not (end == self.here_size and memcmp(key, self.here, end) == 0):
+            start = end
+            while start and key[start - 1] != c'/':
+                start -= 1
+            memcpy(name, key + start, end - start)
+            name[end - start] = c'@'
+            if self._collect_address(name, end - start + 1) < 0:
+                return -1
+            if self.nfound == 0 and self._collect_address(b"@", 1) < 0:
+                return -1
+        self._sort()
+        return 0
+
+    cdef int _collect_address(self, const unsigned char* key, Py_ssize_t size) noexcept:
+        cdef uint32_t level = self._level(key, <uint32_t>size)
+        cdef uint32_t node = self._child(_root(ADDRESS), level) if level else 0
+        self.meter.steps += 1
+        return self._collect(node) if node else 0
+
+    cdef int place(self, const unsigned char* here, Py_ssize_t size) noexcept:
+        if size < 0 or size > MAX_BYTES:
+            return -1
+        memcpy(self.here, here, size)
+        self.here_size = size
         return 0
 
     cdef tuple described(self, uint32_t number):
@@ -268,7 +307,7 @@ cdef class Trie:
             parts.append(<bytes>(<char*>level.text)[:level.size])
             node = nodes[node].parent
         parts.reverse()
-        return b"/".join(parts), "sil"[node - 1], sub.mark >> 1, bool(sub.mark & 1)
+        return b"/".join(parts), "siln"[node - 1], sub.mark >> 1, bool(sub.mark & 1)
 
     cdef uint32_t _level(self, const unsigned char* text, uint32_t size) noexcept:
         cdef uint32_t h = hash_bytes(self.seed, text, size)

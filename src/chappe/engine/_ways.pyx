@@ -23,7 +23,7 @@ from chappe.engine._ports cimport (
     Port,
 )
 from chappe.engine._topics cimport Route, Topic
-from chappe.engine._topics_names cimport fault_text, topic_fault
+from chappe.engine._topics_names cimport fault_text, shown_key, topic_fault
 
 cdef enum:
     WAY_LIMIT = 0xFFFF             # bytes of one way
@@ -68,7 +68,7 @@ cdef class Ways(Marks):
             self.fault(port, p, "TOPIC with a group, which only nodes send to clients")
         problem = topic_fault(payload + skip, size - skip, payload[4], False)
         if problem:
-            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
+            self.fault(port, p, fault_text(problem, shown_key(payload + skip, size - skip, payload[4])[:64]))
         self.room_for_alias(port, p, alias)
         if self.authorize is not None and not p.peer:
             self.attention = True  # whoever is asked may have to tell the publisher
@@ -98,7 +98,7 @@ cdef class Ways(Marks):
             self.fault(port, p, f"ROUTE of {size} bytes with a way of {length}: it needs a way and a topic")
         problem = topic_fault(payload + skip, size - skip, payload[4], False)
         if problem:
-            self.fault(port, p, fault_text(problem, (<bytes> payload[skip:size])[:64]))
+            self.fault(port, p, fault_text(problem, shown_key(payload + skip, size - skip, payload[4])[:64]))
         self.room_for_alias(port, p, alias)
         number = self.topic_number(payload + skip, size - skip, payload[4])
         if COURSE < p.aliases[alias] < NO_ROOM:

@@ -28,6 +28,7 @@ from chappe.measure.readings import Reading
 from chappe.netmap import outputs as netmap
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.units import Address
+from chappe.wire.addresses import KIND
 from chappe.wire.base import Message
 from chappe.wire.mesh import MESH, InterestAdvert, LinkAdvert, MeshJoin, Pace
 from chappe.wire.patterns import Pattern
@@ -39,6 +40,7 @@ Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measu
 FAR_NS = 1 << 62
 ASK = -1
 LONGEST_PACE_NS = 86_400_000_000_000
+NOWHERE, HERE = Outputs(False), Outputs(True)
 READ_AT_ONCE = 20  # readings in one tick: each may be told to every neighbour
 
 
@@ -276,6 +278,8 @@ class Member:
     def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         """Where events of clients of this node go."""
         outputs = self.ways.publish(kind, topic)
+        if kind == KIND and outputs == NOWHERE and self.engine.topics.match(topic.decode(), kind)[0]:
+            outputs = HERE  # a neighbour that is in no mesh
         # The engine asks at the first event after a change: older ones left before it, and are that much ahead.
         ahead_ns = self.engine.mono_ns - self._ways_ns
         return self._raw(replace(outputs, hold_ns=max(0, outputs.hold_ns - ahead_ns)) if outputs.hold_ns else outputs)

@@ -15,11 +15,12 @@ from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
 from chappe.measure.cost import PROFILES
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
-from chappe.netmap.units import Address, Thing
+from chappe.netmap.units import Address, Thing, visible
 
 Marks = dict[Thing, Wanted]
 
 HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
+MET = 1 << 16  # nodes and units that were once in the map
 SPLITS = 2  # rescues of an event for a part that is there no more which lead to all others: copies must not multiply
 
 
@@ -70,12 +71,33 @@ class Planner:
         self._own: dict[int, str] = {}
         self._direct_routes: dict[tuple[str, Thing, int], Route | None] = {}
         self._exits: dict[tuple[str, Thing], str | None] = {}
+        self._met: dict[Thing, None] = {}  # all that was ever in the map, the newest last
 
     def changed(self) -> None:
         """The map is another one."""
+        self._met.update(dict.fromkeys(self._state.things()))
+        while len(self._met) > MET:
+            del self._met[next(iter(self._met))]
         self._own.clear()
         self._direct_routes.clear()
         self._exits.clear()
+
+    def locate(self, address: Address, below: int = 1 << 16) -> list[Thing]:
+        """Where the map has a node, seen from here, among the things under a level; nothing if it never had it.
+
+        While a unit that holds both has fallen apart it may be in several places, of which one will know it.
+        A node out of reach is where it was: what is sent to it waits. One that was never there is not waited for, or
+        whoever invents names could fill the memory that is kept for those who are missed.
+        """
+        if address.depth != self.me.depth:
+            return []
+        thing = visible(self.me, address)
+        found = dict.fromkeys(self._state.resolve(thing))
+        if thing.level or not found:
+            found.update(dict.fromkeys(self._elsewhere(thing)))
+        if not found and thing in self._met:
+            found[thing] = None
+        return [each for each in found if each.level < below]
 
     def latency_ms(self, links: Iterable[bytes]) -> tuple[float, float]:
         """What the map says now of the way over these links, and by how much that varies: the sum of mean deviations.

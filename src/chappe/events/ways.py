@@ -22,6 +22,7 @@ from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, en
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.routes import Route
 from chappe.netmap.units import Address, Thing
+from chappe.wire.addresses import KIND
 
 PLAIN = Way()
 BUSY_MS = 1.0  # nodes on the way may be late by so much, beside what was measured
@@ -88,6 +89,8 @@ class Ways:
 
     def publish(self, kind: str, topic: bytes) -> Outputs:
         """Where events of this node's own clients go."""
+        if kind == KIND:
+            return self._publish_to_node(topic)
         wanted = self._state.wanting(kind, topic)
         self._refresh()
         profile = self.profile
@@ -106,6 +109,20 @@ class Ways:
             self._known[profile, id(wanted)] = wanted, planned
         hold_ns = self._hold((kind, topic), planned)
         return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable, self._rest_of(planned, profile))
+
+    def _publish_to_node(self, topic: bytes) -> Outputs:
+        """Events to an address go to the one node that it names, whoever subscribed to whatever."""
+        self._refresh()
+        address = Address.read(topic.decode())
+        if address == self.me:
+            return Outputs(True)
+        marks = {thing: Wanted(True) for thing in self._planner.locate(address)}
+        if not marks:
+            return Outputs(False)
+        planned = self._planned(self.profile, marks)
+        hold_ns = self._hold((KIND, topic), planned)
+        rest = self._rest_of(planned, self.profile)
+        return Outputs(False, planned.branches, hold_ns, None, planned.undeliverable, rest)
 
     def _publish_to_groups(self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]]) -> Outputs:
         marks, here = self._chosen(kind, topic, wanted, None)
@@ -208,17 +225,24 @@ class Ways:
             return self._pass_on(peer, way)
         marks: Marks = {}
         here = Wanted(False)
-        if root.deliver or root.groups:
+        if kind == KIND:
+            address = Address.read(topic.decode())
+            here = Wanted(address == self.me)
+            if not here:
+                marks = {thing: Wanted(True) for thing in self._planner.locate(address, root.level)}
+        elif root.deliver or root.groups:
             inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
             marks, here = self._chosen(kind, topic, inside, root)
         missing = sorted(set(root.groups).difference(here.groups, *(there.groups for there in marks.values())))
         for node in way.served:  # with its groups: the first node of a unit serves those that it has members of
             marks.pop(Thing(0, node), None)
-        key = (raw, frozenset(marks.items()), here.groups)
+        # the one destination of an address may be in this part of the unit
+        found = kind == KIND and (here.plain or any(not thing.level for thing in marks))
+        key = (raw, frozenset(marks.items()), here.groups, found)
         planned = self._plans.get(key)
         if planned is None:
-            parts = self._planner.parts(root, tuple(missing))
-            if elsewhere:  # who sent it here may be right: it is delivered here as well
+            parts = self._planner.parts(root, tuple(missing)) if not found else []
+            if elsewhere and not found:  # who sent it here may be right: it is delivered here as well
                 parts = [(Unit(root.level, root.name, 0, root.deliver, tuple(missing)),)]
             onward = [*branches(way.units[1:]), *parts]
             trace, rescues = way.trace, way.rescues
@@ -227,7 +251,7 @@ class Ways:
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned
         rest = self._rest_of(planned, way.profile, way)
-        local = (root.deliver or bool(here.groups)) and self.me.node not in way.served
+        local = (here.plain if kind == KIND else root.deliver or bool(here.groups)) and self.me.node not in way.served
         ready, turns = self._turning(peer, planned.branches)
         return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns)
 

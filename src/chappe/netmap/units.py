@@ -42,6 +42,12 @@ class Address(NamedTuple):
         """`parse("east/plant-3/hall-b", "n17")`; ConfigError says which name cannot be."""
         return cls(parse_unit(unit), checked_name(node, "node"))
 
+    @classmethod
+    def read(cls, text: str) -> Address:
+        """The node that a well-formed address of the wire names; what stands behind its `@` is left out."""
+        *unit, node = text.partition("@")[0].split("/")
+        return cls(tuple(unit), node)
+
     @property
     def depth(self) -> int:
         """How many rings of units are around the nodes of its cluster."""

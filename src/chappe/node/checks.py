@@ -14,8 +14,9 @@ from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.netmap.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
-from chappe.security.patterns import Pattern, PatternError
+from chappe.security.patterns import NODES, Pattern, PatternError
 from chappe.security.rules import check_rule
+from chappe.wire.addresses import ADDRESS_LIMIT, INBOX_PART
 
 MULTICAST = "udp+multicast"
 
@@ -132,6 +133,9 @@ def _references(config: Config) -> Iterator[str]:
 def _patterns(config: Config) -> Iterator[str]:
     keys = [(f"path[{at}].variables", route.variables) for at, route in enumerate(config.path)]
     keys += [(f"topic_route[{at}].pattern", topics.pattern) for at, topics in enumerate(config.topic_route)]
+    for at, topics in enumerate(config.topic_route):
+        if topics.pattern.startswith(NODES) and "/" in topics.pattern:
+            yield f"topic_route[{at}].pattern: give the name of a node without its unit, or {NODES}# for all others"
     for key, pattern in keys:
         try:
             Pattern.address(pattern)
@@ -180,6 +184,8 @@ def _mesh(config: Config) -> Iterator[str]:
         yield "topic_route: in a mesh events find their ways by themselves; remove [[topic_route]] or [mesh]"
     if config.manages is not None:
         yield "mesh: a broker forwards no events; remove [mesh] or [manages]"
+    if len(config.address.encode()) > ADDRESS_LIMIT - INBOX_PART:
+        yield f"mesh.unit: with the name of the node it has at most {ADDRESS_LIMIT - INBOX_PART} bytes"
     try:
         parse_unit(config.mesh.unit)
         checked_name(config.node.name, "node")

@@ -81,6 +81,7 @@ class Node:
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
         self.engine = Engine(layout=config.node.layout, authorize=self._authorize, **self._ways())
+        self.engine.topics.place(config.address)
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
         self.connections = Connections(self.engine, self._gone)

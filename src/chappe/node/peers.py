@@ -22,7 +22,9 @@ from chappe.node.reaching import Reaching
 from chappe.node.sections import Peer, TopicRoute
 from chappe.security.certificates import identity_of
 from chappe.security.identity import Identity, dev_identity
+from chappe.security.patterns import NODES
 from chappe.security.tls import expect
+from chappe.wire.addresses import KIND, neighbour_pattern
 from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
 
 log = structlog.get_logger(__name__)
@@ -203,15 +205,19 @@ class Peers:
         )  # fmt: skip
         self._engine.park_port(port)
         peer = self._by_name[config.name] = PeerLink(config, port, listed, parked_ns=self._engine.mono_ns)
+        if not listed:
+            self._subscribe(peer, ())
         return peer
 
     def _subscribe(self, peer: PeerLink, patterns: Sequence[str]) -> None:
+        """Send a peer what static routes say, and whatever has its own address (a node of a mesh goes by its map)."""
         topics = self._engine.topics
+        wanted = {(neighbour_pattern(peer.name), KIND), *(key for pattern in patterns for key in _keys(pattern))}
         for pattern, kind, group, _ in topics.patterns(peer.port):
-            if pattern not in patterns:
+            if (pattern, kind) not in wanted:
                 topics.unsubscribe(peer.port, pattern, kind, group)
-        for pattern in patterns:
-            topics.subscribe(peer.port, pattern)
+        for pattern, kind in sorted(wanted):
+            topics.subscribe(peer.port, pattern, kind)
 
     async def _keep(self, peer: PeerLink) -> None:
         """Keep a connection to a peer for ever."""
@@ -263,6 +269,14 @@ class Peers:
         if raw.certificate_der is None:
             return dev_identity(welcome.name, "node")
         return expect(identity_of(raw.certificate_der), "node", peer.name)
+
+
+def _keys(pattern: str) -> list[tuple[str, str]]:
+    """What a static route stands for in the topic table: `node:NAME` for addresses at a node, `#` for all of them."""
+    if pattern.startswith(NODES):
+        name = pattern.removeprefix(NODES)
+        return [(neighbour_pattern("" if name == "#" else name), KIND)]
+    return [(pattern, "s"), (neighbour_pattern(""), KIND)] if pattern == "#" else [(pattern, "s")]
 
 
 def group_of(config: Peer) -> Address | None:

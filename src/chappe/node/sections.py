@@ -82,7 +82,7 @@ class Route(Section, frozen=True):
 class TopicRoute(Section, frozen=True):
     """Events whose topic matches go to these peers."""
 
-    pattern: str
+    pattern: str  # `node:NAME`: addresses at that node, `node:#` at all others; `#` is all topics and addresses
     to: Annotated[tuple[Name, ...], Meta(min_length=1)]
 
 
@@ -214,6 +214,11 @@ class Config(Section, frozen=True):
     audit: Audit | None = None
     metrics: Metrics = Metrics()
     log: Log = Log()
+
+    @property
+    def address(self) -> str:
+        """Where events reach the node itself: its unit, if it is in a mesh, and its name."""
+        return "/".join(filter(None, (self.mesh.unit if self.mesh is not None else "", self.node.name)))
 
     @property
     def leaf(self) -> int:

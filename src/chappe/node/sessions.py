@@ -24,7 +24,9 @@ from chappe.security.config import Action
 from chappe.security.patterns import topic_address, variable_address
 from chappe.security.rules import RuleBook
 from chappe.wire import control, management, told
+from chappe.wire.addresses import KIND, node_of
 from chappe.wire.mesh import MESH, MeshJoin
+from chappe.wire.patterns import topic_text
 
 log = structlog.get_logger(__name__)
 
@@ -189,8 +191,8 @@ class Control:
         session = self.sessions.get(port)
         if session is None:
             return False
-        text = topic.decode(errors="replace") if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
-        address = topic_address(kind, text)
+        text = topic_text(kind, topic)
+        address = topic_address(kind, node_of(text) if kind == KIND else text)
         if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
             self.refused += 1
             reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"

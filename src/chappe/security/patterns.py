@@ -1,8 +1,9 @@
 """Patterns of addresses as sets: does one contain another, do two meet.
 
-An address is a topic (`grid/west/volts`), a typed topic (`int:42`, `long:42`), a variable (`publisher/variable`) or a
-command (`node/command`). `+` is one level, `#` the rest and the parent. A string topic that looks like a typed one is
-written `str:int:42`. Both questions are answered exactly, so that neither too much nor too little is allowed.
+An address is a topic (`grid/west/volts`), a typed topic (`int:42`, `long:42`), a node (`node:east/n7`), a variable
+(`publisher/variable`) or a command (`node/command`). `+` is one level, `#` the rest and the parent. A string topic that
+looks like a typed one is written `str:int:42`. Both questions are answered exactly, so that neither too much nor too
+little is allowed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Literal
 MAX_BYTES = 1024
 OWN_NAME = "{name}"
 
-Space = Literal["text", "int", "long", "any"]
+Space = Literal["text", "int", "long", "node", "any"]
+NODES = "node:"  # begins the address of a node
+_PREFIXES = ("int:", "long:", NODES, "str:")
 _BITS: dict[Space, int] = {"int": 32, "long": 64}
 
 
@@ -42,6 +45,8 @@ class Pattern:
             prefix, _, rest = text.partition(":")
             if prefix == space:
                 return cls(space, (_number(rest, space),))
+        if text.startswith(NODES):
+            return cls("node", _levels(text.removeprefix(NODES)))
         return cls("text", _levels(text.removeprefix("str:")))
 
     @property
@@ -69,19 +74,21 @@ class Pattern:
 
 
 def topic_address(kind: str, topic: str) -> str:
-    """The address of a topic of the wire: kind `s`, `i` or `l`, numbers as decimal text."""
+    """The address of a topic of the wire: kind `s`, `i`, `l` or `n`, numbers as decimal text."""
+    if kind == "n":
+        return NODES + topic
     if kind == "i":
         return f"int:{topic}"
     if kind == "l":
         return f"long:{topic}"
-    return f"str:{topic}" if topic.startswith(("int:", "long:", "str:")) else topic
+    return f"str:{topic}" if topic.startswith(_PREFIXES) else topic
 
 
 def variable_address(publisher: str, variable: str) -> str:
     """The address of a variable; a publisher holds no '/', so that two variables never share an address."""
     if "/" in publisher:
         raise PatternError(f"publisher {publisher[:80]!r} contains '/': a publisher is a single level")
-    return f"{'str:' if publisher.startswith(('int:', 'long:', 'str:')) else ''}{publisher}/{variable}"
+    return f"{'str:' if publisher.startswith(_PREFIXES) else ''}{publisher}/{variable}"
 
 
 def _number(text: str, space: Space) -> str:

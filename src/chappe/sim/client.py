@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from chappe.sim._pump import Reader
+from chappe.wire.addresses import KIND, inbox_address
 from chappe.wire.events import Event, Topic, TopicName
 from chappe.wire.frames import Kind, encode_frame
 
@@ -48,7 +49,7 @@ class Client:
         self.on_arrival: Callable[[Client, Arrival], None] | None = None  # instead of the list
         self.published = 0  # sequence of the last event
         self.received = 0
-        self._topics: dict[str, int] = {}
+        self._topics: dict[tuple[str, str], int] = {}
         self._reader = Reader()
 
     @property
@@ -80,15 +81,21 @@ class Client:
         if self.attached:
             self.node.unsubscribe(self.port, pattern, kind, group)
 
-    def publish(self, topic: str, body: bytes = b"", count: int = 1, priority: int = 3) -> int:
+    def open_inbox(self, id: bytes) -> str:
+        """An inbox at the node, as long as it runs and again when it is back; its address."""
+        address = inbox_address(str(self.node.address), id)
+        self.subscribe(address, KIND)
+        return address
+
+    def publish(self, topic: str, body: bytes = b"", count: int = 1, priority: int = 3, kind: str = "s") -> int:
         """Give so many events to the node in one buffer; the sequence of the last, or 0 if the node is down."""
         if not self.attached:
             return 0
-        number = self._topics.get(topic)
+        number = self._topics.get((kind, topic))
         frames = []
         if number is None:
-            number = self._topics[topic] = len(self._topics) + 1
-            frames.append(encode_frame(Kind.TOPIC, Topic(number, TopicName(topic)).encode()))
+            number = self._topics[kind, topic] = len(self._topics) + 1
+            frames.append(encode_frame(Kind.TOPIC, Topic(number, TopicName(topic, kind)).encode()))
         first = self.published + 1
         self.published += count
         head = encode_frame(Kind.EVENT, Event(number, 0, body, priority=priority).encode())[:SEQUENCE]

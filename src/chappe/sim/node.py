@@ -15,6 +15,7 @@ from chappe.sim._pump import dirty, take
 from chappe.sim.client import Client
 from chappe.sim.clock import Clock, Streams, Timer
 from chappe.sim.codec import Codec
+from chappe.wire.addresses import KIND, neighbour_pattern
 
 if TYPE_CHECKING:
     from chappe.netmap.units import Address
@@ -84,6 +85,7 @@ class Node:
             Engine(publish_way=self._publish_way, forward_way=self._forward_way) if self._settings else Engine()
         )
         self.engine.clock(self.clock.now_ns, self.clock.wall_ns)
+        self.engine.topics.place(str(self.address))
         if self._settings is not None:
             self.member = Member(self.address, self.engine, self._settings, self._streams.of("member", self.name, life))
             issuer = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
@@ -128,6 +130,7 @@ class Node:
             port = self.ports[peer] = self.engine.open_port(
                 peer=True, retain=True, max_frame=MAX_FRAME, loss=False, max_topics=1 << 24
             )
+            self.engine.topics.subscribe(port, neighbour_pattern(peer), KIND)
         else:
             self.engine.resume_port(port)
         self._carriers[port] = connection
@@ -180,13 +183,13 @@ class Node:
 
     def subscribe(self, port: int, pattern: str, kind: str, group: str) -> None:
         self.engine.topics.subscribe(port, pattern, kind, group)
-        if self.member is not None:
+        if self.member is not None and kind != KIND:
             self.member.subscribed(kind, pattern, group)
         self._touched(self)
 
     def unsubscribe(self, port: int, pattern: str, kind: str, group: str) -> None:
         self.engine.topics.unsubscribe(port, pattern, kind, group)
-        if self.member is not None:
+        if self.member is not None and kind != KIND:
             self.member.unsubscribed(kind, pattern, group)
         self._touched(self)
 

@@ -10,6 +10,8 @@ import msgspec
 
 from chappe.errors import ProtocolError
 from chappe.wire import control
+from chappe.wire.addresses import KIND, shown
+from chappe.wire.events import TopicName
 from chappe.wire.frames import (
     DEFAULT_MAX_PAYLOAD,
     HEADER_SIZE,
@@ -127,6 +129,9 @@ def _plain(value: Any) -> Any:
                 "float": _number(value.decoded("float")),
                 **({"blocks": value.blocks.hex()} if value.blocks else {}),
             }
+        case TopicName():
+            name = shown(value.name) if value.kind == KIND and isinstance(value.name, str) else value.name
+            return {"name": name, "kind": value.kind, "group": value.group}
         case bytes():
             return value.hex()
         case float():

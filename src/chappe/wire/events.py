@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass, field
 
 from chappe.errors import ProtocolError
+from chappe.wire.addresses import KIND, TEXTS, check_address, shown
 from chappe.wire.frames import Cursor, signed, unsigned
 
 PRIORITIES = 7
@@ -14,14 +15,14 @@ TOPIC_LIMIT = 1024
 EXT, DURABLE, RESENT = 0x08, 0x10, 0x20
 _PRIORITY, _RESERVED = 0x07, 0xC0
 
-CREATED, EXPIRES, REPLY, CORRELATION, CONTENT_TYPE, PROPERTY = 1, 2, 3, 4, 5, 16
+CREATED, EXPIRES, REPLY, CORRELATION, CONTENT_TYPE, ORIGIN, PROPERTY = 1, 2, 3, 4, 5, 6, 16
 
 PropertyValue = str | int | float | bool | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A topic: text in levels, or a number of 32 (`i`) or 64 (`l`) bits."""
+    """A topic: text in levels, a number of 32 (`i`) or 64 (`l`) bits, or the address of a node or inbox (`n`)."""
 
     name: str | int
     kind: str = "s"
@@ -30,10 +31,10 @@ class TopicName:
     def encode(self) -> bytes:
         """As in a TOPIC frame, without the number."""
         group = self.group.encode()
-        if isinstance(self.name, str) != (self.kind == "s"):
+        if isinstance(self.name, str) != (self.kind in TEXTS):
             raise ProtocolError(f"topic {self.name!r} is not of kind {self.kind!r}")
         if isinstance(self.name, str):
-            check_topic(self.name)
+            _check_text(self.name, self.kind)
             name = self.name.encode()
         else:
             name = signed(self.name, _size(self.kind), "topic")
@@ -46,14 +47,23 @@ class TopicName:
         kind = chr(cursor.unsigned(1, "type"))
         group = cursor.text(cursor.unsigned(1, "length of the group name"), "group name")
         name: str | int
-        if kind == "s":
+        if kind in TEXTS:
             rest = cursor.rest()
             name = Cursor(rest, "TOPIC").text(len(rest), "topic")
-            check_topic(name)
+            _check_text(name, kind)
         else:
             name = cursor.signed(_size(kind), "topic")
             cursor.finish()
         return TopicName(name, kind, group)
+
+    def __repr__(self) -> str:
+        """Without the id of an inbox: whoever reads it could send to it."""
+        name = shown(self.name) if self.kind == KIND and isinstance(self.name, str) else self.name
+        return f"TopicName({name!r}, {self.kind!r}, {self.group!r})"
+
+
+def _check_text(text: str, kind: str) -> None:
+    (check_address if kind == KIND else check_topic)(text)
 
 
 def check_topic(topic: str) -> None:
@@ -69,7 +79,7 @@ def check_topic(topic: str) -> None:
 
 def _size(kind: str) -> int:
     if kind not in ("i", "l"):
-        raise ProtocolError(f"unknown type of topic {kind!r}: s, i or l")
+        raise ProtocolError(f"unknown type of topic {kind!r}: s, i, l or n")
     return 4 if kind == "i" else 8
 
 
@@ -134,6 +144,7 @@ class Event:
     reply: TopicName | None = None
     correlation: int | None = None
     content_type: str | None = None
+    origin: str | None = None  # address of the publisher's node: confirmations are sent there
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     unknown: tuple[tuple[int, bytes], ...] = ()  # tags of later versions, kept and passed on
 
@@ -179,6 +190,8 @@ def _items(event: Event) -> list[tuple[int, bytes]]:
         items.append((CORRELATION, unsigned(event.correlation, 8, "correlation")))
     if event.content_type is not None:
         items.append((CONTENT_TYPE, event.content_type.encode()))
+    if event.origin is not None:
+        items.append((ORIGIN, TopicName(event.origin, KIND).encode()[2:]))
     items.extend((PROPERTY, _property(key, value)) for key, value in event.properties.items())
     return items + list(event.unknown)
 
@@ -218,6 +231,8 @@ def _with_items(event: Event, extension: bytes) -> Event:
             item.finish()
         elif tag == CONTENT_TYPE:
             found["content_type"] = item.text(len(raw), "content type")
+        elif tag == ORIGIN:
+            found["origin"] = TopicName.decode(KIND.encode() + b"\0" + raw).name
         elif tag == PROPERTY:
             key = item.text(item.unsigned(1, "length of the name"), "name")
             properties[key] = _property_value(item)

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from chappe.wire.addresses import TEXTS
+
 ALL = "#"
 MAX_GROUPED = 1024  # patterns of queue groups in one summary
 MAX_TEXT = 256 * 1024  # characters of a summary's plain patterns, and of those of its groups
@@ -34,7 +36,7 @@ class Pattern(NamedTuple):
 
 def topic_text(kind: str, topic: bytes) -> str:
     """Text of a topic as it stands in frames; numbers as decimal text."""
-    return topic.decode() if kind == "s" else str(int.from_bytes(topic, "big", signed=True))
+    return topic.decode() if kind in TEXTS else str(int.from_bytes(topic, "big", signed=True))
 
 
 def matches(pattern: Pattern, kind: str, topic: bytes) -> bool:

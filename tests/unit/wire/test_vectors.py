@@ -57,6 +57,14 @@ FRAMES: dict[str, Payload] = {
     "topic integer": Topic(7, TopicName(-5, "i")),
     "topic long": Topic(8, TopicName(1 << 40, "l")),
     "issuer": Issuer(0x010203, 2, ISSUER),
+    "topic of a node": Topic(9, TopicName("east/hall/n7", "n")),
+    "topic of an inbox": Topic(10, TopicName(f"east/hall/n7@{SESSION.hex()}", "n")),
+    "topic of confirmations": Topic(11, TopicName(f"n7@confirm:{SESSION.hex()}", "n")),
+    "event with a reply to an inbox": Event(
+        5, 6, b"?", reply=TopicName(f"n7@{SESSION.hex()}", "n"), correlation=(1 << 64) - 2
+    ),
+    "event with its publisher's node": Event(5, 7, b"!", durable=True, created=CREATED, origin="east/hall/n7"),
+    "route of an inbox": Route(12, TopicName(f"n7@{SESSION.hex()}", "n"), b"\x90"),
     "route": Route(9, TopicName("plant/a/voltage"), bytes.fromhex("9301a16e90")),
     "route of an integer topic": Route(10, TopicName(-5, "i"), b"\x90"),
     "parcel, reserved": Parcel(b"left to cells"),
