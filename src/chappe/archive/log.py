@@ -1,62 +1,39 @@
 """The log of one dataset: rows in the order of their offsets, on disk before anybody is told that they are safe.
 
-A part of the log is a file of frames, each with its checksum. A frame without rows is a mark: all before it was synced.
-Readers go up to the last mark; what a crash left behind the last whole frame is cut off when the log is opened again.
-Whoever looks for an offset reads the heads of frames alone, and goes on where it was when it looks again (`Tail`).
+A part of the log is a file of [frames][chappe.archive.frames]. Readers go up to the last mark of the newest part, and
+in an older one up to where the next begins: a part begins when all before it is synced. What a crash left behind the
+last whole frame is cut off when the log is opened again. Whoever looks for an offset reads the heads of frames alone,
+and goes on where it was when it looks again (`Tail`).
+
+A sync that fails is final for its file: the system may have dropped what it could not write and say nothing when it is
+asked again. What was not confirmed is written from memory to another part and confirmed when that is synced.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-import struct
-import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from chappe.archive.frames import HEAD, Content, Frame, content_of, encode, examine, heads
 from chappe.archive.schema import complete, schema_of
-from chappe.disk import sync
+from chappe.archive.segments import DAMAGED
+from chappe.disk import ensure_folder, sync
 from chappe.errors import ChappeError
 
-_FRAME = struct.Struct("<IIqI")  # bytes that follow, their checksum, first offset, rows
 SUFFIX = ".log"
 NAME = "name"  # the file with the name of the archive
-_AHEAD = 1 << 16  # bytes that are read at once to find the next heads
-
-
-class Frame(NamedTuple):
-    """Where rows are in a part."""
-
-    at: int  # of its content in the file
-    size: int
-    first: int
-    rows: int
-    checksum: int = 0
-
-
-def frames(file: BinaryIO) -> Iterator[Frame]:
-    """The whole frames of a part, marks among them; ends before the first that is not whole."""
-    at, expected = 0, -1
-    while True:
-        file.seek(at)
-        head = file.read(_FRAME.size)
-        if len(head) < _FRAME.size:
-            return
-        size, checksum, first, rows = _FRAME.unpack(head)
-        content = file.read(size)
-        if len(content) < size or _checksum(first, rows, content) != checksum or expected not in (-1, first):
-            return
-        yield Frame(at + _FRAME.size, size, first, rows, checksum)
-        at += _FRAME.size + size
-        expected = first + rows
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Tail:
-    """What is synced of a part: the heads of its frames up to the last mark, of which `look` reads only new ones."""
+    """What is synced of a part: the heads of its frames, of which `look` reads only new ones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,18 +42,20 @@ class Tail:
         self._firsts = array("q")  # offsets and places of the frames with rows
         self._places = array("q")
 
-    def look(self) -> int:
-        """The offset behind the last row that is known to be on disk; FileNotFoundError if it became a segment."""
+    def look(self, until: int | None = None) -> int:
+        """The offset behind the last row that is known to be on disk; FileNotFoundError if it became a segment.
+
+        `until`: the first row of the next part, if there is one: then all up to it is on disk, marked or not.
+        """
         waiting: list[Frame] = []
         with self.path.open("rb", buffering=0) as file:
-            for frame in _heads(file.fileno(), self._at, self.stop):
+            for frame in heads(file.fileno(), self._at, self.stop):
+                if until is not None and frame.stop > until:
+                    break
                 if frame.rows:
                     waiting.append(frame)
-                    continue
-                self._firsts.extend(each.first for each in waiting)
-                self._places.extend(each.at - _FRAME.size for each in waiting)
-                self._at, self.stop = frame.at, frame.first
-                waiting.clear()
+                if not frame.rows or until is not None:
+                    self._take(waiting, frame)
         return self.stop
 
     def place(self, offset: int) -> int:
@@ -84,44 +63,64 @@ class Tail:
         index = bisect_right(self._firsts, offset) - 1
         return self._places[index] if index >= 0 else 0
 
+    def _take(self, frames: list[Frame], last: Frame) -> None:
+        self._firsts.extend(each.first for each in frames)
+        self._places.extend(each.at - HEAD for each in frames)
+        self._at, self.stop = last.end, last.stop
+        frames.clear()
 
-def read(path: Path, dataset: str, start: int, stop: int, place: int = -1) -> Iterator[pa.RecordBatch]:
-    """Synced rows of a part from offset `start` up to and without `stop`; ends before rows that are damaged.
 
-    `place` is where `Tail` found the first one: then all up to `stop` must be there, and damage is a ChappeError.
+def read(path: Path, dataset: str, start: int, stop: int, place: int) -> Iterator[pa.RecordBatch]:
+    """Rows of a part from offset `start` up to and without `stop`; `place` is where `Tail` found the first one.
+
+    All of them must be there: damage is a ChappeError.
     """
-    known = place >= 0
-    if not known:
-        tail = Tail(path)
-        stop = min(stop, tail.look())
-        if start >= stop:
-            return
-        place = tail.place(start)
-    schema = schema_of(dataset)
     with path.open("rb") as file:
-        for frame in _heads(file.fileno(), place, -1):
+        for frame in heads(file.fileno(), place, -1):
             if frame.first >= stop:
                 return
-            if frame.rows == 0 or frame.first + frame.rows <= start:
-                continue
-            content = os.pread(file.fileno(), frame.size, frame.at)
-            if _checksum(frame.first, frame.rows, content) != frame.checksum:
-                if known:
-                    raise ChappeError(f"log {path}: row {frame.first} and those behind it are damaged on disk")
-                return
-            rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema)
-            begin = max(start - frame.first, 0)
-            yield rows.slice(begin, min(frame.rows, stop - frame.first) - begin)
+            if frame.rows and frame.stop > start:
+                yield from _rows(path, file.fileno(), dataset, frame, start, stop)
 
 
-def synced(path: Path) -> int:
-    """The offset behind the last row of a part that is known to be on disk."""
-    return Tail(path).look()
+def read_whole(path: Path, dataset: str, content: Content, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a part that `examine` found whole, from `start` up to and without `stop`."""
+    with path.open("rb") as file:
+        for frame in content.frames:
+            if frame.first < stop and frame.stop > start:
+                yield from _rows(path, file.fileno(), dataset, frame, start, stop)
+
+
+def _rows(
+    path: Path, descriptor: int, dataset: str, frame: Frame, start: int, stop: int
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    content = content_of(descriptor, frame)
+    if content is None:
+        raise ChappeError(f"log {path}: rows {frame.first} to {frame.stop - 1} are damaged on disk; "
+                          "`chappe archive check` says what can be read")  # fmt: skip
+    rows = pa.ipc.read_record_batch(pa.py_buffer(content), schema_of(dataset))
+    begin = max(start - frame.first, 0)
+    yield rows.slice(begin, min(frame.rows, stop - frame.first) - begin)
 
 
 def first_of(path: Path) -> int:
     """The offset of the first row of a part, from its name."""
     return int(path.stem.rpartition("-")[2])
+
+
+def next_of(path: Path) -> int | None:
+    """The first row of the part behind this one; None if it is the newest."""
+    dataset, _, first = path.stem.rpartition("-")
+    later = (each for each in parts(path.parent, dataset) if first_of(each) > int(first))
+    return first_of(found) if (found := next(later, None)) is not None else None
+
+
+def quarantine(path: Path) -> Path:
+    """Keep a damaged file under another name, which no reader and no writer takes for whole."""
+    kept = path.with_name(path.name + DAMAGED)
+    path.rename(kept)
+    sync(path.parent)
+    return kept
 
 
 def parts(folder: Path, dataset: str) -> list[Path]:
@@ -132,7 +131,7 @@ def parts(folder: Path, dataset: str) -> list[Path]:
 def sign(folder: Path, name: str) -> None:
     """Note whose log it is, for readers that are told the folder alone."""
     if owner(folder) != name:
-        folder.mkdir(parents=True, exist_ok=True)
+        ensure_folder(folder)
         hidden = folder / f".{NAME}"
         hidden.write_text(name, encoding="utf-8")
         sync(hidden)
@@ -148,34 +147,6 @@ def owner(folder: Path) -> str:
         return ""
 
 
-def _heads(descriptor: int, at: int, expected: int) -> Iterator[Frame]:
-    """Frames from a place on, by their heads alone; ends before the first that cannot be whole.
-
-    A mark is believed if its checksum is right and no row is missing before it: all before it was synced, so there is
-    no need to read it.
-    """
-    end = os.fstat(descriptor).st_size
-    held, begin = b"", 0
-    while at + _FRAME.size <= end:
-        if not begin <= at <= begin + len(held) - _FRAME.size:
-            held, begin = os.pread(descriptor, _AHEAD, at), at
-            if len(held) < _FRAME.size:
-                return
-        size, checksum, first, rows = _FRAME.unpack_from(held, at - begin)
-        at += _FRAME.size
-        if at + size > end or expected not in (-1, first):
-            return
-        if rows == 0 and (size or checksum != _checksum(first, 0, b"")):
-            return
-        yield Frame(at, size, first, rows, checksum)
-        at += size
-        expected = first + rows
-
-
-def _checksum(first: int, rows: int, content: bytes) -> int:
-    return zlib.crc32(content, zlib.crc32(struct.pack("<qI", first, rows)))
-
-
 class Log:
     """The newest part of a dataset's log, open for writing by one process; `next` is the offset of the next row."""
 
@@ -184,44 +155,48 @@ class Log:
         self.folder = folder
         self.dataset = dataset
         schema_of(dataset)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._waiting: list[bytes] = []  # frames that are not written yet
+        ensure_folder(folder)
+        self.ended: list[Path] = []  # parts that failed to sync, and ended with what was synced before
+        self.failures = 0  # syncs
+        self._waiting: list[bytes] = []  # frames that are not synced yet
         self.unwritten = 0  # bytes of them
+        self._marked = True  # readers have been told of all that is synced
+        self.next = self.synced = self.first = 0
         known = parts(folder, dataset)
-        if known:
-            self.path = known[-1]
-            self._file = self.path.open("r+b", buffering=0)
-            with self.path.open("rb") as file:
-                whole = list(frames(file))
-            end = whole[-1].at + whole[-1].size if whole else 0
-            self._file.truncate(end)
-            self._file.seek(end)
-            self._end = end
-            self.first = first_of(self.path)
-            self.next = max((frame.first + frame.rows for frame in whole), default=self.first)
-            if self.next < following:
-                self._file.close()
-                self._begin(following)
-            else:  # rows that were written and not marked are as good as the others
-                os.fdatasync(self._file.fileno())
-                self._mark()
-        else:
+        content = examine(known[-1], first_of(known[-1])) if known else None
+        if content is None:
             self._begin(following)
+        elif content.next < following or (content.damages and content.next > first_of(known[-1])):
+            self._begin(max(content.next, following))
+        else:
+            self._go_on(known[-1], content)
 
     def append(self, rows: pa.RecordBatch) -> int:
         """Take rows; the offset behind them. They are safe once `sync` has returned at least that."""
         if rows.num_rows == 0:
             return self.next
         full = complete(self.dataset, rows, self.next)
-        self._put(self.next, full.num_rows, full.serialize().to_pybytes())
+        frame = encode(self.next, full.num_rows, full.serialize().to_pybytes())
+        self._waiting.append(frame)
+        self.unwritten += len(frame)
         self.next += full.num_rows
         return self.next
 
     def sync(self) -> int:
-        """Put everything on disk; the offset behind the last row that is there."""
+        """Put everything on disk; the offset behind the last row that is there.
+
+        ChappeError if the disk does not take it: the rows wait, and nothing of them is confirmed.
+        """
         if self._waiting:
-            self._write()
-            os.fdatasync(self._file.fileno())
+            content = b"".join(self._waiting)
+            if self._file.closed:
+                self._replace(content, "the part before it failed")
+            else:
+                self._put(content)
+            self._waiting.clear()
+            self.unwritten = 0
+            self.synced, self._marked = self.next, False
+        if not self._marked and not self._file.closed:
             self._mark()
         return self.next
 
@@ -235,13 +210,10 @@ class Log:
 
     def close(self) -> None:
         """Sync and close."""
-        if not self._file.closed:
+        try:
             self.sync()
+        finally:
             self._file.close()
-
-    def abandon(self) -> None:
-        """Close without another write: nobody knows what a disk holds that failed to sync."""
-        self._file.close()
 
     @property
     def rows(self) -> int:
@@ -254,31 +226,110 @@ class Log:
         return self._end + self.unwritten
 
     def _begin(self, first: int) -> None:
-        self.path = self.folder / f"{self.dataset}-{first:020d}{SUFFIX}"
-        self._file = self.path.open("x+b", buffering=0)
-        sync(self.folder)
-        self.first = self.next = first
-        self._end = 0  # of what was written whole
+        path = self._path(first)
+        file = path.open("x+b", buffering=0)
+        try:
+            sync(self.folder)
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        self.path, self._file = path, file
+        self.first = self.next = self.synced = first
+        self._end = 0  # of what is synced
+        self._marked = True
 
-    def _put(self, first: int, rows: int, content: bytes) -> None:
-        frame = _FRAME.pack(len(content), _checksum(first, rows, content), first, rows) + content
-        self._waiting.append(frame)
-        self.unwritten += len(frame)
+    def _go_on(self, path: Path, content: Content) -> None:
+        """Rows that were written and not marked are as good as the others, once they are synced."""
+        self.path = path
+        end = content.end if not content.damages else 0  # damage without a row: nothing but marks was there
+        self._file = path.open("r+b", buffering=0)
+        try:
+            self._file.truncate(end)
+            self._file.seek(end)
+            os.fdatasync(self._file.fileno())
+            sync(self.folder)
+        except BaseException:
+            self._file.close()
+            raise
+        self._end = end
+        self.first, self.next, self.synced = first_of(path), content.next, content.next
+        if content.frames:
+            self._mark()
+
+    def _put(self, content: bytes) -> None:
+        """Write and sync everything that waits in this part, or in another if this one fails."""
+        try:
+            self._write(content)
+        except OSError as error:
+            if error.errno in _FULL and self._cut():
+                raise ChappeError(f"log {self.path}: {error.strerror}; its rows wait until there is room") from error
+            self._replace(content, str(error))
+            return
+        try:
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            self._replace(content, str(error))
+            return
+        self._end += len(content)
+
+    def _replace(self, content: bytes, reason: str) -> None:
+        """Go on in another part with all that is not confirmed: the file of this one is not written again.
+
+        It appears under its name when its rows are synced. A part of which no row was confirmed is gone then.
+        """
+        if not self._file.closed:
+            self.failures += 1
+            self._file.close()
+        path = self._path(self.synced)
+        hidden = path.with_name(f".{path.name}")
+        try:
+            self._file = hidden.open("w+b", buffering=0)
+            try:
+                self._write(content)
+                os.fdatasync(self._file.fileno())
+                hidden.rename(path)
+                sync(self.folder)
+            except BaseException:
+                self._file.close()
+                raise
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                hidden.unlink()
+            raise ChappeError(
+                f"log {self.path}: it failed to sync ({reason}), and another part cannot be had "
+                f"({error.strerror or error}); its rows wait, nothing is confirmed meanwhile"
+            ) from error
+        if path != self.path:
+            self.ended.append(self.path)
+        self.path, self.first, self._end = path, self.synced, len(content)
 
     def _mark(self) -> None:
-        self._put(self.next, 0, b"")
-        self._write()
-
-    def _write(self) -> None:
-        """Everything that waits, or nothing: a full disk leaves the part as it was, and the rows waiting."""
-        content = memoryview(b"".join(self._waiting))
+        """Tell readers that all is synced; one that cannot be written is written with the next rows."""
+        mark = encode(self.next, 0, b"")
         try:
-            while content:
-                content = content[self._file.write(content) :]
+            self._write(mark)
         except OSError as error:
+            if error.errno not in _FULL or not self._cut():
+                self.failures += 1
+                self._file.close()
+            return
+        self._end += len(mark)
+        self._marked = True
+
+    def _write(self, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            left = left[self._file.write(left) :]
+
+    def _cut(self) -> bool:
+        """Take back what was written of something that did not fit; whether the file is as before."""
+        try:
             self._file.truncate(self._end)
             self._file.seek(self._end)
-            raise ChappeError(f"log {self.path}: {error.strerror}; its rows wait until there is room") from error
-        self._end += self.unwritten
-        self._waiting.clear()
-        self.unwritten = 0
+        except OSError:
+            return False
+        return True
+
+    def _path(self, first: int) -> Path:
+        return self.folder / f"{self.dataset}-{first:020d}{SUFFIX}"

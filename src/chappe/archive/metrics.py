@@ -24,6 +24,9 @@ class Snapshot:
     lag_s: float = 0.0  # since the oldest row came that is not on disk
     synced_s: float = 0.0  # when rows were put on disk last, seconds since 1970
     connected: bool = False
+    confirming: bool = True  # the disk takes the log
+    sync_failures: int = 0
+    damaged: int = 0  # files that are kept because something in them cannot be read
 
 
 def render(snapshot: Snapshot) -> bytes:
@@ -52,6 +55,9 @@ class _Families(Collector):
         for (dataset, reason), count in of.dropped.items():
             drops.add_metric([of.archive, dataset, reason], count)
         yield drops
+        failures = CounterMetricFamily("chappe_archive_sync_failures", "Syncs that failed", labels=["archive"])
+        failures.add_metric([of.archive], of.sync_failures)
+        yield failures
         offsets = GaugeMetricFamily("chappe_archive_offset", "Behind the last row", labels=["archive", "dataset"])
         for dataset, offset in of.offsets.items():
             offsets.add_metric([of.archive, dataset], offset)
@@ -65,6 +71,8 @@ class _Families(Collector):
             ("lag_seconds", "Since the oldest row came that is not on disk", of.lag_s),
             ("synced_timestamp_seconds", "When rows were put on disk last", of.synced_s),
             ("connected", "Whether its node is reached", of.connected),
+            ("confirming", "Whether the disk takes the log", of.confirming),
+            ("damaged_files", "Kept because something in them cannot be read", of.damaged),
         ):
             gauge = GaugeMetricFamily(f"chappe_archive_{name}", text, labels=["archive"])
             gauge.add_metric([of.archive], value)

@@ -68,7 +68,10 @@ def _page(address: str, role: Role, web: Web, loop: asyncio.AbstractEventLoop) -
         return 200, "alive"
 
     def ready() -> tuple[int, str]:
-        return (200, "ready") if role.serving and snapshot().connected else (503, "its node is not reached")
+        found = snapshot()
+        if not found.confirming:
+            return 503, "its disk does not take the log"
+        return (200, "ready") if role.serving and found.connected else (503, "its node is not reached")
 
     return web(address, lambda: render(snapshot()), health, ready)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,28 +86,34 @@ class Reader:
         rows: int = 1 << 62,
         from_ns: int = 0,
         to_ns: int = ALWAYS_NS,
+        skip_missing: bool = False,
     ) -> list[Piece]:
         """The range in pieces of about so many rows, each in one segment or one part of the log, in order.
 
-        Segments without rows in the range of time are left out. ChappeError if rows in the range are gone.
+        Segments without rows in the range of time are left out. ChappeError if rows in the range are gone, unless they
+        are to be skipped.
         """
         tails = self._look(dataset)
-        at, found = start, list[Piece]()
+        at, found, beyond = start, list[Piece](), [log.first_of(tail.path) for tail in tails]
         if not tails or at < log.first_of(tails[0].path):
             for segment in self._segments.find(dataset, self._segments.source):
                 if at < segment.stop and segment.first < stop:
-                    self._no_gap(dataset, at, segment.first)
+                    at = self._begin(dataset, at, segment.first, skip_missing)
                     end = min(stop, segment.stop)
                     if segment.to_ns >= from_ns and segment.from_ns < to_ns:
                         found += _split(Piece(dataset, at, end, segment), segment.first, rows)
                     at = end
+                beyond.append(segment.first)
         for tail in tails:
-            if at < min(tail.stop, stop):
-                self._no_gap(dataset, at, log.first_of(tail.path))
+            if at < min(tail.stop, stop) and log.first_of(tail.path) < stop:
+                at = self._begin(dataset, at, log.first_of(tail.path), skip_missing)
                 end = min(stop, tail.stop)
                 whole = Piece(dataset, at, end, part=str(tail.path))
                 found += [replace(each, place=tail.place(each.start)) for each in _split(whole, at, rows)]
                 at = end
+        following = min((first for first in beyond if first >= stop), default=None)
+        if at < stop and following is not None:
+            self._begin(dataset, at, following, skip_missing)
         return found
 
     def whole(self, dataset: str, start: int, stop: int) -> list[Segment]:
@@ -154,8 +160,8 @@ class Reader:
                 del self._tails[gone]
             tails = [self._tails.setdefault(path, Tail(path)) for path in paths]
             try:
-                for tail in tails:
-                    tail.look()
+                for tail, following in zip_longest(tails, tails[1:]):
+                    tail.look(log.first_of(following.path) if following is not None else None)
             except FileNotFoundError:  # it became a segment just now
                 continue
             return tails
@@ -164,12 +170,14 @@ class Reader:
         schema_of(dataset)
         return log.parts(self._folder, dataset) if self._folder is not None else []
 
-    def _no_gap(self, dataset: str, expected: int, found: int) -> None:
-        if found > expected:
+    def _begin(self, dataset: str, expected: int, found: int, skip_missing: bool) -> int:
+        """Where rows go on that begin at `found`."""
+        if found > expected and not skip_missing:
             raise ChappeError(
-                f"rows {expected} to {found - 1} of {dataset} are gone from the archive (retention?); "
-                f"begin at {found} or later"
+                f"rows {expected} to {found - 1} of {dataset} are gone from the archive (too old for its retention, or "
+                f"damaged: `chappe archive check`); begin at {found} or later"
             )
+        return max(expected, found)
 
 
 def _split(piece: Piece, first: int, rows: int) -> list[Piece]:

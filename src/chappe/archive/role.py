@@ -27,6 +27,7 @@ from chappe.archive.sink import Sink
 from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, decode_again
 from chappe.archive.watching import Quality, Watching
 from chappe.attached import until
+from chappe.disk import ensure_folder
 from chappe.errors import ChappeError, ConfigError
 from chappe.wire.patterns import Pattern, matches, summarise
 
@@ -150,6 +151,7 @@ class Role:
             {(dataset, reason): count for reason, counts in reasons.items() for dataset, count in counts.items()},
             queued, sink.waiting, sink.lag_s, sink.synced_ns / 1e9,
             client is not None and client.state == "connected",
+            not sink.problem, sink.sync_failures, sink.damaged,
         )  # fmt: skip
 
     @property
@@ -324,12 +326,19 @@ class Role:
         reader = Reader(self.sink.segments, Path(self.of.log))
         end = reader.end("events")
         start = max(reader.begin("events"), end - REBUILT)
-        for rows in reader.read("events", start, end, ("issuer", "epoch", "sequence", "durable")):
-            durable = rows.filter(pc.fill_null(rows.column("durable"), False))
-            for issuer, epoch, sequence in zip(*(durable.column(place).to_pylist() for place in range(3)), strict=True):
-                identity = Identity(issuer, epoch, sequence)
-                self.known.seen(identity)
-                self.known.settle((identity,), stored=True)
+        for piece in reader.plan("events", start, end, skip_missing=True):
+            try:
+                for rows in reader.read_piece(piece, ("issuer", "epoch", "sequence", "durable")):
+                    self._remember_rows(rows)
+            except ChappeError as error:  # what cannot be read is not known: an event of it may be stored once more
+                log.error("stored events cannot be read", reason=str(error))
+
+    def _remember_rows(self, rows: pa.RecordBatch) -> None:
+        durable = rows.filter(pc.fill_null(rows.column("durable"), False))
+        for issuer, epoch, sequence in zip(*(durable.column(place).to_pylist() for place in range(3)), strict=True):
+            identity = Identity(issuer, epoch, sequence)
+            self.known.seen(identity)
+            self.known.settle((identity,), stored=True)
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
@@ -338,7 +347,7 @@ def _none(schema: pa.Schema) -> pa.RecordBatch:
 
 def _locked(folder: Path) -> TextIO:
     """A lock that ends with this process; ConfigError if another one has it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    ensure_folder(folder)
     file = (folder / "lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

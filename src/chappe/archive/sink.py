@@ -64,13 +64,13 @@ class Sink:
         self._enough = asyncio.Event()
         self._ran = False  # nothing is committed any more unless somebody says so
         self._closed = False
-        self._broken = False  # the disk of the log has failed
         self.waiting = 0  # bytes of items
         self.stored: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # rows by dataset
         self.dropped: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # there was no room
         self.refused: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # they were malformed
         self.bytes: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # of the rows that are stored
         self.ends: dict[str, int] = {}  # the offset behind the last row on disk
+        self.problem = ""  # why nothing is confirmed at present
         self.synced_ns = 0  # when rows were put on disk last
         self._oldest_s: float | None = None  # when the first of those came that are on their way to the disk
 
@@ -92,7 +92,7 @@ class Sink:
         self._items.append(_Item(dataset, count, size, make, told, time.monotonic()))
         self.waiting += size
         self._something.set()
-        if self.waiting >= self._of.commit_bytes:
+        if told is not None or self.waiting >= self._of.commit_bytes:
             self._enough.set()
         return True
 
@@ -102,17 +102,22 @@ class Sink:
         came_s = self._items[0].came_s if self._oldest_s is None and self._items else self._oldest_s
         return 0.0 if came_s is None else time.monotonic() - came_s
 
+    @property
+    def sync_failures(self) -> int:
+        """Each ended a part of a log; what was not confirmed went to another part."""
+        return self._writer.failures if self._writer is not None else 0
+
+    @property
+    def damaged(self) -> int:
+        """Files that are kept because something in them cannot be read."""
+        return self._writer.damaged if self._writer is not None else 0
+
     async def run(self) -> None:
-        """Commit, end parts of logs, make segments, join and expire them; it ends only if a disk fails."""
+        """Commit, end parts of logs, make segments, join and expire them, until cancelled."""
         jobs = (self._commit_all(), self._rotate_all(), self._segment_all(), self._tend_all())
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        except OSError as error:  # nobody can say what a disk holds that failed to sync
-            self._broken = True
-            raise StoreError(f"log {self._of.log}: {error}; the archive ends, start it again") from error
+            await asyncio.gather(*tasks)
         finally:
             self._ran = True
             for task in tasks:
@@ -130,13 +135,11 @@ class Sink:
             return
         self._closed = True
         try:
-            if self._writer is not None and self._broken:
-                await self._in(self._committing, self._writer.abandon)
-            elif self._writer is not None:
+            if self._writer is not None:
                 await self._commit()  # behind one whose waiter was cancelled
                 await self._in(self._closing, self._close)
         except (ChappeError, OSError) as error:
-            log.error("the rest stays in the log until the next start", reason=str(error))
+            log.error("the log is not closed; what was synced stays there until the next start", reason=str(error))
         finally:
             self._committing.shutdown()
             self._closing.shutdown()
@@ -144,15 +147,18 @@ class Sink:
     # --- on the loop
 
     async def _commit_all(self) -> None:
+        """Sync at once if somebody waits to be told, and while that goes on let others gather for the next sync."""
         while True:
             await self._something.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._of.commit_ms / 1e3):  # what comes together is synced together
-                    await self._enough.wait()
-            try:
-                await self._commit()
-            except ChappeError as error:
-                log.error("nothing was synced, it is tried again", reason=str(error))
+            if not self._enough.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._of.commit_ms / 1e3):  # what comes together is synced together
+                        await self._enough.wait()
+            await self._commit()
+            if self.problem:
+                log.error(
+                    "the disk does not take the log: nothing is confirmed, it is tried again", reason=self.problem
+                )
                 self._something.set()
                 await asyncio.sleep(AGAIN_S)
 
@@ -164,24 +170,26 @@ class Sink:
         self.waiting = 0
         self._something.clear()
         self._enough.clear()
-        taken, failed = await self._in(self._committing, lambda: self._append(items))
+        taken, failed, ends, self.problem = await self._in(self._committing, lambda: self._store(items))
+        self.ends |= ends
+        if not self.problem:
+            self._oldest_s, self.synced_ns = None, time.time_ns()
+        waiting = [*self._untold, *(item for item in taken if item.told is not None)]
+        self._untold = [item for item in waiting if self.ends.get(item.dataset, 0) < item.end]
+        for item in waiting:
+            if item.told is not None and self.ends.get(item.dataset, 0) >= item.end:
+                item.told(True)
         for item in failed:
             if item.told is not None:
                 item.told(False)
-        self._untold += [item for item in taken if item.told is not None]
-        self.ends |= await self._in(self._committing, self._sync)
-        self._oldest_s, self.synced_ns = None, time.time_ns()
-        told = [item for item in self._untold if self.ends.get(item.dataset, 0) >= item.end]
-        self._untold = [item for item in self._untold if self.ends.get(item.dataset, 0) < item.end]
-        for item in told:
-            assert item.told is not None
-            item.told(True)
 
     async def _rotate_all(self) -> None:
         while True:
             await asyncio.sleep(ROTATE_S)
-            with contextlib.suppress(ChappeError):  # said by the commit that follows
+            try:
                 await self._in(self._committing, self._rotate)
+            except (ChappeError, OSError) as error:
+                log.error("a part of the log goes on beyond its size and age", reason=str(error))
 
     async def _segment_all(self) -> None:
         while True:
@@ -214,6 +222,12 @@ class Sink:
         self.segments.sweep()
         self._writer = Writer(self.segments, Path(self._of.log), self._of.limits)
 
+    def _store(self, items: Sequence[_Item]) -> tuple[list[_Item], list[_Item], dict[str, int], str]:
+        """What was taken, what was not, the offsets behind what is synced, and why some is not."""
+        assert self._writer is not None
+        taken, failed = self._append(items)
+        return taken, failed, self._writer.sync(), self._writer.problem
+
     def _append(self, items: Sequence[_Item]) -> tuple[list[_Item], list[_Item]]:
         assert self._writer is not None
         taken, failed = [], []
@@ -226,6 +240,11 @@ class Sink:
                 self.refused[item.dataset] += item.count
                 failed.append(item)
                 continue
+            except OSError as error:  # of a dataset that has no log yet
+                log.error("a log cannot be made", dataset=item.dataset, reason=str(error))
+                self._drop(item.dataset, item.count)
+                failed.append(item)
+                continue
             if end is None:
                 self._drop(item.dataset, rows.num_rows)
                 failed.append(item)
@@ -235,10 +254,6 @@ class Sink:
             self.bytes[item.dataset] += rows.nbytes
             taken.append(item)
         return taken, failed
-
-    def _sync(self) -> dict[str, int]:
-        assert self._writer is not None
-        return self._writer.sync()
 
     def _rotate(self) -> None:
         """What has ended is remembered here and not on the loop, where whoever waits may be cancelled."""

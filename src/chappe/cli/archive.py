@@ -61,20 +61,23 @@ def ls(folder: Folder, as_json: Json = False) -> None:
     print_table(found, everything=True)
 
 
-@app.command(epilog="Example:\n\n  [bold]chappe archive check history --log log --name plant[/bold]")
+@app.command(epilog="Example:\n\n  [bold]chappe archive check history --log log[/bold]")
 def check(
     folder: Folder,
     log: Annotated[Path | None, typer.Option("--log", help="Also the log of the archive --name.")] = None,
-    name: Annotated[str, typer.Option("--name", help="Of the archive whose log it is.")] = "archive",
+    name: Annotated[str, typer.Option("--name", help="Of the archive whose log it is; without: as the log says.")] = "",
+    as_json: Json = False,
 ) -> None:
-    """Read everything: checksums, columns, offsets without gaps, times as named; exit code 1 if something is wrong."""
+    """Read everything and name each file that is damaged and the rows that it costs; exit code 1 if there is one."""
     from chappe.archive.checks import problems
+    from chappe.archive.log import owner
 
     with failing():
         wrong = 0
-        for problem in problems(_segments(folder, name), log):
-            typer.echo(problem)
-            wrong += 1
+        source = name or (owner(log) if log is not None else "") or "archive"
+        for problem in problems(_segments(folder, source), log):
+            print_json([problem._asdict()]) if as_json else typer.echo(str(problem))
+            wrong += problem.kind != "torn"
     if wrong:
         raise typer.Exit(1)
     say(f"{folder}: ok")

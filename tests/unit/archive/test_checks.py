@@ -32,7 +32,7 @@ def whole(tmp_path: Path) -> Path:
 
 
 def found(folder: Path) -> list[str]:
-    return list(problems(Segments(folder / "s", "a"), folder / "l"))
+    return [str(each) for each in problems(Segments(folder / "s", "a"), folder / "l")]
 
 
 def segment(folder: Path, number: int) -> Path:

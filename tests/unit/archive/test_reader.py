@@ -93,5 +93,5 @@ def test_damage_among_rows_that_must_be_there_is_told(tmp_path: Path) -> None:
     content = bytearray(writing.path.read_bytes())
     content[200] ^= 1
     writing.path.write_bytes(content)
-    with pytest.raises(ChappeError, match="row 0 and those behind it are damaged on disk"):
+    with pytest.raises(ChappeError, match="rows 0 to 9 are damaged on disk"):
         values(reader, [piece])

@@ -99,12 +99,14 @@ def copied(place: Place, to: Path, at_step: int) -> Iterator[None]:
     """Copy the folders before or after a file appears or goes, counted: what a crash at that moment leaves."""
     steps = itertools.count(1)
 
-    def around(act: Callable[..., None]) -> Callable[..., None]:
-        def step(*given: object) -> None:
+    def around(act: Callable[..., object]) -> Callable[..., object]:
+        def step(*given: object) -> object:
+            found = None
             for do in (lambda: None, lambda: act(*given)):
-                do()
+                found = do()
                 if next(steps) == at_step:
                     shutil.copytree(place.folder, to)
+            return found
 
         return step
 

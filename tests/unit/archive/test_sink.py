@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from chappe.archive import log
+from chappe.archive.checks import problems
 from chappe.archive.config import parse
 from chappe.archive.log import Log
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segment, Segments
 from chappe.archive.sink import Sink
-from chappe.errors import StoreError
 from tests.support.archives import readings
 from tests.support.nodes import eventually
 
@@ -103,37 +105,88 @@ async def test_a_full_disk_is_waited_for_and_nobody_is_told_before(
     full = True
     write = Log._write
 
-    def sometimes(self: Log) -> None:
+    def sometimes(self: Log, content: bytes) -> None:
         if full:
-            raise StoreError("No space left on device")
-        write(self)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, content)
 
     async with running(tmp_path) as sink:
         await stored(sink, readings(range(1)))
         monkeypatch.setattr(Log, "_write", sometimes)
         waiting = asyncio.ensure_future(stored(sink, readings(range(1, 2))))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: sink.problem)
         assert not waiting.done()
         full = False
         assert await waiting
+        assert not sink.problem
     assert values(tmp_path, sink) == [0, 1]
 
 
-async def test_a_disk_that_does_not_sync_ends_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = Sink(parse(FILE, base=tmp_path).archive)
-    await sink.open()
+async def test_what_failed_to_sync_is_told_when_another_part_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptor whose sync failed is synced again: a later success says nothing about what was lost."""
+    fdatasync = os.fdatasync
+    failed: list[tuple[int, int]] = []
+    broken = True
 
-    def broken(self: Log) -> int:
-        raise OSError(errno.EIO, "Input/output error")
+    def sometimes(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        assert (found.st_ino, found.st_dev) not in failed
+        if broken:
+            failed.append((found.st_ino, found.st_dev))
+            raise OSError(errno.EIO, "Input/output error")
+        fdatasync(descriptor)
 
-    monkeypatch.setattr(Log, "sync", broken)
-    told: list[bool] = []
-    sink.put("counters", 1, 10, lambda: readings(range(1)), told.append)
-    with pytest.raises(StoreError, match="Input/output error; the archive ends"):
-        await sink.run()
-    monkeypatch.undo()
-    await sink.close()
-    assert told == []  # a sync that works later says nothing about the one that failed
+    async with running(tmp_path) as sink:
+        await stored(sink, readings(range(2)))
+        monkeypatch.setattr(os, "fdatasync", sometimes)
+        waiting = asyncio.ensure_future(stored(sink, readings(range(2, 5))))
+        await eventually(lambda: "another part cannot be had" in sink.problem)
+        assert (waiting.done(), sink.sync_failures) == (False, 1)
+        assert values(tmp_path, sink) == [0, 1]
+        broken = False
+        assert await waiting
+        assert await stored(sink, readings(range(5, 6)))
+        assert values(tmp_path, sink) == [0, 1, 2, 3, 4, 5]
+        assert [log.first_of(path) for path in log.parts(tmp_path / "l", "counters")] == [0, 2]
+    assert values(tmp_path, sink) == [0, 1, 2, 3, 4, 5]
+    assert not list(problems(sink.segments, tmp_path / "l"))
+
+
+async def test_rows_that_somebody_waits_for_are_synced_without_a_timer(tmp_path: Path) -> None:
+    """And others wait for company; the longest time that may be configured has not passed here."""
+    async with running(tmp_path, "commit_ms = 10000\n") as sink:
+        sink.put("counters", 2, 100, lambda: readings(range(2)))
+        await asyncio.sleep(0)
+        assert sink.stored["counters"] == 0
+        assert await stored(sink, readings(range(2, 3)))
+        assert values(tmp_path, sink) == [0, 1, 2]
+
+
+async def test_rows_that_come_during_a_sync_share_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fdatasync = os.fdatasync
+    syncing, go_on = threading.Event(), threading.Event()
+    count = 0
+
+    def held(descriptor: int) -> None:
+        nonlocal count
+        count += 1
+        syncing.set()
+        go_on.wait()
+        fdatasync(descriptor)
+
+    async with running(tmp_path) as sink:
+        await stored(sink, readings(range(1)))
+        monkeypatch.setattr(os, "fdatasync", held)
+        first = asyncio.ensure_future(stored(sink, readings(range(1, 2))))
+        assert await asyncio.to_thread(syncing.wait, 20)
+        others = [asyncio.ensure_future(stored(sink, readings(range(at, at + 1)))) for at in range(2, 40)]
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, *others)
+        assert count == 2
+    assert values(tmp_path, sink) == list(range(40))
 
 
 async def test_old_segments_are_expired_and_small_ones_joined(tmp_path: Path) -> None:

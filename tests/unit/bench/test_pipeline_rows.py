@@ -44,7 +44,7 @@ def test_a_part_of_an_archive_shares_its_files(tmp_path: Path, small: int) -> No
 def test_the_log_for_the_live_source_is_synced_and_not_closed(tmp_path: Path, small: int) -> None:
     rows = pipeline_rows.log(tmp_path, small)
     (part,) = archive_log.parts(tmp_path / "log", pipeline_rows.DATASET)
-    assert archive_log.synced(part) == rows == small
+    assert archive_log.Tail(part).look() == rows == small
     assert Segments(tmp_path / "segments").find(pipeline_rows.DATASET) == []
 
 
