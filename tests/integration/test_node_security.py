@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import chappe
+from chappe.errors import ChappeError
 from chappe.node.config import parse
+from chappe.security.authority import Authority
 from chappe.wire import control, management
 from tests.support.keys import Keys
 from tests.support.nodes import eventually, free_port, running
@@ -151,6 +154,18 @@ async def test_a_client_is_shown_by_its_proven_name_whatever_it_calls_itself(key
         finally:
             await alice.close()
             await mallory.close()
+
+
+async def test_a_client_is_told_why_a_certificate_does_not_do(keys: Keys) -> None:
+    """In the words of the table at the end of Secure a mesh."""
+    keys.authority.issue("n1", "node", datetime.now(UTC), hosts=["west.example.org"])
+    ca = keys.folder / "ca"
+    async with running(keys.toml("n1"), dev=False) as (node,):
+        with pytest.raises(ChappeError, match="its certificate is for other addresses; issue it with `--san`"):
+            await chappe.connect(node.url, tls=ca / "ca.pem", reconnect=False)
+        Authority.create(keys.folder / "other", datetime.now(UTC))
+        with pytest.raises(ChappeError, match="not issued by an authority in our `ca` file"):
+            await chappe.connect(node.url, tls=keys.folder / "other" / "ca.pem", reconnect=False)
 
 
 async def test_a_session_ends_when_its_token_does(keys: Keys) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from chappe.links.address import Address
 from chappe.links.factory import Accepted
 from chappe.links.link import Raw, reason_of
 from chappe.links.options import LinkOptions, apply
+from chappe.security.tls import handshake_reason
 
 log = structlog.get_logger(__name__)
 
@@ -212,7 +214,7 @@ class Listener:
             if not isinstance(error, (OSError, ChappeError)):  # ssl.SSLError and TimeoutError are OSErrors, too
                 raise
             self.tls_failures += 1
-            log.info("connection ended before its handshake", peer=str(peer), reason=str(error) or type(error).__name__)
+            log.info("connection ended before its handshake", peer=str(peer), reason=_why(error))
             return
         if raw is None:
             return
@@ -227,3 +229,7 @@ class Listener:
         except BaseException:
             raw.abort()
             raise
+
+
+def _why(error: BaseException) -> str:
+    return handshake_reason(error) if isinstance(error, ssl.SSLError) else str(error) or type(error).__name__

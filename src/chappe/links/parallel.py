@@ -20,6 +20,7 @@ from chappe.links.reach import reach
 from chappe.links.striped import Reopen, Stripe, Striped
 from chappe.links.striping import Preface, read_preface
 from chappe.links.transported import TransportRaw, TransportStream
+from chappe.security.tls import handshake_reason
 
 WAITING_MAX = 256  # links of which connections are still missing
 
@@ -80,7 +81,7 @@ class Parallel(Traits):
             )
         except ssl.SSLError as error:
             sock.close()
-            raise LinkError(f"{address}: TLS failed: {error.reason or error}") from error
+            raise LinkError(f"{address}: {handshake_reason(error)}") from error
         except OSError as error:
             sock.close()
             raise LinkError(f"{address}: {reason_of(error)}") from error

@@ -18,6 +18,7 @@ from chappe.links._socket import collect, feed
 from chappe.links.address import Address
 from chappe.links.link import LINGER_S, Link, OnLost, Raw, Security, place_of, reason_of
 from chappe.links.tick import FlushTick
+from chappe.security.tls import handshake_reason
 
 RAW_LIMIT = 262_144  # bytes kept for a handshake that does not read on
 HIGH_WATER = 65_536  # the transport pauses us above it; with one chunk and its own queue it stays below 256 KiB
@@ -332,7 +333,7 @@ async def connected(sock: socket.socket, address: Address, tls: ssl.SSLContext |
             )
     except (ssl.SSLError, ssl.CertificateError) as error:
         sock.close()
-        raise LinkError(f"{address}: TLS failed: {error.reason or error}") from error
+        raise LinkError(f"{address}: {handshake_reason(error)}") from error
     except OSError as error:
         sock.close()
         raise LinkError(f"{address}: connection lost during TLS: {reason_of(error)}") from error

@@ -7,13 +7,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from chappe.errors import ConfigError
+from cryptography import x509
+
+from chappe.errors import ConfigError, RefusedError
 from chappe.links.address import parse as parse_address
 from chappe.links.administrative import is_site, parse_site
 from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.netmap.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
+from chappe.security.certificates import identity_of
 from chappe.security.patterns import NODES, Pattern, PatternError
 from chappe.security.rules import check_rule
 from chappe.wire.addresses import ADDRESS_LIMIT, INBOX_PART
@@ -245,5 +248,18 @@ def _files(config: Config) -> Iterator[str]:
     for key, path in named:
         if path and not os.access(path, os.R_OK):
             yield f"{key}: {path} cannot be read"
+    if config.tls is not None and config.tls.cert and os.access(config.tls.cert, os.R_OK):
+        yield from _certificate(config.node.name, config.tls.cert)
     if config.audit is not None and not Path(config.audit.path).parent.is_dir():
         yield f"audit.path: {Path(config.audit.path).parent} is no folder; create it"
+
+
+def _certificate(node: str, path: str) -> Iterator[str]:
+    """Others know a node by its certificate: a node of another name would be refused by all of them."""
+    try:
+        identity = identity_of(x509.load_pem_x509_certificate(Path(path).read_bytes()))
+    except (OSError, ValueError, RefusedError) as error:
+        yield f"tls.cert: {path} is no certificate of a node: {error}"
+        return
+    if (identity.role, identity.name) != ("node", node):
+        yield f"tls.cert: {path} is for {identity}, and node.name is {node!r}; both must be the same node"

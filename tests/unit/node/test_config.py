@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from chappe.errors import ConfigError
 from chappe.node import deployment
 from chappe.node.config import check, load, parse
+from chappe.security.authority import Authority
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.toml"))
 PEER = '[[peer]]\nname = "b"\n'
@@ -111,6 +113,26 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         f"{file}: tls.key: {tmp_path}/n.key cannot be read",
         f"{file}: audit.path: {tmp_path}/log is no folder; create it",
     ]
+
+
+def test_a_node_with_the_certificate_of_another_is_named(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "pki", datetime.now(UTC))
+    authority.issue("west", "node", datetime.now(UTC), hosts=["127.0.0.1"])
+    authority.issue("ada", "admin", datetime.now(UTC))
+    file = tmp_path / "node.toml"
+    for name, certificate, reason in (
+        ("west", "west", ""),
+        ("node", "west", "pki/west.pem is for node 'west', and node.name is 'node'; both must be the same node"),
+        ("ada", "ada", "pki/ada.pem is for admin 'ada', and node.name is 'ada'; both must be the same node"),
+    ):
+        tls = f'[tls]\nca = "pki/ca.pem"\ncert = "pki/{certificate}.pem"\nkey = "pki/{certificate}.key"\n'
+        file.write_text(f'[node]\nname = "{name}"\n{tls}')
+        if not reason:
+            check(file)
+            continue
+        with pytest.raises(ConfigError) as caught:
+            check(file)
+        assert str(caught.value) == f"{file}: tls.cert: {tmp_path}/{reason}"
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import secrets
 from itertools import count
 
 from chappe.bench.hostile.attack import Attack, Budget, Effort, Tally
+from chappe.bench.hostile.wire import Wire
 from chappe.errors import ChappeError
 from chappe.wire import control
 
@@ -29,6 +30,7 @@ class ForgedSession(Attack):
         self.reader.ask(control.Subscribe, pattern=TOPIC)
         self.reader.ask(control.Subscribe, pattern="honest/#")
         self.rounds = count(1)
+        self.forger: Wire | None = None
 
     def strike(self, effort: Effort) -> Tally:
         budget = Budget(effort)
@@ -50,12 +52,14 @@ class ForgedSession(Attack):
 
     def _forge(self, budget: Budget) -> None:
         try:
-            with self.target.client("mallory", session=self.session) as forger:
-                forger._sequence = self.victim._sequence
-                for _ in range(ROUND):
-                    forger.publish("mallory/x", b"forged")
-                    forger.publish(TOPIC, b"forged")
-                forger.flush()
+            if self.forger is not None:
+                self.forger.close()
+            forger = self.forger = self.open(session=self.session)
+            forger.sequence = self.victim.sequence
+            for _ in range(ROUND):
+                forger.publish("mallory/x", b"forged")
+                forger.publish(TOPIC, b"forged")
+            forger.flush()
             budget.act()
         except (ChappeError, OSError):
             budget.act(refused=1)

@@ -42,7 +42,7 @@ class Wire:
         self._arrived: deque[Payload] = deque()
         self._preamble = b""
         self._serial = 0
-        self._sequence = 0
+        self.sequence = 0
         self._numbers: dict[str, int] = {}  # of topics that were defined
 
     @classmethod
@@ -116,8 +116,8 @@ class Wire:
         return number
 
     def publish(self, topic: str, body: bytes, **fields: Any) -> None:
-        self._sequence += 1
-        self.send(Event(self.define(topic), self._sequence, body, **fields))
+        self.sequence += 1
+        self.send(Event(self.define(topic), self.sequence, body, **fields))
 
     def message(self) -> control.Message:
         """The next control message; heartbeats are answered, events are kept."""
