@@ -7,18 +7,19 @@ from itertools import permutations
 import pytest
 
 from chappe.node.node import Node
-from chappe.wire.mesh import InterestAdvert, LinkAdvert, LinkFact, MeshJoin
+from chappe.wire.mesh import InterestAdvert, LinkAdvert, LinkFact, MeshJoin, Statement
 from tests.support.meshes import Plan, mesh, way
 from tests.support.nodes import eventually
+from tests.support.statements import stated
 from tests.support.wireclient import WireClient
 
 CHEAP = 0.001
 ID, OWN = bytes(range(16)), bytes(16)
 
 
-def told(sequence: int, *links: LinkFact, **fields: object) -> LinkAdvert:
+def told(sequence: int, *links: LinkFact, **fields: object) -> Statement:
     said = {"origin": "liar", "level": 0, "scope": "", "speaker": "liar", **fields}
-    return LinkAdvert(sequence=sequence, links=links, **said)  # type: ignore[arg-type]
+    return stated(LinkAdvert(sequence=sequence, links=links, **said))  # type: ignore[arg-type]
 
 
 def link_of(node: Node, a: str, b: str) -> bytes:
@@ -62,7 +63,7 @@ async def test_what_a_liar_tells_draws_no_way_of_others() -> None:
                 told(6, LinkFact(ID, "liar", 0)),
                 told(7, speaker="b"),  # what b says under the name of another
                 told(8, origin="unit", level=1),
-                InterestAdvert(origin="nobody", level=0, scope="x", speaker="nobody", sequence=1),
+                stated(InterestAdvert(origin="nobody", level=0, scope="x", speaker="nobody", sequence=1)),
             ]
             before = member.refused
             client.send(*lies, *refused)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import chappe
@@ -16,6 +16,7 @@ from chappe.security.authority import Authority
 from chappe.wire.mesh import LinkAdvert
 from tests.support.meshes import Plan, joined, quiet, wants, way
 from tests.support.nodes import eventually, running
+from tests.support.statements import stated
 
 RULES = '[[rule]]\naction = ["publish", "subscribe"]\npattern = "#"\n'
 
@@ -58,12 +59,15 @@ def forged(liar: Node, victim: Node) -> None:
     before = way(victim, "c")
     port = member.links.ports[liar.name]
     advert = LinkAdvert(
-        origin="c", level=0, scope="", speaker="c", sequence=1 << 40, links=(), members=1, signature=b"",
+        origin="c", level=0, scope="", speaker="c", sequence=1 << 60, time_ns=time.time_ns(), links=(), members=1,
     )  # fmt: skip
-    assert liar.config.tls is not None
-    for signature in (b"", b"nonsense", Signer(liar.config.tls)(b"another text")):
-        told = msgspec.structs.replace(advert, signature=signature)
-        member.receive(port, told, victim.engine.mono_ns)
+    for signature in (
+        b"",
+        b"nonsense",
+        Signer(liar.credentials)(b"another text"),
+        Signer(liar.credentials)(stated(advert).body),
+    ):
+        member.receive(port, stated(advert, signature), victim.engine.mono_ns)
     member.tick(victim.engine.mono_ns + 1_000_000_000)
     assert member.refused > 0
     assert way(victim, "c") == before

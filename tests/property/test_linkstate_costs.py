@@ -13,6 +13,7 @@ from chappe.netmap.linkstate import LinkState
 from chappe.netmap.settings import MS, SECOND, Settings
 from chappe.netmap.units import Address, Thing
 from chappe.wire.mesh import LinkAdvert, LinkFact
+from tests.support.statements import stated
 
 EXACT = Settings(gain=0.0, gain_ms=0.0, hold_down=0.0, threshold=0.0, floor_ms=0.0)
 
@@ -50,7 +51,7 @@ class Told:
             return
         name = f"n{node}"
         advert = LinkAdvert(origin=name, level=0, scope="", speaker=name, sequence=self.sequence, links=tuple(facts))
-        self.state.receive(f"n{next(iter(self.graph[0]))}", advert, self.now_ns)
+        self.state.receive(f"n{next(iter(self.graph[0]))}", stated(advert), self.now_ns)
 
     def change(self, count: int) -> None:
         """Some links cost something else, and time passes."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 
 import networkx as nx
 
 from chappe.measure.cost import Metrics
+from chappe.netmap.database import key_of
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.outputs import CostTold, Notice, RoutesChanged, Tell
 from chappe.netmap.settings import MS, SECOND, Settings
 from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.wire import control
+from chappe.wire.mesh import Key, Statement, decode_advert
+
+WALL_NS = 1_767_225_600 * SECOND  # when virtual time begins
 
 
 class LinkStates:
@@ -31,14 +35,43 @@ class LinkStates:
         self.notices: list[tuple[str, Notice]] = []
         self.costs: list[tuple[str, CostTold]] = []
         self.rerouted: list[tuple[str, RoutesChanged]] = []
+        self.stated: dict[Key, set[int]] = defaultdict(set)  # sequences of all that nodes stated themselves
+        self.skew_ns: dict[str, int] = {}  # how far the wall clock of a node is ahead
+        self.slept_ns: dict[str, int] = {}  # for how long its monotonic clock stood still
         for name in self.addresses:
             self.start(name)
+
+    def wall_ns(self, name: str) -> int:
+        """What the wall clock of a node shows."""
+        return WALL_NS + self.now_ns + self.skew_ns.get(name, 0)
+
+    def mono_ns(self, name: str) -> int:
+        """What its monotonic clock does."""
+        return self.now_ns - self.slept_ns.get(name, 0)
+
+    def sleep(self, name: str, for_ns: int) -> None:
+        """A machine is suspended: its links go down, all others go on, and it wakes without having noticed."""
+        cut = [(link, ends) for link, ends in self.links.items() if name in ends]
+        state = self.nodes.pop(name)
+        for link, (a, b) in cut:
+            other = b if a == name else a
+            self.links.pop(link)
+            self.queues[a, b].clear()
+            self.queues[b, a].clear()
+            self.put(other, self.nodes[other].down(name, link, self.mono_ns(other)))
+        self.run(for_ns)
+        self.slept_ns[name] = self.slept_ns.get(name, 0) + for_ns
+        self.nodes[name] = state
+        for link, (a, b) in cut:
+            self.put(name, state.down(b if a == name else a, link, self.mono_ns(name)))
+            self.connect(a, b)
 
     # --- what happens to a mesh
 
     def start(self, name: str) -> LinkState:
         """A node starts, or starts anew without anything it knew."""
-        state = LinkState(self.addresses[name], self.settings, random.Random(self.rng.random()))
+        rng = random.Random(self.rng.random())
+        state = LinkState(self.addresses[name], self.settings, rng, wall=lambda: self.wall_ns(name))
         self.nodes[name] = state
         return state
 
@@ -49,7 +82,7 @@ class LinkStates:
         self.queues.setdefault((a, b), deque())
         self.queues.setdefault((b, a), deque())
         for one, other in ((a, b), (b, a)):
-            self.put(one, self.nodes[one].up(other, self.addresses[other], link, "tcp", self.now_ns))
+            self.put(one, self.nodes[one].up(other, self.addresses[other], link, "tcp", self.mono_ns(one)))
         return link
 
     def cut(self, link: bytes) -> None:
@@ -60,7 +93,7 @@ class LinkStates:
             self.queues[b, a].clear()
         for one, other in ((a, b), (b, a)):
             if one in self.nodes:
-                self.put(one, self.nodes[one].down(other, link, self.now_ns))
+                self.put(one, self.nodes[one].down(other, link, self.mono_ns(one)))
 
     def kill(self, name: str) -> None:
         """A node is gone, its neighbours notice."""
@@ -72,13 +105,16 @@ class LinkStates:
         """Both ends measure the same."""
         for name in self.links[link]:
             metrics = Metrics(latency_ms=latency_ms, jitter=jitter, loss=loss)
-            self.put(name, self.nodes[name].measured(link, metrics, self.now_ns))
+            self.put(name, self.nodes[name].measured(link, metrics, self.mono_ns(name)))
 
     # --- the network
 
     def put(self, name: str, outputs: Iterable[object]) -> None:
         for output in outputs:
             if isinstance(output, Tell):
+                if isinstance(output.message, Statement):
+                    advert = decode_advert(output.message.body)
+                    self.stated[key_of(advert)].add(advert.sequence)
                 self.queues[name, output.peer].append(control.encode(output.message))
             elif isinstance(output, Notice):
                 self.notices.append((name, output))
@@ -96,7 +132,7 @@ class LinkStates:
         message = control.decode(self.queues[source, target].popleft())
         if target in self.nodes:
             self.delivered += 1
-            self.put(target, self.nodes[target].receive(source, message, self.now_ns))
+            self.put(target, self.nodes[target].receive(source, message, self.mono_ns(target)))
         return True
 
     def run(self, for_ns: int) -> None:
@@ -105,14 +141,14 @@ class LinkStates:
         while True:
             while self.step():
                 pass
-            due = [(state.next_ns(), name) for name, state in self.nodes.items()]
+            due = [(state.next_ns() + self.slept_ns.get(name, 0), name) for name, state in self.nodes.items()]
             next_ns, _ = min(due, default=(end_ns + 1, ""))
             if next_ns > end_ns:
                 break
             self.now_ns = max(self.now_ns, next_ns)
             for at_ns, name in due:
                 if at_ns <= self.now_ns:
-                    self.put(name, self.nodes[name].tick(self.now_ns))
+                    self.put(name, self.nodes[name].tick(self.mono_ns(name)))
         self.now_ns = end_ns
 
     def settle(self) -> None:
@@ -125,7 +161,7 @@ class LinkStates:
         for _ in range(times):
             self.now_ns += 60 * MS
             for name, state in self.nodes.items():
-                self.put(name, state.tick(self.now_ns))
+                self.put(name, state.tick(self.mono_ns(name)))
 
     def use(self) -> None:
         """Every node asks for every way, so that it is in use."""

@@ -13,7 +13,7 @@ from chappe.measure.cost import Metrics
 from chappe.netmap.linkstate import LinkState
 from chappe.netmap.settings import Settings
 from chappe.netmap.units import Address, Thing
-from chappe.wire.mesh import LinkAdvert, LinkFact
+from chappe.wire.mesh import LinkAdvert, LinkFact, Statement, encode_advert
 
 NODES, LINKS = 300, 1000
 UPDATES = 200
@@ -69,18 +69,19 @@ def _id(pair: tuple[int, int]) -> bytes:
     return pair[0].to_bytes(8, "big") + pair[1].to_bytes(8, "big")
 
 
-def _advert(node: int, pairs: list[tuple[int, int]], costs: dict[tuple[int, int], float], sequence: int) -> LinkAdvert:
+def _advert(node: int, pairs: list[tuple[int, int]], costs: dict[tuple[int, int], float], sequence: int) -> Statement:
     facts = tuple(
         LinkFact(_id(pair), _name(pair[1] if pair[0] == node else pair[0]), 0, "tcp", False, costs[pair], 0.0, 0.0)
         for pair in pairs
         if node in pair
     )
-    return LinkAdvert(origin=_name(node), level=0, scope="", speaker=_name(node), sequence=sequence, links=facts)
+    advert = LinkAdvert(origin=_name(node), level=0, scope="", speaker=_name(node), sequence=sequence, links=facts)
+    return Statement(body=encode_advert(advert))
 
 
 def _filled(pairs: list[tuple[int, int]], costs: dict[tuple[int, int], float]) -> tuple[LinkState, int]:
     """The map of node 0, with all that the others tell."""
-    now_ns = 1000 * SECOND
+    now_ns = SECOND
     state = LinkState(Address((), _name(0)), Settings(), random.Random(1))
     for pair in pairs:
         if 0 in pair:

@@ -26,15 +26,14 @@ from chappe.events.ways import Outputs, Ways
 from chappe.measure.cost import PROFILES, Metrics
 from chappe.measure.readings import Reading
 from chappe.netmap import outputs as netmap
-from chappe.netmap.linkstate import LinkState
+from chappe.netmap.database import Advert
+from chappe.netmap.linkstate import Believe, LinkState, Sign, Verify
 from chappe.netmap.units import Address
 from chappe.wire.addresses import KIND
 from chappe.wire.base import Message
-from chappe.wire.mesh import MESH, InterestAdvert, LinkAdvert, MeshJoin, Pace
+from chappe.wire.mesh import MESH, MeshJoin, Pace, decode_advert
 from chappe.wire.patterns import Pattern
 
-Sign = Callable[[bytes], bytes]  # what the node says of a text
-Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 FAR_NS = 1 << 62
@@ -54,13 +53,16 @@ class Member:
     def __init__(
         self, me: Address, engine: Engine, settings: MemberSettings, rng: random.Random,
         sign: Sign | None = None, verify: Verify | None = None,
+        decode: Callable[[bytes], Advert] = decode_advert,
     ) -> None:  # fmt: skip
         self.me = me
         self.engine = engine
         self.settings = settings
         self.links = Links()
         self.measurement = Measurement(engine, settings, rng)
-        self.state = LinkState(me, settings.map, rng, sign, verify, self._latest)
+        self.state = LinkState(
+            me, settings.map, rng, sign, verify, self._latest, lambda: engine.wall_ns, self._misplaced, decode
+        )
         self.mine = Subscriptions()
         profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
         self.ways = Ways(me, self.state, self.mine, settings.profile, profiles, connected=self.links.ports.__contains__)
@@ -155,13 +157,18 @@ class Member:
         if not link.joined:
             self.refused += 1
             return [Log("a message before MeshJoin is ignored", "warning", {"link": link.name})]
-        if self.settings.places and isinstance(message, LinkAdvert | InterestAdvert):
-            unit = message.origin if message.level else message.scope
-            wrong = misplaced(self.settings.places, message.speaker, unit)
-            if wrong:
-                self.refused += 1
-                return [Log("refused", "warning", {"thing": link.name, "reason": wrong})]
         return self._obey(self.state.receive(link.name, message, now_ns))
+
+    def _misplaced(self, advert: Advert) -> str:
+        return misplaced(self.settings.places, advert.speaker, advert.origin if advert.level else advert.scope)
+
+    def restate(self, now_ns: int) -> list[Output]:
+        """State everything anew, as after another certificate of this node."""
+        return self._obey(self.state.restate(now_ns))
+
+    def revalidate(self, believed: Believe, now_ns: int) -> list[Output]:
+        """Drop what was signed by nodes that are not believed any more."""
+        return self._obey(self.state.revalidate(believed, now_ns))
 
     def _join(self, link: Link, message: MeshJoin, now_ns: int) -> list[Output]:
         if link.joined:
@@ -363,6 +370,9 @@ class Member:
             if notice.kind == "refused":
                 self.refused += 1
                 found.append(Log("refused", "warning", fields))
+                continue
+            if notice.kind == "clock":
+                found.append(Log("clock corrected", "warning", fields))
                 continue
             found.append(Log(notice.kind, "info", fields))
             speaks = first.get(thing.level)

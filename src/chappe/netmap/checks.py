@@ -11,6 +11,7 @@ from chappe.wire.patterns import Pattern
 ID_BYTES = 16
 MAX_SEQUENCE = 1 << 62
 MAX_KIND = 32
+MAX_CAPABILITIES = 64
 MAX_TOPIC = 4096
 MAX_LATENCY_MS = 1e7
 MAX_JITTER = 1e6
@@ -31,7 +32,7 @@ class Checks:
         self._prefixes = [me.scope(level) + "/" if me.scope(level) else "" for level in range(me.depth + 1)]
         self._good: set[tuple[int, str]] = set()
 
-    def advert(self, advert: Advert, from_level: int, known: Advert | None = None) -> str:
+    def advert(self, advert: Advert, age_ms: int, from_level: int, known: Advert | None = None) -> str:
         """Why an advertisement that came from a neighbour of that level cannot be; empty if it can.
 
         `known` is the one before it, which was checked.
@@ -51,8 +52,12 @@ class Checks:
             return f"{advert.speaker[:64]!r} speaks for the node {advert.origin!r}"
         if not self._named(0, advert.speaker):
             return f"{advert.speaker[:64]!r} cannot be the name of a node"
-        if advert.age_ms < 0:
-            return f"age {advert.age_ms} ms"
+        if age_ms < 0:
+            return f"age {age_ms} ms"
+        if len(advert.capabilities) > MAX_CAPABILITIES or any(
+            not 1 <= len(word) <= MAX_KIND or not word.isprintable() for word in advert.capabilities
+        ):
+            return f"{len(advert.capabilities)} capabilities; at most {MAX_CAPABILITIES} of {MAX_KIND} characters"
         if type(advert) is LinkAdvert:
             return self._links(advert, known.links if isinstance(known, LinkAdvert) else ())
         settings = self.settings

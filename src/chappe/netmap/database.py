@@ -6,12 +6,11 @@ from collections.abc import Set
 
 import msgspec
 
-from chappe.wire.mesh import InterestAdvert, Key, LinkAdvert
+from chappe.netmap.units import MAX_DEPTH
+from chappe.wire.mesh import InterestAdvert, Key, LinkAdvert, Statement
 
 Advert = LinkAdvert | InterestAdvert
 MS = 1_000_000
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 def key_of(advert: Advert) -> Key:
@@ -19,27 +18,29 @@ def key_of(advert: Advert) -> Key:
     return ("l" if type(advert) is LinkAdvert else "i", advert.level, advert.origin, advert.speaker)
 
 
-def signed_text(advert: Advert) -> bytes:
-    """What a signature is of: everything but the signature itself and the age, which changes on the way."""
-    return _encoder.encode(msgspec.structs.replace(advert, signature=b"", age_ms=0))
-
-
 class Entry:
-    """One advertisement and when it was told, by the clock of this node."""
+    """One advertisement, the statement it came in, and when it was made by the clock of this node."""
 
-    __slots__ = ("advert", "born_ns")
+    __slots__ = ("advert", "born_ns", "statement")
 
-    def __init__(self, advert: Advert, born_ns: int) -> None:
+    def __init__(self, advert: Advert, statement: Statement, born_ns: int) -> None:
         self.advert = advert
+        self.statement = statement
         self.born_ns = born_ns
 
 
 class Database:
-    """All advertisements a node has, its own included."""
+    """All advertisements a node has, its own included, and the last ones of what it has forgotten.
 
-    def __init__(self, lifetime_ns: int) -> None:
+    These are `retired`: in no map, and kept as long as a replay of them would pass for fresh.
+    """
+
+    def __init__(self, lifetime_ns: int, tolerance_ns: int = 0, most: int = 1 << 14) -> None:
         self.lifetime_ns = lifetime_ns
         self.entries: dict[Key, Entry] = {}
+        self.retired: dict[Key, Entry] = {}
+        self._retired_ns = 2 * (lifetime_ns + tolerance_ns)
+        self._most = most
         self._speakers: dict[tuple[str, int, str], dict[str, Entry]] = {}
         self._origins: dict[tuple[int, str], dict[str, set[str]]] = {}  # by level and speaker, with the kinds
 
@@ -51,14 +52,15 @@ class Database:
         entry = self.entries.get(key)
         return entry.advert.sequence if entry is not None else 0
 
-    def store(self, key: Key, advert: Advert, now_ns: int) -> Advert | None:
+    def store(self, key: Key, advert: Advert, statement: Statement, now_ns: int) -> Advert | None:
         """Keep it in place of what it returns."""
-        born_ns = now_ns - advert.age_ms * MS
+        born_ns = now_ns - statement.age_ms * MS
         entry = self.entries.get(key)
         if entry is not None:
-            old, entry.advert, entry.born_ns = entry.advert, advert, born_ns
+            old, entry.advert, entry.statement, entry.born_ns = entry.advert, advert, statement, born_ns
             return old
-        entry = self.entries[key] = Entry(advert, born_ns)
+        entry = self.entries[key] = Entry(advert, statement, born_ns)
+        self.retired.pop(key, None)
         self._speakers.setdefault(key[:3], {})[key[3]] = entry
         self._origins.setdefault((key[1], key[3]), {}).setdefault(key[2], set()).add(key[0])
         return None
@@ -71,16 +73,22 @@ class Database:
         """What a node speaks for at a level."""
         return next(iter(self._origins.get((level, speaker), ())), None)
 
-    def aged(self, key: Key, now_ns: int) -> Advert | None:
-        """An advertisement as it is sent on now."""
-        entry = self.entries.get(key)
+    def speaks(self, speaker: str) -> bool:
+        """Whether anything that a node stated is kept."""
+        return any((level, speaker) in self._origins for level in range(MAX_DEPTH + 1))
+
+    def aged(self, key: Key, now_ns: int, peer: str) -> Statement | None:
+        """A statement as it is sent on now; what is retired goes to its own speaker alone."""
+        entry = self.entries.get(key) or (self.retired.get(key) if key[3] == peer else None)
         if entry is None:
             return None
-        return msgspec.structs.replace(entry.advert, age_ms=max(0, (now_ns - entry.born_ns) // MS))
+        return msgspec.structs.replace(entry.statement, age_ms=max(0, (now_ns - entry.born_ns) // MS))
 
-    def digest(self, level: int) -> tuple[tuple[Key, int], ...]:
-        """What a neighbour of that level may have: keys and sequences."""
-        return tuple((key, entry.advert.sequence) for key, entry in self.entries.items() if key[1] >= level)
+    def digest(self, level: int, peer: str) -> tuple[tuple[Key, int], ...]:
+        """What a neighbour of that level may have: keys and sequences; it continues above what it stated before."""
+        found = [(key, entry.advert.sequence) for key, entry in self.entries.items() if key[1] >= level]
+        found += [(key, entry.advert.sequence) for key, entry in self.retired.items() if key[3] == peer]
+        return tuple(found)
 
     def forget(self, now_ns: int, keep: Set[Key]) -> list[Key]:
         """Drop what was not refreshed in its lifetime, except these."""
@@ -88,11 +96,16 @@ class Database:
         gone = [key for key, entry in self.entries.items() if entry.born_ns <= oldest and key not in keep]
         for key in gone:
             self.drop(key)
+        oldest = now_ns - self._retired_ns
+        for key in [key for key, entry in self.retired.items() if entry.born_ns <= oldest]:
+            del self.retired[key]
         return gone
 
     def drop(self, key: Key) -> None:
         """Forget one."""
-        del self.entries[key]
+        if len(self.retired) >= self._most:
+            del self.retired[next(iter(self.retired))]
+        self.retired[key] = self.entries.pop(key)
         speakers = self._speakers[key[:3]]
         del speakers[key[3]]
         if not speakers:

@@ -8,17 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
+from chappe.errors import ProtocolError
 from chappe.measure.cost import Metrics
 from chappe.netmap.checks import Checks
 from chappe.netmap.choices import NEVER
 from chappe.netmap.claims import NOWHERE, Claims
 from chappe.netmap.complaints import Complaints
 from chappe.netmap.covering import Covering, reach
-from chappe.netmap.database import MS, Advert, Database, key_of, signed_text
+from chappe.netmap.database import MS, Advert, Database, key_of
 from chappe.netmap.duties import Duties
 from chappe.netmap.interests import NOTHING, Interests, content
 from chappe.netmap.lacking import Asked, Lacking
 from chappe.netmap.membership import membership
+from chappe.netmap.meshclock import MeshClock
 from chappe.netmap.outputs import CostTold, InterestChanged, Notice, Output, RoutesChanged, Tell
 from chappe.netmap.ownlinks import Latest, OwnLink, OwnLinks
 from chappe.netmap.pacing import Pacing
@@ -33,11 +37,13 @@ from chappe.netmap.topology import Facts, Place, View
 from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.netmap.voice import Interest, Voice, leads_to
 from chappe.wire.base import Message
-from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert, Wanted
+from chappe.wire.mesh import Digest, Key, LinkAdvert, Statement, Wanted, decode_advert
 from chappe.wire.patterns import Pattern
 
-Sign = Callable[[bytes], bytes]  # what this node says of a text
-Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name said so: name, text, signature
+Sign = Callable[[bytes], bytes]  # the signature of this node under the body of a statement
+Verify = Callable[[str, bytes, bytes], bool]  # whether the node of that name signed it: name, body, signature
+Believe = Callable[[str, bytes], bool]  # whether who signed is still believed: name, signature
+Object = Callable[[Advert], str]  # why an advertisement is refused for what this node's file says; empty if it is not
 
 
 class LinkState:
@@ -46,16 +52,25 @@ class LinkState:
     def __init__(
         self, me: Address, settings: Settings, rng: random.Random,
         sign: Sign | None = None, verify: Verify | None = None, latest: Latest | None = None,
+        wall: Callable[[], int] = lambda: 0, objection: Object | None = None,
+        decode: Callable[[bytes], Advert] = decode_advert,
     ) -> None:  # fmt: skip
+        """`wall`: the wall clock, read once; `decode`: what reads the body of a statement."""
         self.me = me
         self.settings = settings
         self.refused: Counter[str] = Counter()  # by neighbour
-        self.database = Database(settings.lifetime_ns)
+        self.database = Database(settings.lifetime_ns, settings.tolerance_ns, settings.max_adverts)
+        self.clock = MeshClock(settings, rng)
+        self.stale: Counter[str] = Counter()  # statements that were too old or too new, by speaker
         self._verify = verify
+        self._objection = objection
+        self._decode = decode
+        self._wall = wall
+        self._doubted: dict[Key, tuple[str, Statement, int]] = {}  # for their time: from whom, what, and when it came
         self._checks = Checks(me, settings)
         self._own = OwnLinks(me, settings, latest)
         self._interest: Interest = NOTHING
-        self._voice = Voice(me, settings, self.database, rng, sign)
+        self._voice = Voice(me, settings, self.database, self.clock, rng, sign)
         self._duties = Duties(me, settings, self.database, self._voice)
         self._partitions = Partitions(me, settings)
         self._spreading = Spreading(settings, rng)
@@ -93,7 +108,7 @@ class LinkState:
             known = self._peers[peer] = Peer(address, level_between(self.me, address))
             self._meet()
             self._duties.joined(0, now_ns)
-            out.append(Tell(peer, Digest(adverts=self.database.digest(known.level))))
+            out.append(Tell(peer, Digest(adverts=self.database.digest(known.level, peer))))
         known.links.add(link)
         return self._reshaped(out)
 
@@ -181,39 +196,48 @@ class LinkState:
         known = self._peers.get(peer)
         if known is None:
             return self._refuse(out, peer, f"{type(message).__name__} of {peer!r}, to whom there is no link")
-        if isinstance(message, LinkAdvert | InterestAdvert):
+        if isinstance(message, Statement):
             self._heard(peer, known, message, out)
         elif isinstance(message, Digest):
             self._compare(peer, known, message, out)
         elif isinstance(message, Wanted):
             for key in dict.fromkeys(message.keys[: self.settings.max_adverts]):
-                advert = self.database.aged(key, now_ns) if key[1] >= known.level else None
-                if advert is not None:
-                    out.append(Tell(peer, advert))
+                statement = self.database.aged(key, now_ns, peer) if key[1] >= known.level else None
+                if statement is not None:
+                    out.append(Tell(peer, statement))
         else:
             self._refuse(out, peer, f"{type(message).__name__} is no message of the network map")
         return out
 
-    def _heard(self, peer: str, known: Peer, advert: Advert, out: list[Output]) -> None:
+    def _heard(self, peer: str, known: Peer, statement: Statement, out: list[Output]) -> None:
+        try:
+            advert = self._decode(statement.body)
+        except ProtocolError as error:
+            self._refuse(out, peer, str(error))
+            return
         key = key_of(advert)
         self._spreading.has(peer, key, advert.sequence)
         entry = self.database.entries.get(key)
         if entry is not None and advert.sequence <= entry.advert.sequence:
+            self._answer_outdated(peer, key, advert, entry.advert.sequence, out)
             return
         before = entry.advert if entry is not None else None
-        wrong = self._checks.advert(advert, known.level, before) or (before is None and self._unwelcome(key)) or ""
-        if not wrong and self._verify and not self._verify(advert.speaker, signed_text(advert), advert.signature):
+        wrong = self._checks.advert(advert, statement.age_ms, known.level, before)
+        wrong = wrong or (before is None and self._unwelcome(key)) or ""
+        wrong = wrong or (self._objection(advert) if self._objection is not None else "")
+        if not wrong and self._verify and not self._verify(advert.speaker, statement.body, statement.signature):
             wrong = f"the signature is not that of {advert.speaker!r}"
         if wrong:
             self._refuse(out, peer, f"{type(advert).__name__} of {advert.origin[:64]!r}: {wrong}")
-            return
-        if advert.age_ms * MS >= self.settings.lifetime_ns:
             return
         if advert.speaker == self.me.node:
             self._voice.repeat(key, advert.sequence, self._now_ns)
             self._flush(out)
             return
-        old = self.database.store(key, advert, self._now_ns)
+        age_ns = statement.age_ms * MS
+        if age_ns >= self.settings.lifetime_ns or not self._timely(peer, key, advert, statement, before, out):
+            return
+        old = self.database.store(key, advert, statement, self._now_ns)
         self._lacking.has(key, advert.sequence)
         if key[:2] == ("l", 0) and reach(advert) != reach(old):
             self._covering.changed()
@@ -221,13 +245,87 @@ class LinkState:
         self._spreading.add(key, advert.sequence, now, self._now_ns)
         self._spreading.offer(key, advert.sequence, later, self._now_ns)
         self._spread(out)
-        self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - advert.age_ms * MS)
+        self._forget_ns = min(self._forget_ns, self._now_ns + self.settings.lifetime_ns - age_ns)
         if isinstance(advert, LinkAdvert):
             self._links_heard(key[1:], advert, getattr(old, "links", ()))
             self._flush(out)
         elif self._interests.heard(old, advert, self._now_ns):
             self._dutiful = True
             out.append(InterestChanged())
+
+    def _answer_outdated(self, peer: str, key: Key, advert: Advert, sequence: int, out: list[Output]) -> None:
+        """A node that restarted with a clock that was behind hears what it stated before, and goes on above it."""
+        if peer == key[3] and advert.sequence < sequence:
+            last = self.database.aged(key, self._now_ns, peer)
+            if last is not None:
+                out.append(Tell(peer, last))
+
+    def _timely(
+        self, peer: str, key: Key, advert: Advert, statement: Statement, before: Advert | None, out: list[Output]
+    ) -> bool:
+        """Whether a statement is neither replayed nor from the future.
+
+        One that its speaker sent over its own connection cannot be replayed, whatever its clock says.
+        """
+        retired = self.database.retired.get(key)
+        outdated = retired is not None and advert.sequence <= retired.advert.sequence
+        if retired is not None and outdated and self.clock.plausible(retired.advert.time_ns, self._now_ns):
+            self._answer_outdated(peer, key, advert, retired.advert.sequence, out)
+            if peer != key[3]:
+                self.stale[key[3]] += 1
+                self._refuse(out, peer, f"a statement of {key[3]!r} that was forgotten is replayed")
+            return False
+        speaker, age_ns = advert.speaker, statement.age_ms * MS
+        direct = peer == speaker
+        held = before is not None
+        doubt = "" if direct else self.clock.doubt(speaker, advert.time_ns, age_ns, self._now_ns, held)
+        self.clock.observe(speaker, advert.time_ns, age_ns, self._now_ns, not doubt)
+        if direct:
+            self.clock.compare(peer, self._now_ns)
+        if doubt:
+            self.stale[speaker] += 1
+            if key in self._doubted or len(self._doubted) < self.settings.max_adverts:
+                self._doubted[key] = peer, statement, self._now_ns
+            self._refuse(out, peer, doubt)
+        return not doubt
+
+    def restate(self, now_ns: int) -> list[Output]:
+        """Advertise everything again, as after a new certificate: others hold it before the old one expires."""
+        out = self._begin(now_ns)
+        self._voice.restate(now_ns)
+        self._flush(out)
+        return out
+
+    def revalidate(self, believed: Believe, now_ns: int) -> list[Output]:
+        """Drop what was signed by those who are not believed any more: other authorities, or revoked certificates."""
+        out = self._begin(now_ns)
+        gone = [
+            key for key, entry in self.database.entries.items()
+            if key[3] != self.me.node and not believed(key[3], entry.statement.signature)
+        ]  # fmt: skip
+        for key in gone:
+            self.database.drop(key)
+        if gone:
+            self._far = 0
+        self._dropped(gone)
+        return out
+
+    def _correct_clock(self, out: list[Output]) -> None:
+        """This node stood alone with its time: state everything anew, and look again at what was doubted."""
+        if self._now_ns < self.clock.next_ns:
+            return
+        moved_ns = self.clock.correct(self._peers, self._now_ns)
+        if not moved_ns:
+            return
+        reason = f"the clock of this node was {-moved_ns / 1e9:+.0f} s off that of its neighbours; theirs is used"
+        out.append(Notice("clock", Thing(0, self.me.node), reason))
+        self._voice.restate(self._now_ns)
+        doubted, self._doubted = self._doubted, {}
+        for peer, statement, since_ns in doubted.values():
+            known, kept_ms = self._peers.get(peer), (self._now_ns - since_ns) // MS
+            if known is not None:
+                aged = msgspec.structs.replace(statement, age_ms=statement.age_ms + kept_ms)
+                self._heard(peer, known, aged, out)
 
     def _links_heard(self, place: Place, advert: LinkAdvert, old: Facts) -> None:
         """Of several who speak for a unit those count of whom none is told to be gone; who is not says so."""
@@ -284,6 +382,7 @@ class LinkState:
         self._partitions.tick(now_ns, self._later)
         if self._interests.expire(now_ns):
             self._later.append(InterestChanged())
+        self._correct_clock(out)
         self._refresh(out)
         self._flush(out)
         self._spread(out)
@@ -298,6 +397,7 @@ class LinkState:
             return self._now_ns
         due = min(
             self._forget_ns,
+            self.clock.next_ns,
             self._spreading.next_ns,
             self._lacking.next_ns,
             self._duties.next_ns,
@@ -381,6 +481,7 @@ class LinkState:
         if self._changed:
             self._changed_ns = min(self._changed_ns, self._now_ns)  # it was the call before this one that changed it
         self._now_ns = max(self._now_ns, now_ns)
+        self.clock.start(self._wall(), self._now_ns)
         return []
 
     def _refuse(self, out: list[Output], peer: str, reason: str) -> list[Output]:
@@ -416,14 +517,14 @@ class LinkState:
         """The own links are others."""
         self._shape, self._dutiful, self._far = True, True, 0
         self._claims.tell((0, self.me.node, self.me.node), self._own.facts())
-        self._voice.links(0, self._own.facts(), 1, self._now_ns)
+        self._voice.links(0, self._own.facts(), 1, self._now_ns, (), self.settings.capabilities)
         self._flush(out)
         return out
 
     def _remeasured(self) -> None:
         """What is told of the own links is something else."""
         self._own.changed()
-        self._voice.links(0, self._own.facts(), 1, self._now_ns)
+        self._voice.links(0, self._own.facts(), 1, self._now_ns, (), self.settings.capabilities)
         self._dutiful = True
         self._links_told((0, self.me.node, self.me.node), self._own.facts(), 0, 1)
 
@@ -441,29 +542,37 @@ class LinkState:
             self._remeasured()
 
     def _flush(self, out: list[Output]) -> None:
-        for advert in self._voice.flush(self._now_ns):
-            out.extend(Tell(peer, advert) for peer in self._audience[advert.level])
+        for level, statement in self._voice.flush(self._now_ns):
+            out.extend(Tell(peer, statement) for peer in self._audience[level])
 
     def _spread(self, out: list[Output]) -> None:
         """Pass on what is due, as it was heard: the moment it waited here adds nothing to its age."""
         for peer, key in self._spreading.take(self._now_ns):
             entry = self.database.entries.get(key)
             if entry is not None:
-                out.append(Tell(peer, entry.advert))
+                out.append(Tell(peer, entry.statement))
         for peer, keys in self._spreading.offered(self._now_ns).items():
             out.append(Tell(peer, Digest(adverts=tuple((key, self.database.sequence(key)) for key in keys))))
 
     def _forget(self) -> None:
-        gone = self.database.forget(self._now_ns, self._voice.keys())
+        self._dropped(self.database.forget(self._now_ns, self._voice.keys()))
+        oldest_ns = self._now_ns - self.settings.lifetime_ns
+        for key in [key for key, (_, _, since_ns) in self._doubted.items() if since_ns <= oldest_ns]:
+            del self._doubted[key]
+        oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
+        self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
+
+    def _dropped(self, gone: list[Key]) -> None:
+        """These statements count no more."""
         for key in gone:
             if key[0] == "l":
                 self._claims.forget(key[1:])
+        self.clock.forget({key[3] for key in gone if not self.database.speaks(key[3])})
         if gone:
+            self._covering.changed()
             self._interests.changed()
-            self._shape = self._dutiful = True
+            self._shape, self._dutiful = True, True
             self._later.append(InterestChanged())
-        oldest = min((entry.born_ns for entry in self.database.entries.values()), default=NEVER)
-        self._forget_ns = max(oldest + self.settings.lifetime_ns, self._now_ns + self.settings.lifetime_ns // 100)
 
     def _bring_up_to_date(self) -> int:
         if self._changed and self._now_ns >= self._pacing.ready_ns(min(self._changed_ns, self._now_ns), self._far):

@@ -47,9 +47,10 @@ class CostTold:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """For people and membership events: a thing joined or left, a unit parted or merged, or input was refused."""
+    """For people and membership events: a thing joined or left, a unit parted or merged, input was refused, or the
+    clock of this node corrected."""
 
-    kind: Literal["joined", "left", "parted", "merged", "refused"]
+    kind: Literal["joined", "left", "parted", "merged", "refused", "clock"]
     thing: Thing
     reason: str
 

@@ -23,6 +23,7 @@ class Settings:
     hold_down: float = 3.0  # base intervals before a route that was left for a better one is left again
     refresh_ns: int = 60 * SECOND
     lifetime_ns: int = 180 * SECOND  # without a refresh
+    tolerance_ns: int = 3600 * SECOND  # by which clocks of nodes may differ: what is older than that is replayed
     tell_ns: int = (
         50 * MS
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
@@ -37,6 +38,7 @@ class Settings:
     settle_ns: int = 200 * MS  # a controller waits so long before it speaks for a cluster, twice for the next unit
     parted_ns: int = SECOND  # a unit is told to have fallen apart when it was so for this time
     missed_ns: int = 2 * SECOND  # what vanished is wanted so long: it may live on in a part that nobody knows
+    capabilities: tuple[str, ...] = ()  # of this node
     summary: int = 64  # patterns that a unit tells of itself
     # limits against hostile input
     max_links: int = 8192  # in one advertisement

@@ -6,14 +6,15 @@ import random
 from collections.abc import Callable
 
 from chappe.netmap.choices import NEVER
-from chappe.netmap.database import Advert, Database, signed_text
+from chappe.netmap.database import Advert, Database
+from chappe.netmap.meshclock import MeshClock
 from chappe.netmap.settings import Settings
 from chappe.netmap.topology import difference
 from chappe.netmap.units import Address
-from chappe.wire.mesh import Gone, InterestAdvert, Key, LinkAdvert, LinkFact
+from chappe.wire.mesh import Gone, InterestAdvert, Key, LinkAdvert, LinkFact, Statement, encode_advert
 from chappe.wire.patterns import Cover, Pattern, summarise
 
-FIRST = 1 << 20  # a node that starts anew takes its first number at random from these, so that lives do not collide
+PER_US = 1000  # a sequence is at least the time in microseconds, so that a node that restarts goes on above its last
 
 SLOWER = 16  # times as long as the first interval is the longest
 
@@ -26,7 +27,8 @@ class _Told:
     """One key of this node: what is to be told, and what was."""
 
     __slots__ = (
-        "again", "due", "gone", "interest", "links", "members", "news", "pace_ns", "recent", "refresh_ns",
+        "again", "capabilities", "due", "gone", "interest", "links", "members", "news", "pace_ns", "recent",
+        "refresh_ns",
         "said_interest", "said_links", "said_nothing", "sequence", "silent", "since_ns", "told_ns", "urgent",
     )  # fmt: skip
 
@@ -35,6 +37,7 @@ class _Told:
         self.interest = self.said_interest = NO_INTEREST
         self.recent = NO_INTEREST  # all that was wanted at some time since then
         self.members = 1
+        self.capabilities: tuple[str, ...] = ()
         self.gone: tuple[Gone, ...] = ()
         self.sequence = 0
         self.told_ns = -NEVER
@@ -52,21 +55,23 @@ class Voice:
     """The advertisements of one node."""
 
     def __init__(
-        self, me: Address, settings: Settings, database: Database, rng: random.Random,
+        self, me: Address, settings: Settings, database: Database, clock: MeshClock, rng: random.Random,
         sign: Callable[[bytes], bytes] | None,
     ) -> None:  # fmt: skip
         self.me = me
         self.settings = settings
         self.database = database
+        self._clock = clock
         self._rng = rng
         self._sign = sign
         self._told: dict[Key, _Told] = {}
         self._next_ns: int | None = NEVER  # None: it is to be found anew
 
     def links(
-        self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int, gone: tuple[Gone, ...] = ()
-    ) -> None:
-        """Tell these links of the node itself, or of its unit of a level; none withdraws what was told.
+        self, level: int, links: tuple[LinkFact, ...], members: int, now_ns: int, gone: tuple[Gone, ...] = (),
+        capabilities: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        """Advertise these links of the node itself, or of its unit of a level; none withdraws what was advertised.
 
         `gone`: who spoke for the unit before and does no more.
         """
@@ -76,10 +81,12 @@ class Voice:
         told.members = members  # told with the next change: who is in a unit is nobody's business outside it
         more = not set(gone) <= set(told.gone)
         told.gone = gone
-        if more or difference(told.links, links):
+        other = told.capabilities != capabilities
+        told.capabilities = capabilities
+        if more or other or difference(told.links, links):
             told.links = links
             turned = self._turned(told, not links)
-            told.news |= more
+            told.news |= more or other
             urgent = turned or told.news or self._missing(told.said_links, links)
             self._due(told, turned or told.news or difference(told.said_links, links) > 0, urgent, now_ns)
 
@@ -131,6 +138,14 @@ class Voice:
         told.due = told.urgent = told.again = True
         told.told_ns = now_ns + 2 * key[1] * self.settings.settle_ns if key[1] and told.silent else -NEVER
 
+    def restate(self, now_ns: int) -> None:
+        """Advertise all of it again, at once: signed by another certificate, or with another time."""
+        self._next_ns = None
+        for told in self._told.values():
+            if not (told.silent and told.said_nothing):
+                told.since_ns = now_ns
+                told.due = told.urgent = told.again = True
+
     def speaks(self, kind: str, level: int) -> bool:
         """Whether something is told at a level."""
         told = self._told.get((kind, level, self.me.path(level), self.me.node))
@@ -145,16 +160,16 @@ class Voice:
         told = self._told.get(("l", 0, self.me.node, self.me.node))
         return told is not None and now_ns >= told.refresh_ns
 
-    def flush(self, now_ns: int) -> list[Advert]:
-        """Advertisements that are to be sent now, each kept in the database."""
-        found: list[Advert] = []
+    def flush(self, now_ns: int) -> list[tuple[int, Statement]]:
+        """Statements that are to be sent now, each kept in the database, and the level at which they are made."""
+        found: list[tuple[int, Statement]] = []
         if now_ns < self.next_ns():
             return found
         self._next_ns = None
         for key, told in self._told.items():
             due = told.due and now_ns >= self._again_ns(key, told)
             if (due and not self._unchanged(key, told, now_ns)) or now_ns >= told.refresh_ns:
-                found.append(self._advert(key, told, now_ns))
+                found.append((key[1], self._state(key, told, now_ns)))
         return found
 
     def _unchanged(self, key: Key, told: _Told, now_ns: int) -> bool:
@@ -201,7 +216,6 @@ class Voice:
         told = self._told.get(key)
         if told is None and filled:
             told = self._told[key] = _Told()
-            told.sequence = self._rng.randrange(FIRST)
         return told
 
     def _words(self, key: Key, told: _Told, now_ns: int) -> Interest:
@@ -226,11 +240,12 @@ class Voice:
         wanted, published = (summarise(patterns, self.settings.summary) for patterns in interest)
         return wanted, published
 
-    def _advert(self, key: Key, told: _Told, now_ns: int) -> Advert:
+    def _state(self, key: Key, told: _Told, now_ns: int) -> Statement:
         kind, level, origin, speaker = key
         # A unit's speakers outnumber one another, so that the one who took over is believed.
         others = (entry.advert.sequence for entry in self.database.speakers(kind, level, origin).values())
-        told.sequence = max(told.sequence, *others, 0) + 1
+        time_ns = self._clock.time_ns(now_ns)
+        told.sequence = max(told.sequence + 1, *(other + 1 for other in others), time_ns // PER_US)
         if told.due and level:
             self._pace(level, told)
         told.said_links, told.said_interest = told.links, self._words(key, told, now_ns)
@@ -244,19 +259,20 @@ class Voice:
         advert: Advert
         if kind == "l":
             advert = LinkAdvert(
-                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
-                links=told.links, members=told.members, gone=told.gone,
+                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number, time_ns=time_ns,
+                capabilities=told.capabilities, links=told.links, members=told.members, gone=told.gone,
             )  # fmt: skip
         else:
             patterns, publications = told.said_interest
+            links = self._told.get(("l", *key[1:]))
             advert = InterestAdvert(
-                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number,
-                patterns=patterns, publications=publications,
+                origin=origin, level=level, scope=scope, speaker=speaker, sequence=number, time_ns=time_ns,
+                capabilities=() if links is None else links.capabilities, patterns=patterns, publications=publications,
             )  # fmt: skip
-        if self._sign is not None:
-            advert.signature = self._sign(signed_text(advert))
-        self.database.store(key, advert, now_ns)
-        return advert
+        body = encode_advert(advert)
+        statement = Statement(body=body, signature=b"" if self._sign is None else self._sign(body))
+        self.database.store(key, advert, statement, now_ns)
+        return statement
 
 
 def _plain(interest: Interest) -> Interest:

@@ -77,13 +77,13 @@ class NodeMesh:
         for name, formula in mesh.formula.items() if mesh is not None else ():
             if name not in cost.PROFILES:
                 cost.register(name, formula)
-        tls = node.config.tls
-        signs = mesh is not None and tls is not None and not node.dev
+        signs = mesh is not None and node.config.tls is not None and not node.dev
+        self._verifier = Verifier(node.credentials) if signs else None
+        self._certificate = node.credentials.own
         self.member = Member(
             Address.parse(mesh.unit if mesh is not None else "", node.name), node.engine,
             settings_of(mesh, self._measure, node.config.report is not None),
-            random.Random(), sign=Signer(tls) if signs and tls is not None else None,
-            verify=Verifier(tls, node.credentials.revoked) if signs and tls is not None else None,
+            random.Random(), sign=Signer(node.credentials) if signs else None, verify=self._verifier,
         )  # fmt: skip
         self._publications = [("s", pattern) for pattern in mesh.publications] if mesh is not None else []
         if self._publications:
@@ -110,6 +110,16 @@ class NodeMesh:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def reloaded(self) -> None:
+        """Other credentials: statements of who is not believed any more go, and own ones get the new certificate."""
+        if self._verifier is None:
+            return
+        now_ns = self._engine.mono_ns
+        self._perform(self.member.revalidate(self._verifier.believed, now_ns))
+        if self._certificate != self._node.credentials.own:
+            self._certificate = self._node.credentials.own
+            self._perform(self.member.restate(now_ns))
 
     # --- links
 

@@ -1,7 +1,8 @@
-"""What nodes of a mesh say is signed with the key of their certificate, and believed by the mesh's authority.
+"""What nodes of a mesh state is signed with the key of their certificate, and believed by the mesh's authority.
 
 A statement travels over nodes that must not be able to change it. Its signature carries the certificate of who made it,
-so that whoever gets it needs nothing but the authority; each certificate is checked once.
+so that whoever gets it needs nothing but the authority; each certificate is checked once. Both sides use the
+credentials of the node as they are now: a reload changes what is signed with and who is believed.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 
 from chappe.errors import ConfigError, RefusedError
-from chappe.security import files
-from chappe.security.certificates import identity_of
-from chappe.security.config import Tls
+from chappe.security.certificates import identity_of, issued_by_one
+from chappe.security.credentials import Credentials
 
 KNOWN = 4_096  # certificates that were checked and are remembered
-_CONTEXT = b"chappe mesh statement 1\n"  # a signature for this is good for nothing else
+BEHIND_NS = 86_400_000_000_000  # by which the own clock may be behind: a renewed certificate is believed all the same
+_CONTEXT = b"chappe mesh statement 2\n"  # a signature for this is good for nothing else
 
 
 class _Signed(msgspec.Struct, array_like=True, frozen=True):
@@ -40,44 +41,58 @@ class _Speaker:
 
 
 class Signer:
-    """Signs as the node whose certificate and key these are; ConfigError if they cannot be used."""
+    """Signs as the node whose credentials these are; ConfigError if they cannot be used."""
 
-    def __init__(self, tls: Tls) -> None:
-        certificate = x509.load_pem_x509_certificate(files.read(tls.cert, "the certificate"))
-        self._certificate = certificate.public_bytes(serialization.Encoding.DER)
-        self._key = serialization.load_pem_private_key(files.read(tls.key, "the private key"), password=None)
-        if not isinstance(
-            self._key,
-            ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey | rsa.RSAPrivateKey,
-        ):
-            raise ConfigError(f"{tls.key}: a key of this kind cannot sign; use EC, Ed25519 or RSA")
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self(b"")
 
-    def __call__(self, text: bytes) -> bytes:
+    def __call__(self, body: bytes) -> bytes:
         """Certificate and signature of a statement."""
-        return msgspec.msgpack.encode(_Signed(self._certificate, _sign(self._key, _CONTEXT + text)))
+        own, key = self._credentials.own, self._credentials.key
+        if own is None or key is None:
+            raise ConfigError("[tls] needs `cert` and `key` for the statements of a mesh; `chappe cert node DIR NAME`")
+        return msgspec.msgpack.encode(_Signed(own.certificate, _sign(key, _CONTEXT + body)))
 
 
 class Verifier:
-    """Believes statements of nodes that the authority named, if they are neither expired nor revoked."""
+    """Believes statements of nodes that an authority named, if they are neither expired nor revoked."""
 
-    def __init__(self, tls: Tls, revoked: Callable[[str], bool], clock_ns: Callable[[], int] = time.time_ns) -> None:
-        """`revoked(serial)` says whether a certificate is."""
-        self._authorities = x509.load_pem_x509_certificates(files.read(tls.ca, "the authority's certificate"))
-        self._revoked = revoked
+    def __init__(self, credentials: Credentials, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._credentials = credentials
+        self._authorities = credentials.authorities
         self._clock_ns = clock_ns
         self._known: dict[bytes, _Speaker] = {}
         self._decoder = msgspec.msgpack.Decoder(_Signed)
 
-    def __call__(self, name: str, text: bytes, signature: bytes) -> bool:
+    def __call__(self, name: str, body: bytes, signature: bytes) -> bool:
         """Whether the node of that name made the statement."""
+        signed = self._read(signature)
+        speaker = None if signed is None else self._speaker(name, signed.certificate)
+        if signed is None or speaker is None:
+            return False
+        return _verified(speaker.key, signed.signature, _CONTEXT + body)
+
+    def believed(self, name: str, signature: bytes) -> bool:
+        """Whether who made a statement, whose signature was verified before, is still believed."""
+        signed = self._read(signature)
+        return signed is not None and self._speaker(name, signed.certificate) is not None
+
+    def _read(self, signature: bytes) -> _Signed | None:
         try:
-            signed = self._decoder.decode(signature)
+            return self._decoder.decode(signature)
         except msgspec.MsgspecError:
-            return False
-        speaker = self._known.get(signed.certificate) or self._check(signed.certificate)
-        if speaker is None or speaker.name != name or self._revoked(speaker.serial):
-            return False
-        return self._clock_ns() < speaker.until_ns and _verified(speaker.key, signed.signature, _CONTEXT + text)
+            return None
+
+    def _speaker(self, name: str, der: bytes) -> _Speaker | None:
+        """Who has that certificate, if it is believed and the node of that name."""
+        if self._authorities is not self._credentials.authorities:
+            self._authorities = self._credentials.authorities
+            self._known.clear()
+        speaker = self._known.get(der) or self._check(der)
+        if speaker is None or speaker.name != name or self._credentials.revoked(speaker.serial):
+            return None
+        return speaker if self._clock_ns() < speaker.until_ns else None
 
     def _check(self, der: bytes) -> _Speaker | None:
         try:
@@ -85,24 +100,17 @@ class Verifier:
             identity = identity_of(certificate)
         except (ValueError, RefusedError):
             return None
-        if identity.role != "node" or identity.expires_ns is None or not self._issued(certificate):
+        if identity.role != "node" or identity.expires_ns is None:
             return None
-        if self._clock_ns() < int(certificate.not_valid_before_utc.timestamp()) * 1_000_000_000:
+        if not issued_by_one(certificate, self._authorities):
+            return None
+        if self._clock_ns() + BEHIND_NS < int(certificate.not_valid_before_utc.timestamp()) * 1_000_000_000:
             return None
         if len(self._known) >= KNOWN:
             del self._known[next(iter(self._known))]
         speaker = _Speaker(identity.name, certificate.public_key(), identity.expires_ns, identity.serial)
         self._known[der] = speaker
         return speaker
-
-    def _issued(self, certificate: x509.Certificate) -> bool:
-        for authority in self._authorities:
-            try:
-                certificate.verify_directly_issued_by(authority)
-            except (ValueError, TypeError, InvalidSignature):
-                continue
-            return True
-        return False
 
 
 def _sign(key: PrivateKeyTypes, text: bytes) -> bytes:

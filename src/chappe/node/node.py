@@ -36,6 +36,7 @@ from chappe.node.metrics import Snapshot
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
+from chappe.node.renewal import Renewal
 from chappe.node.roles import Role, role_of
 from chappe.node.sections import Config, Listen, Peer
 from chappe.node.session import Session
@@ -119,6 +120,7 @@ class Node:
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows
         self._channels: tuple[Channel, ...] = ()  # that a broker gave this node
+        self.renewal = Renewal(name, self.peers, self.connections)
         self.peers.configure(config.peer, config.topic_route)
         self.management = ManagementLinks(self.peers, self._broker_objection)
         self.role = self.control.role = role_of(config, self)
@@ -184,6 +186,7 @@ class Node:
         if drain:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
+        await self.renewal.stop()
         await self.management.stop()
         self.telling.stop()
         await self.peers.stop()
@@ -221,8 +224,13 @@ class Node:
         if found:
             raise ConfigError("\n".join(found))
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
+        shown = self.credentials.own
         await asyncio.to_thread(self.credentials.reload)
         self.config, self.control.book = config, book
+        if self.mesh is not None:
+            self.mesh.reloaded()
+        if self.credentials.own != shown:
+            self.renewal.begin()
         self.control.limits = self.reception.limits = config.limits
         self.shell.limit_rates(config.limits.rate > 0)
         for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):

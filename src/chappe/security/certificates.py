@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -152,10 +153,22 @@ def identity_of(certificate: x509.Certificate | bytes) -> Identity:
                     expires_ns=int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000,
                     fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
                     serial=f"{certificate.serial_number:x}",
+                    certificate=certificate.public_bytes(serialization.Encoding.DER),
                 )
             except ValueError as error:
                 raise RefusedError(f"the certificate names {error}") from None
     raise RefusedError(f"the certificate has the role {role[:40]!r}; roles are {', '.join(ROLES)}")
+
+
+def issued_by_one(certificate: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    """Whether one of these authorities signed it."""
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
 
 
 def utc(now_ns: int) -> datetime:

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
 from chappe.errors import ConfigError, RefusedError
 from chappe.security import tls as contexts
-from chappe.security.certificates import utc
+from chappe.security.certificates import issued_by_one, utc
 from chappe.security.config import Tls, Tokens
 from chappe.security.identity import Identity
 from chappe.security.tokens import TokenVerifier
@@ -37,6 +40,7 @@ class Credentials:
     ) -> None:
         self._tls, self._tokens, self._clock_ns = tls, tokens, clock_ns
         self._now = self._read()
+        self._withdrawn: tuple[x509.Certificate, ...] = ()  # authorities that this process believed before
         self._front: ssl.SSLContext | None = None
         if tls is not None and self._now.server is not None:
             self._front = contexts.server_context(tls)
@@ -50,7 +54,9 @@ class Credentials:
         if old and own and (old.name, old.role) != (own.name, own.role):
             where = self._tls.cert if self._tls else "[tls]"
             raise ConfigError(f"{where}: now for {own}, and this process runs as {old}; restart it")
+        believed = (*self.authorities, *self._withdrawn)
         self._now = new
+        self._withdrawn = tuple(each for each in dict.fromkeys(believed) if each not in self.authorities)
 
     @property
     def server(self) -> ssl.SSLContext:
@@ -72,6 +78,16 @@ class Credentials:
     def own(self) -> Identity | None:
         """Who this side is, by its certificate."""
         return self._now.material.own if self._now.material else None
+
+    @property
+    def key(self) -> PrivateKeyTypes | None:
+        """The private key of the own certificate."""
+        return self._now.material.key if self._now.material else None
+
+    @property
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """Those that are believed now; another object after each reload."""
+        return self._now.material.authorities if self._now.material else ()
 
     def identify(self, role: str, name: str, certificate: Identity | None, token: str | None) -> Identity:
         """Who says hello with this role and name; RefusedError says what is missing.
@@ -103,12 +119,16 @@ class Credentials:
         return identity
 
     def lapsed(self, identity: Identity) -> str | None:
-        """Why an identity that was believed once is not any more (expired, revoked), or None."""
+        """Why an identity that was believed once is not any more (expired, revoked, its authority removed), or None."""
         now_ns = self._clock_ns()
         if identity.expires_ns is not None and now_ns >= identity.expires_ns + self._leeway_ns(identity):
             return f"the {identity.how} of {identity} has expired"
         if identity.how == "certificate" and self._now.material and identity.serial in self._now.material.revoked:
             return f"the certificate of {identity} is revoked"
+        if identity.certificate and self._withdrawn:
+            certificate = x509.load_der_x509_certificate(identity.certificate)
+            if issued_by_one(certificate, self._withdrawn) and not issued_by_one(certificate, self.authorities):
+                return f"the authority that issued the certificate of {identity} is not believed any more"
         if identity.how == "token":
             return self._now.tokens.lapsed(identity) if self._now.tokens else "this node takes no tokens any more"
         return None

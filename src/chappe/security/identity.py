@@ -27,6 +27,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     expires_ns: int | None = None  # wall clock; a connection must not outlive it
     fingerprint: str = ""  # SHA-256 of the certificate, or the id of the key that signed the token
     serial: str = ""  # of the certificate in hex, or the token's identifier: what a revocation names
+    certificate: bytes = b""  # DER: which authority issued it is asked again when one is removed
     grants: tuple[Rule, ...] | None = None  # rules inside a token: they replace the allow rules of the node
 
     def __post_init__(self) -> None:

@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Protocol
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from chappe.errors import ConfigError, RefusedError
 from chappe.security import files
-from chappe.security.certificates import identity_of
+from chappe.security.certificates import identity_of, issued_by_one
 from chappe.security.config import Role, Tls
 from chappe.security.identity import Identity
 
@@ -43,6 +43,8 @@ class Material:
     own: Identity | None
     expires: datetime | None  # of the own certificate
     revoked: frozenset[str]  # serial numbers in hex
+    authorities: tuple[x509.Certificate, ...] = ()
+    key: PrivateKeyTypes | None = None  # of the own certificate
 
 
 def material(config: Tls, now: datetime) -> Material:
@@ -50,13 +52,13 @@ def material(config: Tls, now: datetime) -> Material:
     authorities = _authorities(config.ca, now)
     revoked = _revoked(config, authorities, now) if config.crl else frozenset[str]()
     if not config.cert:
-        return Material(None, None, revoked)
+        return Material(None, None, revoked, authorities)
     certificate = _first_certificate(config.cert)
     if certificate.not_valid_after_utc <= now:
         raise ConfigError(f"{config.cert}: expired on {certificate.not_valid_after_utc:{_DAY}}; `chappe cert renew`")
     if certificate.not_valid_before_utc > now:
         raise ConfigError(f"{config.cert}: not valid before {certificate.not_valid_before_utc:{_DAY}}; check the clock")
-    if not any(_issued_by(certificate, authority) for authority in authorities):
+    if not issued_by_one(certificate, authorities):
         raise ConfigError(f"{config.cert}: not issued by an authority in {config.ca}")
     try:
         own = identity_of(certificate)
@@ -64,8 +66,7 @@ def material(config: Tls, now: datetime) -> Material:
         raise ConfigError(f"{config.cert}: {error}") from None
     if own.serial in revoked:
         raise ConfigError(f"{config.cert}: revoked by {config.crl}; issue a new one")
-    _check_key(config.key, certificate)
-    return Material(own, certificate.not_valid_after_utc, revoked)
+    return Material(own, certificate.not_valid_after_utc, revoked, authorities, _key_of(config.key, certificate))
 
 
 def server_context(config: Tls, *, require_certificate: bool | None = None) -> ssl.SSLContext:
@@ -171,7 +172,7 @@ def _no_passphrase() -> str:
     return ""
 
 
-def _authorities(path: str, now: datetime) -> list[x509.Certificate]:
+def _authorities(path: str, now: datetime) -> tuple[x509.Certificate, ...]:
     try:
         found = x509.load_pem_x509_certificates(files.read(path, "the authority's certificate"))
     except ValueError:
@@ -180,7 +181,7 @@ def _authorities(path: str, now: datetime) -> list[x509.Certificate]:
         raise ConfigError(
             f"{path}: every authority in it has expired; `chappe cert renew DIR ca`, and give it to all nodes"
         )
-    return found
+    return tuple(found)
 
 
 def _first_certificate(path: str) -> x509.Certificate:
@@ -190,15 +191,7 @@ def _first_certificate(path: str) -> x509.Certificate:
         raise ConfigError(f"{path}: there is no certificate in PEM form in it") from None
 
 
-def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def _check_key(path: str, certificate: x509.Certificate) -> None:
+def _key_of(path: str, certificate: x509.Certificate) -> PrivateKeyTypes:
     try:
         key = serialization.load_pem_private_key(files.read(path, "the private key"), password=None)
     except TypeError:
@@ -207,9 +200,10 @@ def _check_key(path: str, certificate: x509.Certificate) -> None:
         raise ConfigError(f"{path}: there is no private key in PEM form in it") from None
     if key.public_key() != certificate.public_key():
         raise ConfigError(f"{path}: not the private key of the certificate of {certificate.subject.rfc4514_string()}")
+    return key
 
 
-def _revoked(config: Tls, authorities: list[x509.Certificate], now: datetime) -> frozenset[str]:
+def _revoked(config: Tls, authorities: tuple[x509.Certificate, ...], now: datetime) -> frozenset[str]:
     blocks = _CRL_BLOCK.findall(files.read(config.crl, "the revocation list"))
     if not blocks:
         raise ConfigError(f"{config.crl}: there is no revocation list in PEM form in it")

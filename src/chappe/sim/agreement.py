@@ -86,9 +86,10 @@ def state_of(node: Node) -> State:
     """How much that is."""
     assert node.member is not None
     state = node.member.state
-    adverts = [entry.advert for entry in state.database.entries.values()]
+    entries = state.database.entries.values()
+    adverts = [entry.advert for entry in entries]
     patterns = sum(len(advert.patterns) for advert in adverts if isinstance(advert, InterestAdvert))
-    size = sum(len(control.encode(advert)) for advert in adverts)
+    size = sum(len(control.encode(entry.statement)) for entry in entries)
     return State(len(adverts), len(state.map_rows()), len(state.things()), patterns, size)
 
 

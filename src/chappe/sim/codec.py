@@ -5,6 +5,7 @@ from __future__ import annotations
 from chappe.wire import control
 from chappe.wire.base import Message
 from chappe.wire.frames import Kind, encode_frame
+from chappe.wire.mesh import InterestAdvert, LinkAdvert, decode_advert
 
 KEPT = 20_000
 
@@ -15,6 +16,7 @@ class Codec:
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._messages: dict[bytes, Message] = {}
+        self._adverts: dict[bytes, LinkAdvert | InterestAdvert] = {}
         self._frames: dict[int, tuple[Message, bytes]] = {}  # by identity; the message is held, so nobody else has it
 
     def decode(self, payload: bytes) -> Message:
@@ -27,6 +29,16 @@ class Codec:
             self._messages[payload] = message
             self._keep(message, encode_frame(Kind.CONTROL, payload))
         return message
+
+    def advert(self, body: bytes) -> LinkAdvert | InterestAdvert:
+        """What a statement says; ProtocolError if it cannot be read."""
+        advert = self._adverts.get(body)
+        if advert is None:
+            advert = decode_advert(body)
+            if len(self._adverts) >= self._kept:
+                self._adverts.clear()
+            self._adverts[body] = advert
+        return advert
 
     def encode(self, message: Message) -> bytes:
         """The frame of a message."""

@@ -51,6 +51,7 @@ class Node:
         self.clock = clock
         self.running = False
         self.paused = False
+        self.skew_ns = 0  # how far its wall clock is ahead of that of the others
         self.since_ns = 0  # of this life
         self.connections: dict[str, Connection] = {}
         self.clients: list[Client] = []
@@ -84,10 +85,13 @@ class Node:
         self.engine = (
             Engine(publish_way=self._publish_way, forward_way=self._forward_way) if self._settings else Engine()
         )
-        self.engine.clock(self.clock.now_ns, self.clock.wall_ns)
+        self._set_clock()
         self.engine.topics.place(str(self.address))
         if self._settings is not None:
-            self.member = Member(self.address, self.engine, self._settings, self._streams.of("member", self.name, life))
+            self.member = Member(
+                self.address, self.engine, self._settings, self._streams.of("member", self.name, life),
+                decode=self._codec.advert,
+            )  # fmt: skip
             issuer = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
             self._own = Client(self, self.name, issuer)
             self._own.attach()
@@ -120,11 +124,14 @@ class Node:
             self._feed(port, piece, datagram)
         self._touched(self)
 
+    def _set_clock(self) -> None:
+        self.engine.clock(self.clock.now_ns, self.clock.wall_ns + self.skew_ns)
+
     # --- links
 
     def attach(self, connection: Connection, peer: str) -> int:
         """A connection to a neighbour is there; the port that carries it."""
-        self.engine.clock(self.clock.now_ns, self.clock.wall_ns)
+        self._set_clock()
         port = self.ports.get(peer)
         if port is None:
             port = self.ports[peer] = self.engine.open_port(
@@ -149,7 +156,7 @@ class Node:
         """The connection to a neighbour is gone; its port waits for the next one."""
         if not self.running:
             return
-        self.engine.clock(self.clock.now_ns, self.clock.wall_ns)
+        self._set_clock()
         port = self.ports[peer]
         self._carriers.pop(port, None)
         if datagrams >= 0:
@@ -207,7 +214,7 @@ class Node:
 
     def _feed(self, port: int, piece: bytes, datagram: bool) -> None:
         engine = self.engine
-        engine.clock(self.clock.now_ns, self.clock.wall_ns)
+        self._set_clock()
         try:
             if datagram:
                 engine.feed_datagram(port, piece)
@@ -222,7 +229,7 @@ class Node:
         if not self.running or self.paused:
             return
         now_ns = self.clock.now_ns
-        self.engine.clock(now_ns, self.clock.wall_ns)
+        self._set_clock()
         member = self.member
         if member is None:
             self.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from chappe.errors import ProtocolError
 from chappe.wire.base import Message
 from chappe.wire.patterns import Pattern
 
@@ -36,36 +37,59 @@ Gone = tuple[str, int]
 """A node whose words about a unit do not count, up to that sequence; what it tells after it does."""
 
 
-class LinkAdvert(Message):
-    """At level 0 a node tells its links, at level k the controller of a unit those that leave it.
-
-    `age_ms` is the time since it was told; whoever sends it on adds the time it was kept. It is not signed.
-    """
+class Advert(msgspec.Struct, tag_field="k", omit_defaults=True, kw_only=True):
+    """What a node states about itself, or the controller of a unit about that unit: the body of a Statement."""
 
     origin: str
     level: int
     scope: str
     speaker: str
     sequence: int
+    time_ns: int = 0  # when it was made, by the mesh clock of its speaker (ns since 1970)
+    capabilities: tuple[str, ...] = ()  # of the node; of a unit: those that all its nodes have
+
+
+class LinkAdvert(Advert, tag="l"):
+    """At level 0 a node advertises its links, at level k the controller of a unit those that leave it."""
+
     links: tuple[LinkFact, ...] = ()
     members: int = 1  # nodes in the unit, as of the last refresh
-    gone: tuple[Gone, ...] = ()  # nodes that spoke for the unit before and are no more
-    age_ms: int = 0
-    signature: bytes = b""
+    gone: tuple[Gone, ...] = ()  # nodes that spoke for the unit before and have failed
 
 
-class InterestAdvert(Message):
-    """What is wanted in a node or unit, and what is advertised to be published there."""
+class InterestAdvert(Advert, tag="i"):
+    """The interest of a node or unit, and what is advertised to be published there."""
 
-    origin: str
-    level: int
-    scope: str
-    speaker: str
-    sequence: int
     patterns: tuple[Pattern, ...] = ()
     publications: tuple[Pattern, ...] = ()
-    age_ms: int = 0
-    signature: bytes = b""
+
+
+class Statement(Message):
+    """An advertisement as its speaker made it: bytes that are signed, kept and forwarded unchanged.
+
+    Receivers read the fields they know and ignore others, so that a later version may add some.
+    """
+
+    body: bytes  # an Advert, encoded
+    signature: bytes = b""  # with the certificate it is made by; empty in a mesh without certificates
+    age_ms: int = 0  # since it was made; whoever sends it on adds the time it was kept. It is not signed.
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[LinkAdvert | InterestAdvert] = msgspec.msgpack.Decoder(LinkAdvert | InterestAdvert)
+
+
+def encode_advert(advert: LinkAdvert | InterestAdvert) -> bytes:
+    """The body of a statement."""
+    return _encoder.encode(advert)
+
+
+def decode_advert(body: bytes) -> LinkAdvert | InterestAdvert:
+    """What a statement says; ProtocolError if its body cannot be read."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"the body of a statement cannot be read: {error}") from None
 
 
 Key = tuple[str, int, str, str]
@@ -90,4 +114,4 @@ class Pace(Message):
     interval_ns: int  # 0: not at all; -1: as you like
 
 
-MESH: tuple[type[Message], ...] = (MeshJoin, LinkAdvert, InterestAdvert, Digest, Wanted, Pace)
+MESH: tuple[type[Message], ...] = (MeshJoin, Statement, Digest, Wanted, Pace)

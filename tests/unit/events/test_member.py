@@ -20,6 +20,7 @@ from chappe.netmap.units import Address, Thing
 from chappe.wire.frames import Kind, encode_frame
 from chappe.wire.mesh import LinkAdvert, MeshJoin
 from tests.support.members import SECOND, Members, Reader
+from tests.support.statements import stated
 
 MS = 1_000_000
 
@@ -134,7 +135,7 @@ def test_a_small_change_is_seen_at_once_and_told_with_the_next_refresh() -> None
     assert not [each for each in place.published if "PerformanceData" in each.topic]
     (row,) = place.member.state.link_rows()
     assert row["latency_ms"] > told[-1] + 0.5
-    mesh.run(12)
+    mesh.run(24)
     again = [json.loads(each.body)["latency_ms"] for each in place.published if "PerformanceData" in each.topic]
     assert again[-1] > told[-1] + 1
     mesh.wires[frozenset("ab")].delay_ns = 60 * MS
@@ -397,7 +398,7 @@ def test_nothing_is_believed_before_the_join() -> None:
     port = stranger.engine.open_port(peer=True)
     stranger.member.up(port, "b", mesh.now_ns)
     told = LinkAdvert(origin="b", level=0, scope="", speaker="b", sequence=1)
-    (output,) = stranger.member.receive(port, told, mesh.now_ns)
+    (output,) = stranger.member.receive(port, stated(told), mesh.now_ns)
     assert getattr(output, "level", "") == "warning"
     assert stranger.member.state.things() == []
 

@@ -8,6 +8,7 @@ from chappe.events.member_links import misplaced
 from chappe.events.member_outputs import Log
 from chappe.wire.mesh import InterestAdvert, LinkAdvert, LinkFact
 from tests.support.members import Members
+from tests.support.statements import stated
 
 PLACES = (("east/hall", ("n1", "edge-*")), ("west", ("w*",)))
 
@@ -75,7 +76,7 @@ def test_what_it_says_is_not_believed_whoever_passes_it_on(forged: LinkAdvert | 
     mesh = strict()
     place = mesh.places["a"]
     before = place.member.state.map_rows()
-    (told,) = place.member.receive(place.ports["b"], forged, mesh.now_ns)
+    (told,) = place.member.receive(place.ports["b"], stated(forged), mesh.now_ns)
     assert isinstance(told, Log)
     assert "'m' has no place in unit 'x'" in told.fields["reason"]
     assert place.member.state.map_rows() == before

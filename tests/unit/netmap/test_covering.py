@@ -8,6 +8,7 @@ from chappe.netmap.covering import Covering
 from chappe.netmap.database import Database
 from chappe.netmap.units import Thing
 from chappe.wire.mesh import LinkAdvert, LinkFact
+from tests.support.statements import stated
 
 NODES = {"a": "bcd", "b": "ae", "c": "ae", "d": "af", "e": "bc", "f": "d"}
 UNIT, OTHER = Thing(1, "w/2"), Thing(1, "w/3")
@@ -22,7 +23,8 @@ def facts(name: str, near: str, units: tuple[Thing, ...] = ()) -> LinkAdvert:
 def covering(me: str, gateways: dict[str, tuple[Thing, ...]] | None = None, **other: str) -> Covering:
     database = Database(1)
     for name, near in {**NODES, **other}.items():
-        database.store(("l", 0, name, name), facts(name, near, (gateways or {}).get(name, ())), 0)
+        advert = facts(name, near, (gateways or {}).get(name, ()))
+        database.store(("l", 0, name, name), advert, stated(advert), 0)
     return Covering(me, database)
 
 
@@ -64,6 +66,6 @@ def test_a_unit_is_told_over_one_link_of_the_cluster() -> None:
 def test_another_map_is_another_answer() -> None:
     known = covering("c")
     assert known.split("a", 0, "ae", places("ae")) == ((), ("e",))
-    known._database.store(("l", 0, "b", "b"), facts("b", "a"), 0)
+    known._database.store(("l", 0, "b", "b"), facts("b", "a"), stated(facts("b", "a")), 0)
     known.changed()
     assert known.split("a", 0, "ae", places("ae")) == (("e",), ())

@@ -11,6 +11,7 @@ from chappe.netmap.units import Thing
 from chappe.wire.mesh import LinkAdvert, LinkFact
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
+from tests.support.statements import stated
 
 EXACT = Settings(gain=0.0, gain_ms=0.0, hold_down=0.0)
 
@@ -200,7 +201,7 @@ def lie(mesh: LinkStates, name: str, *links: LinkFact) -> None:
     false = msgspec.structs.replace(said, sequence=said.sequence + 1, links=in_order(*kept, *links))
     for source, peer in mesh.queues:
         if source == name and peer in mesh.nodes:
-            mesh.put(peer, mesh.nodes[peer].receive(name, false, mesh.now_ns))
+            mesh.put(peer, mesh.nodes[peer].receive(name, stated(false), mesh.now_ns))
     mesh.run(SECOND // 2)
 
 
@@ -252,8 +253,8 @@ def test_a_unit_cannot_claim_the_links_of_its_neighbour() -> None:
     before = routes(mesh, "a", "b", "c", "d")
     taken = LinkFact(links["cp"], "x", 1, "tcp", False, 0.1)
     kept = LinkFact(links["pq"], "y", 1, "tcp", False, 10.0, 0.0, 0.0)
-    false = LinkAdvert(origin="z", level=1, scope="", speaker="q", sequence=1 << 40, links=in_order(taken, kept))
-    mesh.put("p", mesh.nodes["p"].receive("q", false, mesh.now_ns))
+    false = LinkAdvert(origin="z", level=1, scope="", speaker="q", sequence=1 << 60, links=in_order(taken, kept))
+    mesh.put("p", mesh.nodes["p"].receive("q", stated(false), mesh.now_ns))
     mesh.run(SECOND // 2)
     assert routes(mesh, "a", "b", "c", "d") == before
 
@@ -274,8 +275,8 @@ def test_a_node_does_not_speak_for_a_unit_in_which_it_is_not(
     mesh, links = square()
     before = routes(mesh, *mesh.nodes)
     taken = (LinkFact(links["cp"], "x", 1, "tcp", False, 0.1),)
-    false = LinkAdvert(origin=origin, level=1, scope="", speaker=speaker, sequence=1 << 40, links=taken)
-    outputs = mesh.nodes[at].receive(sender, false, mesh.now_ns)
+    false = LinkAdvert(origin=origin, level=1, scope="", speaker=speaker, sequence=1 << 60, links=taken)
+    outputs = mesh.nodes[at].receive(sender, stated(false), mesh.now_ns)
     assert [output.reason.partition(": ")[2] for output in outputs if isinstance(output, Notice)] == [reason]
     mesh.put(at, outputs)
     mesh.run(SECOND // 2)

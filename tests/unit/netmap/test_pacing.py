@@ -98,10 +98,9 @@ def units() -> LinkStates:
 
 
 def told(mesh: LinkStates, name: str, kind: type) -> int:
-    return sum(
-        entry.advert.sequence for key, entry in mesh.nodes[name].database.entries.items()
-        if isinstance(entry.advert, kind) and key[1] == 1 and key[2] == "x"
-    )  # fmt: skip
+    """How often the unit x was advertised, as far as a node knows of its speakers."""
+    keys = [key for key, entry in mesh.nodes[name].database.entries.items() if isinstance(entry.advert, kind)]
+    return sum(len(mesh.stated[key]) for key in keys if key[1:3] == (1, "x"))
 
 
 def test_links_beside_others_are_told_ever_less_often_and_the_last_one_at_once() -> None:
@@ -165,7 +164,7 @@ def test_a_node_that_starts_gets_its_map_from_one_neighbour() -> None:
             mesh.connect(a, b)
     mesh.settle()
     state, told_ns = mesh.nodes["n7"], mesh.now_ns
-    digest = Digest(adverts=mesh.nodes["n0"].database.digest(0))  # all have the same
+    digest = Digest(adverts=mesh.nodes["n0"].database.digest(0, "n7"))  # all have the same
     asked: list[Key] = []
     for name in names[:7]:
         mesh.connect("n7", name)

@@ -9,6 +9,7 @@ from chappe.netmap.units import Thing
 from chappe.wire.mesh import InterestAdvert, LinkAdvert
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
+from tests.support.statements import stated
 
 TOPIC = Pattern("s", "t")
 
@@ -203,7 +204,7 @@ def test_what_is_missed_is_bounded() -> None:
         patterns = tuple(Pattern("s", f"t/{turn}/{number}") for number in range(30 * (turn % 2)))
         sequence = state.database.sequence(key) + 1
         advert = InterestAdvert(origin="y", level=1, scope="", speaker="b", sequence=sequence, patterns=patterns)
-        mesh.put("a", state.receive("b", advert, mesh.now_ns))
+        mesh.put("a", state.receive("b", stated(advert), mesh.now_ns))
     assert 0 < sum(len(told(mesh, "a", f"t/{turn}/0")) for turn in range(40)) <= 4
 
 

@@ -15,6 +15,7 @@ from chappe.node.mesh_signing import Signer, Verifier
 from chappe.security.authority import Authority
 from chappe.security.certificates import leaf_certificate
 from chappe.security.config import Tls
+from chappe.security.credentials import Credentials
 
 TEXT = b"link a - b costs 3 ms"
 
@@ -25,17 +26,19 @@ class Mesh:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.authority = Authority.create(folder, datetime.now(UTC))
-        self.revoked: set[str] = set()
+
+    def credentials(self, name: str, role: str = "node") -> Credentials:
+        return Credentials(self.tls(name, role))
 
     def tls(self, name: str, role: str = "node") -> Tls:
         if not (self.folder / f"{name}.pem").exists():
             hosts = ["127.0.0.1"] if role == "node" else []
             self.authority.issue(name, role, datetime.now(UTC), hosts=hosts)  # type: ignore[arg-type]
         where = self.folder
-        return Tls(ca=f"{where}/ca.pem", cert=f"{where}/{name}.pem", key=f"{where}/{name}.key")
+        return Tls(ca=f"{where}/ca.pem", cert=f"{where}/{name}.pem", key=f"{where}/{name}.key", crl=f"{where}/ca.crl")
 
     def verifier(self) -> Verifier:
-        return Verifier(self.tls("a"), self.revoked.__contains__)
+        return Verifier(self.credentials("a"))
 
 
 @pytest.fixture
@@ -44,7 +47,7 @@ def mesh(tmp_path: Path) -> Mesh:
 
 
 def test_a_statement_is_believed_from_its_node_and_no_other_and_only_as_it_was_made(mesh: Mesh) -> None:
-    sign, verify = Signer(mesh.tls("a")), mesh.verifier()
+    sign, verify = Signer(mesh.credentials("a")), mesh.verifier()
     signature = sign(TEXT)
     assert verify("a", TEXT, signature)
     assert verify("a", TEXT, signature)  # by the certificate that is known now
@@ -59,21 +62,22 @@ def test_a_statement_is_believed_from_its_node_and_no_other_and_only_as_it_was_m
 def test_a_certificate_of_another_authority_a_client_or_a_revoked_one_is_not_believed(
     mesh: Mesh, tmp_path: Path
 ) -> None:
-    verify = mesh.verifier()
+    credentials = mesh.credentials("a")
+    verify = Verifier(credentials)
     other = Mesh(tmp_path / "other")
-    assert not verify("a", TEXT, Signer(other.tls("a"))(TEXT))
-    assert not verify("meter", TEXT, Signer(mesh.tls("meter", "client"))(TEXT))
-    signature = Signer(mesh.tls("b"))(TEXT)
+    assert not verify("a", TEXT, Signer(other.credentials("a"))(TEXT))
+    assert not verify("meter", TEXT, Signer(mesh.credentials("meter", "client"))(TEXT))
+    signature = Signer(mesh.credentials("b"))(TEXT)
     assert verify("b", TEXT, signature)
-    certificate = x509.load_pem_x509_certificate((tmp_path / "b.pem").read_bytes())
-    mesh.revoked.add(f"{certificate.serial_number:x}")
+    mesh.authority.revoke("b", datetime.now(UTC))
+    credentials.reload()
     assert not verify("b", TEXT, signature)
 
 
 def test_an_expired_certificate_is_not_believed_any_more(mesh: Mesh) -> None:
     now_ns = [datetime.now(UTC).timestamp() * 1e9]
-    verify = Verifier(mesh.tls("a"), mesh.revoked.__contains__, lambda: int(now_ns[0]))
-    signature = Signer(mesh.tls("a"))(TEXT)
+    verify = Verifier(mesh.credentials("a"), lambda: int(now_ns[0]))
+    signature = Signer(mesh.credentials("a"))(TEXT)
     assert verify("a", TEXT, signature)
     now_ns[0] += 100 * 365 * 86_400 * 1e9
     assert not verify("a", TEXT, signature)
@@ -93,6 +97,6 @@ def test_other_kinds_of_keys_sign_as_well(mesh: Mesh, kind: str) -> None:
     (mesh.folder / "z.key").write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    signature = Signer(mesh.tls("z"))(TEXT)
+    signature = Signer(mesh.credentials("z"))(TEXT)
     assert mesh.verifier()("z", TEXT, signature)
     assert not mesh.verifier()("z", TEXT[1:], signature)

@@ -181,3 +181,29 @@ def test_a_mesh_runs_the_same_again_from_its_seed_in_any_process() -> None:
         found.add(done.stdout.strip())
     assert len(found) == 1
     assert tape_of_a_mesh(10) not in found
+
+
+@pytest.mark.parametrize("jump_h", [-60 * 8766, -5, 5])
+def test_the_clock_of_one_node_jumps_and_no_event_is_lost(jump_h: int) -> None:
+    network = Network(11, settings=MemberSettings())
+    names = [f"n{at:02}" for at in range(9)]
+    for at, name in enumerate(names):
+        network.add(name, (f"u{at // 3}",))
+    for at, name in enumerate(names):
+        network.join(name, names[(at + 1) % 9], Quality(delay_ms=2))
+    network.start()
+    publisher, subscriber = network.nodes["n00"].client("p"), network.nodes["n04"].client("s")
+    subscriber.subscribe("t")
+    network.run(40.0)
+    before = {name: sorted(node.member.state.things()) for name, node in network.nodes.items() if node.member}
+    sent = 0
+    for jumping in ("n03", "n04", "n00"):
+        network.nodes[jumping].skew_ns = jump_h * 3600 * 1_000_000_000
+        for _ in range(40):
+            publisher.publish("t")
+            sent += 1
+            network.run(5.0)
+            after = {name: sorted(node.member.state.things()) for name, node in network.nodes.items() if node.member}
+            assert after == before
+        network.nodes[jumping].skew_ns = 0
+    assert subscriber.received == sent
