@@ -15,6 +15,10 @@ cdef struct Sent:
     int64_t offset           # events before it are at the node when the echo arrives
     int64_t serial           # flushes up to it are done
 
+cdef struct Flush:
+    int64_t offset           # done when the node has the events before it
+    int64_t serial
+
 cdef inline void put32(unsigned char* place, uint32_t number) noexcept:
     place[0] = number >> 24
     place[1] = (number >> 16) & 255
@@ -46,8 +50,9 @@ cdef class Outbox:
     cdef uint64_t sequence
     cdef bint again                  # events are marked as sent before
     # topic numbers
-    cdef dict numbers
-    cdef list topics
+    cdef dict numbers                # key -> number; keys are str, int or a tuple of one int, never of a subclass
+    cdef list topics                 # number -> key
+    cdef list encoded                # number -> its topic as in a TOPIC frame
     cdef int64_t* last_used
     cdef Py_ssize_t last_used_room
     cdef Py_ssize_t max_topics
@@ -77,7 +82,9 @@ cdef class Outbox:
     cdef int64_t probed_serial
     cdef int64_t serial
     cdef readonly int64_t flushed    # serial of the newest flush that is done
-    cdef list flushes
+    cdef Flush* flushes              # not done yet, oldest first
+    cdef int flushes_count
+    cdef int flushes_room
     # counters
     cdef int64_t own_allocations
     cdef int64_t out_bytes
@@ -87,17 +94,18 @@ cdef class Outbox:
     cdef int64_t refused_status
     cdef int64_t resent
 
-    cdef int event(
+    cdef int64_t event(
         self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension, int64_t created
     ) except -1
     cdef int64_t number_of(self, object topic) except -2
-    cdef int64_t new_number(self, object topic) except -2
-    cdef int define(self, uint32_t number, object topic) except -1
+    cdef int64_t new_number(self, object key, bytes encoded) except -2
+    cdef int define(self, uint32_t number, bytes encoded) except -1
     cdef unsigned char* status_record(self, Py_ssize_t size) except? NULL
     cdef unsigned char* datagram(self, int kind, Py_ssize_t size) except? NULL
     cdef int gather_datagrams(self, iovec* frames, int limit) noexcept
     cdef void datagrams_written(self, int count) noexcept
     cdef int control_frame(self, int kind, const unsigned char* payload, Py_ssize_t size) except -1
+    cdef int _check_topics(self, Py_ssize_t max_topics) except -1
     cdef int connected(self, Py_ssize_t max_payload, Py_ssize_t max_topics, int64_t credit) except -1
     cdef void disconnected(self) noexcept
     cdef int compose(self) noexcept

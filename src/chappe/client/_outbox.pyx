@@ -3,11 +3,15 @@
 Events stay in their segments until the ECHO of a later PROBE says that the node has them; after a reconnection they are
 sent again under the same sequence. Bytes are handed to the socket as a plan: control, status, events up to the
 credit, then a PROBE if one is due. A plan is written completely before the next is made, so frames never interleave.
+
+Any thread may publish while another one writes or connects: between taking a topic's number and the last byte of an
+event no Python code runs, and so no other thread.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from libc.string cimport memcpy
+from cpython.unicode cimport PyUnicode_FromObject
+from libc.string cimport memcpy, memmove
 
 from chappe.client._segments cimport bytes_of
 from chappe.client.topics import Long, encode_topic
@@ -21,6 +25,18 @@ cdef enum:
     RESENT = 0x20
     STAMP = 13               # an extension that says when the event was made, and nothing else
     STATUS_FRAME = 61440     # payload of one STATUS frame: stays inside a segment
+
+
+cdef object key_of(object topic):
+    """What a topic is found by: of a type whose hash and comparison run no Python code. TypeError, ValueError."""
+    if isinstance(topic, str):
+        return PyUnicode_FromObject(topic)
+    if isinstance(topic, Long):
+        return (int.__index__(topic.value),)
+    if isinstance(topic, int) and not isinstance(topic, bool):
+        return int.__index__(topic)
+    encode_topic(topic)
+    raise TypeError(f"a topic is a str, an int or a chappe.Long, not {type(topic).__name__}")
 
 
 cdef class Outbox:
@@ -38,17 +54,18 @@ cdef class Outbox:
         self.max_topics = 65536
         self.numbers = {}
         self.topics = []
-        self.flushes = []
+        self.encoded = []
 
     def __dealloc__(self):
         PyMem_RawFree(self.last_used)
+        PyMem_RawFree(self.flushes)
 
     # --- accepting
 
-    cdef int event(
+    cdef int64_t event(
         self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension, int64_t created
     ) except -1:
-        """1 if the event is in the queue, 0 if the queue or the topic table has no room.
+        """The sequence of the event, which is in the queue now; 0 if the queue or the topic table has no room.
 
         `created` other than 0 is all that its extension says.
         """
@@ -70,7 +87,8 @@ cdef class Outbox:
             number = self.last_number
         else:
             number = self.number_of(topic)
-            if number < 0:
+            # other threads may have published in there, but none does from here on
+            if number < 0 or events.head - events.tail + total > self.queue_bytes:
                 self.refused_full += 1
                 return 0
         place = events.reserve(total)
@@ -91,25 +109,31 @@ cdef class Outbox:
         memcpy(place + 16 + extra, body, size)
         self.last_used[number] = events.head
         self.published += 1
-        return 1
+        return <int64_t> self.sequence
 
     cdef int64_t number_of(self, object topic) except -2:
+        """The number of a topic; what Python code it takes runs before the number is looked up."""
         cdef int64_t number
-        if type(topic) is not str and type(topic) is not int and type(topic) is not Long:
-            encode_topic(topic)  # True and 1.0 would be found as 1
-        known = self.numbers.get(topic)
-        number = self.new_number(topic) if known is None else known
+        cdef bytes encoded
+        cdef object key = topic
+        if type(topic) is not str and type(topic) is not int:
+            key = key_of(topic)
+        known = self.numbers.get(key)
+        if known is None:
+            encoded = encode_topic(Long(key[0]) if type(key) is tuple else key)
+            known = self.numbers.get(key)  # another thread may have been here
+        number = self.new_number(key, encoded) if known is None else known
         if number < 0:
             return -1
-        self.last_topic = topic
-        self.last_number = <uint32_t> number
+        if key is topic:
+            self.last_topic = topic
+            self.last_number = <uint32_t> number
         return number
 
-    cdef int64_t new_number(self, object topic) except -2:
+    cdef int64_t new_number(self, object key, bytes encoded) except -2:
         """A free number, or the next one whose events are all at the node; -1 if there is none."""
         cdef Py_ssize_t number = len(self.topics), _tried, room
         cdef int64_t* grown
-        encode_topic(topic)
         if number < self.max_topics:
             if number >= self.last_used_room:
                 room = max(256, self.last_used_room * 2)
@@ -119,7 +143,10 @@ cdef class Outbox:
                 self.own_allocations += 1
                 self.last_used = grown
                 self.last_used_room = room
-            self.topics.append(topic)
+            if self.ready:
+                self.define(<uint32_t> number, encoded)
+            self.topics.append(key)
+            self.encoded.append(encoded)
         else:
             for _tried in range(self.max_topics):
                 number = self.hand
@@ -129,19 +156,24 @@ cdef class Outbox:
             else:
                 self.request_flush()
                 return -1
+            if self.ready:
+                self.define(<uint32_t> number, encoded)
             del self.numbers[self.topics[number]]
-            if self.topics[number] is self.last_topic:
+            if <uint32_t> number == self.last_number:
                 self.last_topic = None
-            self.topics[number] = topic
-        self.numbers[topic] = number
+            self.topics[number] = key
+            self.encoded[number] = encoded
+        self.numbers[key] = number
         self.last_used[number] = self.events.head
-        if self.ready:
-            self.define(<uint32_t> number, topic)
         return number
 
-    cdef int define(self, uint32_t number, object topic) except -1:
-        cdef bytes payload = number.to_bytes(4, "big") + encode_topic(topic)
-        return self.control_frame(TOPIC, <const unsigned char*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+    cdef int define(self, uint32_t number, bytes encoded) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(encoded)
+        cdef unsigned char* place = self.control.reserve(8 + size)
+        put32(place, (<uint32_t> TOPIC << 24) | <uint32_t> (4 + size))
+        put32(place + 4, number)
+        memcpy(place + 8, PyBytes_AS_STRING(encoded), size)
+        return 0
 
     cdef unsigned char* status_record(self, Py_ssize_t size) except? NULL:
         """Room for one record with its option blocks in the open STATUS frame; NULL if there is none."""
@@ -228,8 +260,24 @@ cdef class Outbox:
 
     cdef int64_t request_flush(self) except -1:
         """The serial that `flushed` reaches when everything queued until now is at the node."""
+        cdef Flush* grown
+        cdef Flush* last
+        cdef int room
+        if self.flushes_count:
+            last = &self.flushes[self.flushes_count - 1]
+            if last.offset == self.events.head and last.serial > self.probed_serial:
+                return last.serial  # the probe that it waits for is still to come, and says as much for this one
+        if self.flushes_count == self.flushes_room:
+            room = 2 * self.flushes_room + 8
+            grown = <Flush*> PyMem_RawRealloc(self.flushes, room * sizeof(Flush))
+            if grown == NULL:
+                raise MemoryError("no memory for one more flush")
+            self.flushes = grown
+            self.flushes_room = room
         self.serial += 1
-        self.flushes.append((self.events.head, self.serial))
+        self.flushes[self.flushes_count].offset = self.events.head
+        self.flushes[self.flushes_count].serial = self.serial
+        self.flushes_count += 1
         return self.serial
 
     # --- connections
@@ -239,10 +287,15 @@ cdef class Outbox:
         cdef Segment* segment = self.events.first
         cdef Py_ssize_t at
         cdef unsigned char* frame
-        cdef list old = self.topics
+        cdef list old, old_encoded, topics = [], encoded = []
+        cdef dict numbers = {}
+        cdef object key
         cdef int64_t number, offset
-        self.numbers = {}
-        self.topics = []
+        self._check_topics(max_topics)
+        old, old_encoded = self.topics, self.encoded
+        self.numbers = numbers
+        self.topics = topics
+        self.encoded = encoded
         self.last_topic = None
         self.hand = 0
         self.max_payload = max_payload
@@ -252,11 +305,9 @@ cdef class Outbox:
             at = max(0, self.events.tail - segment.start)
             while at < segment.used:
                 frame = bytes_of(segment) + at
-                topic = old[get32(frame + 4)]
-                known = self.numbers.get(topic)
-                number = self.new_number(topic) if known is None else known
-                if number < 0:
-                    raise ValueError(f"the node takes {max_topics} topics, more are queued: raise its max_topics")
+                key = old[get32(frame + 4)]
+                known = numbers.get(key)
+                number = self.new_number(key, old_encoded[get32(frame + 4)]) if known is None else known
                 put32(frame + 4, <uint32_t> number)
                 offset = segment.start + at
                 at += 4 + ((<Py_ssize_t> frame[1] << 16) | (<Py_ssize_t> frame[2] << 8) | frame[3])
@@ -273,8 +324,27 @@ cdef class Outbox:
         self.credit = credit
         self.spent = 0
         self.ready = True
-        for number, topic in enumerate(self.topics):
-            self.define(<uint32_t> number, topic)
+        for number in range(len(encoded)):
+            self.define(<uint32_t> number, encoded[number])
+        return 0
+
+    cdef int _check_topics(self, Py_ssize_t max_topics) except -1:
+        """ValueError if the events that are kept have more topics than the node takes."""
+        cdef Segment* segment = self.events.first
+        cdef Py_ssize_t at
+        cdef unsigned char* frame
+        cdef set used = set()
+        if len(self.topics) <= max_topics:
+            return 0
+        while segment != NULL:
+            at = max(0, self.events.tail - segment.start)
+            while at < segment.used:
+                frame = bytes_of(segment) + at
+                used.add(get32(frame + 4))
+                at += 4 + ((<Py_ssize_t> frame[1] << 16) | (<Py_ssize_t> frame[2] << 8) | frame[3])
+            segment = segment.next
+        if len(used) > max_topics:
+            raise ValueError(f"the node takes {max_topics} topics, {len(used)} are queued: raise its max_topics")
         return 0
 
     cdef void disconnected(self) noexcept:
@@ -385,14 +455,15 @@ cdef class Outbox:
 
     cdef void plan_probe(self) noexcept:
         """Ask for an echo when a flush wants one, or much is unacknowledged."""
-        cdef int64_t serial = self.probed_serial, target, wanted
+        cdef int64_t serial = self.probed_serial
+        cdef int index
         cdef Sent* entry
         if self.control.head > self.control_planned or self.status.head > self.status_planned:
             return
-        for target, wanted in self.flushes:
-            if target > self.sent:
+        for index in range(self.flushes_count):
+            if self.flushes[index].offset > self.sent:
                 break
-            serial = wanted
+            serial = self.flushes[index].serial
         if serial <= self.probed_serial and self.sent - self.probed_offset < self.probe_after:
             return
         if self.probes_count >= PROBES:
@@ -417,7 +488,7 @@ cdef class Outbox:
     cdef int echoed(self, uint64_t token) noexcept:
         """The node has everything before that probe; 1 if that released events or finished a flush."""
         cdef Sent* entry
-        cdef int index
+        cdef int index, done
         for index in range(self.probes_count):
             if self.probes[(self.probes_first + index) % PROBES].token == token:
                 break
@@ -428,8 +499,11 @@ cdef class Outbox:
             self.sent_segment = self.sent_segment.next
         self.events.release(entry.offset)
         self.flushed = max(self.flushed, entry.serial)
-        while self.flushes and self.flushes[0][1] <= self.flushed:
-            del self.flushes[0]
+        done = 0
+        while done < self.flushes_count and self.flushes[done].serial <= self.flushed:
+            done += 1
+        self.flushes_count -= done
+        memmove(self.flushes, self.flushes + done, self.flushes_count * sizeof(Flush))
         self.probes_first = (self.probes_first + index + 1) % PROBES
         self.probes_count -= index + 1
         return 1

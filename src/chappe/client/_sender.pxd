@@ -14,8 +14,7 @@ cdef class Sender(Stack):
     cdef public bint live_clock      # read the wall clock for each published value; else `wall_ns` as it was set
     cdef public bint stamping        # events without a stamp get one
     cdef public int64_t ahead_ns     # of the node's wall clock before ours
-    cdef object last_reply
-    cdef bytes last_reply_item
+    cdef tuple last_reply            # (reply topic, its item in an extension)
     cdef bint datagrams_open
     cdef bint datagrams_dirty
     cdef readonly int64_t datagram_heard_ns
@@ -23,7 +22,7 @@ cdef class Sender(Stack):
     cdef int mark(self) except -1
     cdef int64_t now(self) noexcept
     cdef int64_t stamp(self) noexcept
-    cdef int put(self, object topic, object body, int flags, object created, object expires, object reply,
-                 object correlation, object content_type, object properties) except -1
+    cdef int64_t put(self, object topic, object body, int flags, object created, object expires, object reply,
+                     object correlation, object content_type, object properties) except -1
     cdef bytes answerable(self, object reply, object correlation)
     cdef int probe(self) except -1

@@ -52,21 +52,21 @@ cdef class Sender(Stack):
                 topic, body, priority, created=created, expires=expires, reply=reply, correlation=correlation,
                 content_type=content_type, properties=properties
             )
-        return self.put(topic, body, priority, created, expires, reply, correlation, content_type, properties) == 1
+        return self.put(topic, body, priority, created, expires, reply, correlation, content_type, properties) != 0
 
     def publish_durable(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
                         content_type=None, properties=None):
         """The sequence number of the event, marked as durable; None: the queue is full, nothing happened."""
         if priority < 0 or priority > 6:
             raise ValueError(f"priority {priority} is not in 0 to 6")
-        if self.put(topic, body, priority | DURABLE, created, expires, reply, correlation, content_type, properties):
-            return self.outbox.sequence & 0xFFFFFFFF
-        return None
+        cdef int64_t sequence = self.put(topic, body, priority | DURABLE, created, expires, reply, correlation,
+                                         content_type, properties)
+        return sequence & 0xFFFFFFFF if sequence else None
 
-    cdef int put(self, object topic, object body, int flags, object created, object expires, object reply,
-                 object correlation, object content_type, object properties) except -1:
-        """1 if the event is in the queue, 0 if there is no room."""
-        cdef int accepted
+    cdef int64_t put(self, object topic, object body, int flags, object created, object expires, object reply,
+                     object correlation, object content_type, object properties) except -1:
+        """The sequence of the event, which is in the queue now; 0 if there is no room."""
+        cdef int64_t accepted
         cdef Py_buffer view
         cdef bytes extension = None
         cdef int64_t stamp = 0
@@ -101,11 +101,11 @@ cdef class Sender(Stack):
         cdef bytes items = b""
         cdef int64_t stamp = self.stamp()
         if reply is not None:
-            if reply is not self.last_reply:
+            last = self.last_reply
+            if last is None or reply is not last[0]:
                 name = encode_topic(reply)
-                self.last_reply_item = b"\x03" + len(name).to_bytes(2, "big") + name
-                self.last_reply = reply
-            items = self.last_reply_item
+                self.last_reply = last = (reply, b"\x03" + len(name).to_bytes(2, "big") + name)
+            items = last[1]
         if correlation is not None:
             if not 0 <= correlation < 1 << 64:
                 raise ValueError(f"a correlation has 64 bits and no sign, {correlation} does not fit")

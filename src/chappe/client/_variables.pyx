@@ -93,9 +93,13 @@ cdef class Variable:
             raw = (<char*> head)[:8]
         self._check_length(raw)
         tail = encode_blocks(self.derived, value, stamp) if self.derived else b""
+        if self.minimum_ns and now - self.last_ns < self.minimum_ns:
+            self.early += 1  # another thread published meanwhile
+            return False
+        last_ns, self.last_ns = self.last_ns, now
         accepted = self._publish_bytes(raw, stamp, tail)
-        if accepted:
-            self.last_ns = now
+        if not accepted:
+            self.last_ns = last_ns
         return accepted
 
     cdef uint64_t bits_of(self, object value) except? 0:
@@ -106,7 +110,7 @@ cdef class Variable:
         return (<uint64_t> 1) << 56 if value else 0
 
     cdef bint put(self, int64_t created, uint64_t bits) except -1:
-        cdef unsigned char* place = self.core.outbox.status_record(24)
+        cdef unsigned char* place = self.core.outbox.status_record(24) if self.active else NULL
         if place == NULL:
             return False
         put64(place, <uint64_t> created)
@@ -129,7 +133,7 @@ cdef class Variable:
         cdef Py_ssize_t first = min(8, len(value))
         cdef Py_ssize_t whole = 24 + 24 * self.options + len(tail)
         self._check_length(value)
-        place = self.core.outbox.status_record(whole)
+        place = self.core.outbox.status_record(whole) if self.active else NULL
         if place == NULL:
             return False
         memset(place, 0, whole)

@@ -8,11 +8,11 @@ is recognised.
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy, memset
 from posix.time cimport timespec
 
 from chappe.engine._stack cimport Stack, iovec
+from chappe.links._scratch cimport open_scratch, scratch_buffer
 from chappe.links._siphash cimport chappe_siphash128
 from chappe.links._socket cimport Flusher, Target, set_clocks
 
@@ -70,12 +70,21 @@ cdef enum:
 
 cdef uint64_t TOP_BIT = <uint64_t> 1 << 63
 
-cdef unsigned char* slots = <unsigned char*> malloc(<size_t> BATCH * SLOT)
-cdef unsigned char* out = <unsigned char*> malloc(OUT)
-cdef unsigned char* controls = <unsigned char*> malloc(BATCH * CONTROL_ROOM)
-cdef sockaddr_storage* sources = <sockaddr_storage*> malloc(BATCH * sizeof(sockaddr_storage))
-if slots == NULL or out == NULL or controls == NULL or sources == NULL:
-    raise MemoryError
+cdef struct Scratch:        # of a thread
+    sockaddr_storage sources[BATCH]
+    unsigned char controls[BATCH * CONTROL_ROOM]
+    unsigned char out[OUT]
+    unsigned char slots[BATCH * SLOT]
+
+if open_scratch() != 0:
+    raise MemoryError("no key for the datagram buffers of threads")
+
+
+cdef Scratch* scratch_of_thread() except NULL:
+    cdef Scratch* scratch = <Scratch*> scratch_buffer(sizeof(Scratch))
+    if scratch == NULL:
+        raise MemoryError("no memory for the datagram buffers of this thread")
+    return scratch
 
 
 cdef inline uint64_t load_be(const unsigned char* p, int size) noexcept:
@@ -170,6 +179,7 @@ cdef class DatagramSession(Target):
         cdef int _batch, found, i, built, place, done
         cdef size_t used, size
         cdef unsigned char* at
+        cdef unsigned char* out = scratch_of_thread().out
         self.blocked = False
         if self.socket is None or self.place_size == 0:
             return 1  # waits, within the bounds of its queue, until the other side has been heard
@@ -335,15 +345,16 @@ cdef class DatagramSocket:
         cdef int i, count
         cdef Py_ssize_t total = 0
         cdef DatagramSession session
+        cdef Scratch* scratch = scratch_of_thread()
         while total < READ_BUDGET:
             for i in range(BATCH):
-                vectors[i].iov_base = slots + <size_t> i * SLOT
+                vectors[i].iov_base = scratch.slots + <size_t> i * SLOT
                 vectors[i].iov_len = SLOT
-                messages[i].msg_hdr.msg_name = &sources[i]
+                messages[i].msg_hdr.msg_name = &scratch.sources[i]
                 messages[i].msg_hdr.msg_namelen = sizeof(sockaddr_storage)
                 messages[i].msg_hdr.msg_iov = &vectors[i]
                 messages[i].msg_hdr.msg_iovlen = 1
-                messages[i].msg_hdr.msg_control = controls + i * CONTROL_ROOM
+                messages[i].msg_hdr.msg_control = scratch.controls + i * CONTROL_ROOM
                 messages[i].msg_hdr.msg_controllen = CONTROL_ROOM
                 messages[i].msg_hdr.msg_flags = 0
             count = recvmmsg(self.fd, messages, BATCH, MSG_DONTWAIT, NULL)
@@ -366,13 +377,14 @@ cdef class DatagramSocket:
                 if messages[i].msg_len < SHORTEST:
                     self.too_short += 1
                     continue
-                session = self.find(<uint32_t> load_be(slots + <size_t> i * SLOT, 4))
+                session = self.find(<uint32_t> load_be(scratch.slots + <size_t> i * SLOT, 4))
                 if session is None:
                     self.unknown_session += 1
                     continue
                 set_clocks(session.stack)
                 session.accept(
-                    slots + <size_t> i * SLOT, messages[i].msg_len, &sources[i], messages[i].msg_hdr.msg_namelen
+                    scratch.slots + <size_t> i * SLOT, messages[i].msg_len, &scratch.sources[i],
+                    messages[i].msg_hdr.msg_namelen
                 )
             if count < BATCH:
                 break

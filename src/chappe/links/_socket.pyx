@@ -7,10 +7,10 @@ microseconds can cost a whole switch interval to get it back.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memset
 
 from chappe.engine._stack cimport Stack, iovec
+from chappe.links._scratch cimport open_scratch, scratch_buffer
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
@@ -22,14 +22,13 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
 
 cdef enum:
-    SCRATCH = 262144        # one receive buffer for all sockets of the process: what was fed is copied out already
+    SCRATCH = 262144        # the receive buffer of a thread
     VECTORS = 64
     WRITE_BUDGET = 1048576  # a fast reader must not hold the loop for longer than this many bytes
     EARLY_FLUSH = 1048576   # many busy publishers in one tick must not overflow the queue of one subscriber
 
-cdef unsigned char* scratch = <unsigned char*> malloc(SCRATCH)
-if scratch == NULL:
-    raise MemoryError
+if open_scratch() != 0:
+    raise MemoryError("no key for the receive buffers of threads")
 
 
 def feed(Stack stack not None, int port, unsigned char[::1] buffer not None, Py_ssize_t count):
@@ -87,6 +86,9 @@ cdef class StreamSocket(Target):
 
     cdef Py_ssize_t receive(self) except -2:
         cdef Py_ssize_t total = 0, wanted, count
+        cdef unsigned char* scratch = scratch_buffer(SCRATCH)
+        if scratch == NULL:
+            raise MemoryError("no memory for the receive buffer of this thread")
         while total < self.budget:
             wanted = min(<Py_ssize_t> SCRATCH, self.budget - total)
             count = recv(self.fd, scratch, wanted, MSG_DONTWAIT)

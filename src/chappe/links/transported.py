@@ -1,6 +1,6 @@
 """Links over an asyncio transport: TLS, and WebSocket with or without it.
 
-The stack is fed from one shared buffer and written from its queues; a codec, where there is one, stands between.
+The stack is fed from the buffer of its thread and written from its queues; a codec, where there is one, stands between.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -25,9 +26,18 @@ HIGH_WATER = 65_536  # the transport pauses us above it; with one chunk and its 
 CHUNK = 65_536
 WRITE_BUDGET = 1 << 20  # a fast reader must not hold the loop for longer than this many bytes
 
-# What arrives is fed or copied before the transport asks for a buffer again, so all connections share one.
-_arrival = bytearray(262_144)
-_arrival_view = memoryview(_arrival)
+
+class _Arrival(threading.local):
+    """Where transports of this thread put what arrives; it is fed or copied before one asks for a buffer again.
+
+    Reading with TLS and feeding both let other threads run, so each has its own.
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(262_144))
+
+
+_arrival = _Arrival()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +76,11 @@ class TransportStream(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _arrival_view
+        return _arrival.view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.owner is None:
-            self.early += _arrival_view[:nbytes]
+            self.early += _arrival.view[:nbytes]
         elif not self._ending:
             self.owner.arrived(nbytes)
 
@@ -143,9 +153,9 @@ class TransportRaw(Raw):
 
     def arrived(self, count: int) -> None:
         if self._stream.codec is None:
-            self._buffer += _arrival_view[:count]
+            self._buffer += _arrival.view[:count]
         else:
-            self._decode(_arrival_view[:count])
+            self._decode(_arrival.view[:count])
         if len(self._buffer) > RAW_LIMIT and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -259,9 +269,9 @@ class TransportLink(Link):
             return
         self._reads += 1
         if self._codec is None:
-            self._feed(_arrival_view, count)
+            self._feed(_arrival.view, count)
             return
-        decoded = self._codec.decode(_arrival_view[:count])
+        decoded = self._codec.decode(_arrival.view[:count])
         if decoded.answer and self._stream.writable:
             self._transport.write(decoded.answer)
         if decoded.payload:
