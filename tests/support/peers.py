@@ -15,6 +15,7 @@ PROGRAMS = {
     "mosquitto": "sudo apt install mosquitto",
     "redis-server": "sudo apt install redis-server",
     "clang": "sudo apt install clang",
+    "gcc": "sudo apt install gcc",
     "java": "sudo apt install openjdk-17-jre-headless",
     "ip": "sudo apt install iproute2",
 }

@@ -152,6 +152,15 @@ class Segments:
             self._verified.clear()
         self._verified.add(segment)
 
+    def secure(self, segment: Segment) -> None:
+        """As `verify`, of one that a process may have made that was killed before it had synced it and its folder."""
+        if self._local:
+            path = Path(self.root) / segment.path
+            sync_out(path)
+            ensure_folder(path.parent)
+            sync(path.parent)
+        self.verify(segment)
+
     def quarantine(self, segment: Segment) -> str:
         """Keep a damaged segment under a name that no reader takes for one; the name."""
         kept = f"{self.root}/{segment.path}{DAMAGED}"
@@ -267,7 +276,11 @@ class Segments:
                 self.filesystem.delete_file(hidden)
             raise
         if self._local:
-            sync(Path(folder))
+            try:
+                sync(Path(folder))
+            except OSError:  # nobody may take it for one that a power cut leaves
+                self.filesystem.delete_file(f"{self.root}/{segment.path}")
+                raise
         return segment
 
     def _proven(self, path: str, segment: Segment, rows: pa.Table) -> int:

@@ -127,7 +127,7 @@ class Writer:
         made = 0
         for begin, end in self._lacking(dataset, first, stop):
             made += self._write(dataset, path, content, begin, end)
-        lost = self._lacking(dataset, first, stop)
+        lost = self._lacking(dataset, first, stop) if content.damages else []
         if lost:
             kept = parts.quarantine(path)
             self.damaged += 1
@@ -162,7 +162,7 @@ class Writer:
 
     def _sound(self, dataset: str, segment: Segment) -> bool:
         try:
-            self._segments.verify(segment)
+            self._segments.secure(segment)
         except FileNotFoundError:  # joined with others, or too old
             return True
         except ChappeError as error:

@@ -49,6 +49,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "clusters": ("clusters", {}),
     "forecast": ("forecast", {}),
     "exactly-once": ("exactly_once", {}),
+    "crash": ("crash", {}),
     "hostile": ("hostile.measured", {}),
     "history": ("history.bench", {}),
 }
@@ -385,6 +386,25 @@ def history(
     """
     options = Options(quick, json, check, rounds, charts)
     _run("history.bench", options, seed=seed, seeds=seeds, minutes=minutes)
+
+
+@app.command()
+def crash(
+    seed: Annotated[int, typer.Option(min=0, help="Decides which states a quick run looks at, and which bits flip.")]
+    = 1,
+    minutes: Annotated[float, typer.Option(min=0.1, max=600, help="After so long the rest is left out, and counted.")]
+    = 9.0,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """A power cut at every system call of archive, audit log and store; failed syncs, full disks, flipped bits, lies.
+
+    Examples:
+
+      chappe bench crash --quick
+
+      chappe bench crash --minutes 60 --json crash.json --check
+    """
+    _run("crash", Options(quick, json, check, rounds, charts), seed=seed, minutes=minutes)
 
 
 @app.command("xml")

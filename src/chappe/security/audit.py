@@ -1,4 +1,7 @@
-"""The audit log of administration: who did what, when, and how it ended; each line on disk before the answer leaves."""
+"""The audit log of administration: who did what, when, and how it ended; each line on disk before the answer leaves.
+
+What changes something has two lines: the intent, on disk before it is done, and the outcome. Both carry one number.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,8 +36,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     serial: str = ""  # of the certificate or token
     action: str
     target: str
-    outcome: str  # "done", "denied" or "failed"
+    outcome: str  # "intent", "done", "denied" or "failed"
     reason: str = ""
+    number: int = 0  # of the intent and its outcome
     details: dict[str, Any] = {}
 
 
@@ -49,12 +52,15 @@ class Line:
     outcome: str
     reason: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    number: int = 0
 
 
 class AuditLog:
     """Appends JSON lines, synced before `record` returns; rotates by size. Safe to call from several threads.
 
-    `record` and `record_all` wait for the disk: on an event loop call it through `asyncio.to_thread`.
+    `record` and `record_all` wait for the disk: on an event loop call it through `asyncio.to_thread`. A disk that
+    refuses is an OSError each time, and the next call tries again. A file that failed to sync is not written again:
+    the system may have dropped what it could not write, so the next line goes to another file.
     """
 
     def __init__(self, config: Audit, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -62,7 +68,13 @@ class AuditLog:
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
         self._torn = False  # a write failed half way: the next line must not be glued to its rest
-        self._descriptor, self._size = self._open()
+        self._closed = False
+        self._due = False  # the next line goes to another file
+        self._descriptor, self._size = -1, 0
+        try:
+            self._open()
+        except OSError as error:
+            raise ConfigError(f"{self._path}: the audit log cannot be opened: {error.strerror}") from None
 
     def record(
         self, who: Identity | None, action: str, target: str, outcome: str, reason: str = "", **details: Any
@@ -79,52 +91,66 @@ class AuditLog:
         entries = [_entry(line, now_ns) for line in lines]
         text = b"".join(msgspec.json.encode(entry, enc_hook=repr) + b"\n" for entry in entries)
         with self._lock:
-            if self._size and self._size + len(text) > self._max_bytes:
+            if self._closed:
+                raise ConfigError(f"{self._path}: the audit log is closed")
+            if self._due or (self._size and self._size + len(text) > self._max_bytes):
                 self._rotate()
+            if self._descriptor < 0:
+                self._open()
             self._append(text)
         return entries
 
     def close(self) -> None:
         """Close the file; nothing is lost, each line is on disk already."""
         with self._lock:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            self._closed = True
+            self._release()
 
     def _append(self, line: bytes) -> None:
-        if self._descriptor < 0:
-            raise ConfigError(f"{self._path}: the audit log is closed")
         line = b"\n" + line if self._torn else line
         self._torn, written = True, 0
         while written < len(line):
             done = os.write(self._descriptor, line[written:])
             written += done
             self._size += done
-        os.fsync(self._descriptor)
+        try:
+            os.fsync(self._descriptor)
+        except OSError:
+            self._release()
+            self._due = True
+            raise
         self._torn = False
 
-    def _open(self) -> tuple[int, int]:
+    def _open(self) -> None:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
             size = os.fstat(descriptor).st_size
             # A crash in the middle of a write leaves half a line; the next one must not be glued to it.
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                size += os.write(descriptor, b"\n")
+            self._torn = bool(size) and os.pread(descriptor, 1, size - 1) != b"\n"
             sync(self._path.parent)
-        except OSError as error:
-            raise ConfigError(f"{self._path}: the audit log cannot be opened: {error.strerror}") from None
-        return descriptor, size
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor, self._size = descriptor, size
+
+    def _release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _rotate(self) -> None:
-        os.close(self._descriptor)
-        self._descriptor = -1
-        try:
-            for number in range(self._keep - 1, 0, -1):
-                with suppress(FileNotFoundError):
-                    os.replace(self._numbered(number), self._numbered(number + 1))
-            os.replace(self._path, self._numbered(1))
-        finally:
-            self._descriptor, self._size = self._open()
+        """Give files the next number, up to the first that is free; each name is synced before it is used again.
+
+        Done again after a failure half way it moves nothing twice.
+        """
+        self._release()
+        self._due = True  # until it is done
+        taken = [self._path, *(self._numbered(number) for number in range(1, self._keep + 1))]
+        free = next((place for place, path in enumerate(taken) if not path.exists()), self._keep)
+        for place in range(free, 0, -1):
+            os.replace(taken[place - 1], taken[place])
+            sync(self._path.parent)
+        self._due = False
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
@@ -143,5 +169,6 @@ def _entry(line: Line, now_ns: int) -> Entry:
         target=str(redacted(line.target)),
         outcome=line.outcome,
         reason=str(redacted(line.reason)),
+        number=line.number,
         details=redacted(line.details),
     )

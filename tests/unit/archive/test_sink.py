@@ -154,14 +154,26 @@ async def test_what_failed_to_sync_is_told_when_another_part_has_it(
     assert not list(problems(sink.segments, tmp_path / "l"))
 
 
-async def test_rows_that_somebody_waits_for_are_synced_without_a_timer(tmp_path: Path) -> None:
-    """And others wait for company; the longest time that may be configured has not passed here."""
-    async with running(tmp_path, "commit_ms = 10000\n") as sink:
-        sink.put("counters", 2, 100, lambda: readings(range(2)))
-        await asyncio.sleep(0)
-        assert sink.stored["counters"] == 0
+async def test_rows_that_somebody_waits_for_are_synced_without_a_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait for company."""
+    timers: list[float | None] = []
+    timeout = asyncio.timeout
+
+    def noted(delay_s: float | None) -> asyncio.Timeout:
+        timers.append(delay_s)
+        return timeout(delay_s)
+
+    async with running(tmp_path, "commit_ms = 123\n") as sink:
+        monkeypatch.setattr(asyncio, "timeout", noted)
+        assert await stored(sink, readings(range(2)))
         assert await stored(sink, readings(range(2, 3)))
-        assert values(tmp_path, sink) == [0, 1, 2]
+        assert timers == []
+        sink.put("counters", 2, 100, lambda: readings(range(3, 5)))
+        await eventually(lambda: sink.stored["counters"] == 5)
+        assert 0.123 in timers
+        monkeypatch.undo()
 
 
 async def test_rows_that_come_during_a_sync_share_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,31 @@ def test_a_damaged_segment_is_made_again_while_the_log_has_its_rows(tmp_path: Pa
     assert segment.with_name(segment.name + ".damaged").exists()
 
 
+def test_a_segment_of_a_killed_process_is_synced_before_its_part_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed between the segment's name and the sync of the folder: the page cache has it, the disk may not."""
+    writing = writer(tmp_path)
+    path = ended(writing, range(3))
+    content = path.read_bytes()
+    writing.segment("counters", path)
+    path.write_bytes(content)
+    crash(writing)
+    (segment,) = (tmp_path / "s").rglob("*.parquet")
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        if path.exists():
+            synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    writer(tmp_path).close()
+    assert not path.exists()
+    assert {segment, segment.parent, segment.parents[1]} <= set(synced)
+
+
 def test_every_folder_that_was_made_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the rows in it are confirmed or leave the log."""
     synced: list[Path] = []

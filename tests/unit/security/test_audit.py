@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -143,3 +144,37 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(ConfigError, match="closed"):
         log.record(ADMIN, "x", "y", "done")
+
+
+def test_a_rotation_that_fails_is_tried_again_and_loses_no_line(tmp_path: Path) -> None:
+    """A process without a free descriptor cannot open the next file; when it has one the log goes on."""
+    log = AuditLog(Audit(path=str(tmp_path / "audit"), max_bytes=4096, keep=5))
+    log.record(ADMIN, "step", "0", "done", "x" * 3000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match="Too many open files"):
+                log.record(ADMIN, "step", "1", "done", "x" * 3000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    log.record(ADMIN, "step", "2", "done")
+    log.close()
+    assert [line["target"] for name in ("audit.1", "audit") for line in lines(tmp_path / name)] == ["0", "2"]
+
+
+def test_a_file_that_failed_to_sync_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(Audit(path=str(tmp_path / "audit")))
+    log.record(ADMIN, "step", "0", "done")
+    monkeypatch.setattr(os, "fsync", _fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.record(ADMIN, "step", "1", "done")
+    monkeypatch.undo()
+    log.record(ADMIN, "step", "2", "done")
+    log.close()
+    assert [line["target"] for line in lines(tmp_path / "audit.1")] == ["0", "1"]
+    assert [line["target"] for line in lines(tmp_path / "audit")] == ["2"]
+
+
+def _fails(descriptor: int) -> None:
+    raise OSError(errno.EIO, "Input/output error")
