@@ -7,6 +7,15 @@ from chappe.bench.hostile.datagrams import ReplayedDatagrams, UnsolicitedDatagra
 from chappe.bench.hostile.floods import ControlFlood, Overrun, ParcelFlood, ProbeFlood, TopicFlood
 from chappe.bench.hostile.hashing import HashFlood
 from chappe.bench.hostile.identities import BorrowedName, ForgedSession
+from chappe.bench.hostile.neighbours import (
+    AdvertFlood,
+    DeniedToNode,
+    HugeInterest,
+    LiesAboutOthers,
+    NodeControlFlood,
+    ReplayedStatements,
+    SignedGarbage,
+)
 from chappe.bench.hostile.quotas import (
     AdvertisementQuota,
     ConnectionQuota,
@@ -25,4 +34,5 @@ ATTACKS: tuple[type[Attack], ...] = (
     StalledSubscriber, Overrun, ControlFlood, TopicFlood, ProbeFlood, ParcelFlood,
     ForgedSession, BorrowedName, UnsolicitedDatagramOpened, ReplayedDatagrams,
     BadFrames, ReconnectStorm, StrangerStorm,
+    SignedGarbage, LiesAboutOthers, ReplayedStatements, AdvertFlood, HugeInterest, DeniedToNode, NodeControlFlood,
 )  # fmt: skip
