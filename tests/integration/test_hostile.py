@@ -11,6 +11,8 @@ import pytest
 
 from chappe.bench.hostile import ATTACKS
 from chappe.bench.hostile.attack import Attack, Effort, Target, unseen_after
+from chappe.bench.hostile.identities import BorrowedName
+from chappe.bench.hostile.measured import measure
 from chappe.bench.hostile.node import HostileNode, attacked_node
 from chappe.bench.hostile.wire import Wire
 from chappe.wire import control
@@ -95,3 +97,11 @@ def test_the_node_serves_after_all_of_it(node: HostileNode) -> None:
     honest.end()
     with urllib.request.urlopen(node.evidence.metrics_url, timeout=20) as answer:
         assert answer.status == 200
+
+
+def test_the_bench_measures_a_stream_beside_an_attack() -> None:
+    outcome = measure(BorrowedName, pairs=2, within_s=60.0)
+    assert len(outcome.rates) == len(outcome.p99) == 2
+    assert outcome.acts > 0
+    assert outcome.lost == 0
+    assert (outcome.succeeded, outcome.unseen) == ([], [])

@@ -10,6 +10,7 @@ from chappe.bench.hostile.identities import BorrowedName, ForgedSession
 from chappe.bench.hostile.neighbours import (
     AdvertFlood,
     DeniedToNode,
+    ForwardingQuota,
     HugeInterest,
     LiesAboutOthers,
     NodeControlFlood,
@@ -30,7 +31,7 @@ from chappe.bench.hostile.storms import BadFrames, ReconnectStorm, StrangerStorm
 
 ATTACKS: tuple[type[Attack], ...] = (
     TopicQuota, VariableQuota, SubscriptionQuota, AdvertisementQuota, ConnectionQuota,
-    HashFlood, SlowPlain, SlowTls, SlowWebSocket, SlowParallel, TlsFlood, Listings, CostlyPatterns,
+    ForwardingQuota, HashFlood, SlowPlain, SlowTls, SlowWebSocket, SlowParallel, TlsFlood, Listings, CostlyPatterns,
     StalledSubscriber, Overrun, ControlFlood, TopicFlood, ProbeFlood, ParcelFlood,
     ForgedSession, BorrowedName, UnsolicitedDatagramOpened, ReplayedDatagrams,
     BadFrames, ReconnectStorm, StrangerStorm,

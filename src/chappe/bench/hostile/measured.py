@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from chappe.errors import ChappeError
 PAIRS = 10
 RATE = 10_000.0  # events a second of the honest stream
 LONGEST_TURN_MS = 5.0
+SETTLE_S = 0.1
 RATE_SHARE, P99_RATIO = 0.95, 1.25
 LONGEST_TURN = "chappe_loop_turn_seconds_max"
 
@@ -63,7 +65,7 @@ def run(options: Options, attack: tuple[str, ...] = ()) -> Report:
         options.console.print(f"{number + 1}/{len(kinds)} {kind.name}", highlight=False)
         pairs = 2 if options.quick else PAIRS
         try:
-            outcome = measure(kind, pairs, options.quick, ceiling.left_s / left)
+            outcome = measure(kind, pairs, ceiling.left_s / left)
         except (ChappeError, OSError) as error:
             report.note(f"{kind.name} failed: {error}")
             outcome = Outcome(succeeded=[f"the run failed: {error}"])
@@ -71,12 +73,12 @@ def run(options: Options, attack: tuple[str, ...] = ()) -> Report:
     return report
 
 
-def measure(kind: type[Attack], pairs: int, quick: bool, within_s: float) -> Outcome:
+def measure(kind: type[Attack], pairs: int, within_s: float) -> Outcome:
     """Pairs of intervals of the honest stream, without and with the attack, as many as the time allows."""
     ceiling = Ceiling(within_s)
     outcome = Outcome()
-    row = Row("64 B, 1 -> 1", rate=RATE, warm_s=0.1, measured_s=0.3 if quick else 0.5, batch_bytes=1)
-    effort = Effort(seconds=row.warm_s + row.measured_s + 0.4)
+    row = Row("64 B, 1 -> 1", rate=RATE, warm_s=0.05, measured_s=0.3, batch_bytes=1)
+    effort = Effort(seconds=row.warm_s + row.measured_s + 0.1)
     allowed = os.sched_getaffinity(0)
     with attacked_node(pinned=True) as node, _beside(allowed):
         session = Session(node.running, row, token=node.target.tokens["honest"])
@@ -106,6 +108,7 @@ def _pair(session: Session, attacker: Attacker, effort: Effort, outcome: Outcome
             outcome.acts += tally["acts"]
             outcome.refused += tally["refused"]
             outcome.succeeded += [text for text in tally["succeeded"] if text not in outcome.succeeded]
+            time.sleep(SETTLE_S)  # what the attack left behind does not count against the interval without it
     outcome.rates.append(ratio(figures[True].delivered_per_s, figures[False].delivered_per_s))
     outcome.p99.append(ratio(figures[True].p99_us, figures[False].p99_us))
 

@@ -7,7 +7,7 @@ import time
 from itertools import count
 from typing import ClassVar
 
-from chappe.bench.hostile.attack import Attack, Budget, Effort, Tally, Target
+from chappe.bench.hostile.attack import Attack, AttackError, Budget, Effort, Tally, Target
 from chappe.bench.hostile.evidence import Evidence
 from chappe.bench.hostile.wire import Wire
 from chappe.errors import ChappeError
@@ -30,6 +30,7 @@ from chappe.wire.mesh import (
 from chappe.wire.patterns import Pattern
 
 AT_ONCE = 50
+JOINED_S = 20.0  # until the mesh has taken up a neighbour
 HUGE = 20_000  # patterns in one advertisement
 LINK = secrets.token_bytes(16)
 
@@ -208,6 +209,54 @@ class DeniedToNode(MaliciousNode):
 
     def unseen(self, evidence: Evidence) -> list[str]:
         return evidence.lacks_counter("mallet", "not_permitted") + evidence.lacks_log("mallet", "announcement refused")
+
+
+class ForwardingQuota(MaliciousNode):
+    """A client and a node together: the node wants whatever the client publishes, and each topic needs an entry."""
+
+    name = "quota of forwarding entries"
+    who = "mallory"
+
+    def prepare(self) -> None:
+        super().prepare()
+        fact = LinkFact(LINK, "target", 0, "tls", False, 0.5, 0.0, 0.0)
+        patterns = (Pattern("s", "mallory/#"), Pattern("s", "honest/#"))
+        interest = InterestAdvert(
+            origin="mallet", level=0, scope="", speaker="mallet", sequence=1, time_ns=time.time_ns(), patterns=patterns
+        )
+        self.wire.send(self.signed(self.links("mallet", fact)), self.signed(interest))
+        self.publisher, self.honest = self.open(), self.open("honest")
+        self.topics = count(1)
+        if not self.forwards(JOINED_S):
+            raise AttackError("the node does not forward to its malicious neighbour, which has joined the mesh")
+
+    def say(self, budget: Budget) -> None:
+        for _ in range(AT_ONCE * 4):
+            self.publisher.publish(f"mallory/f/{next(self.topics)}", b"")
+        self.publisher.flush()
+        budget.act(AT_ONCE * 4)
+
+    def strike(self, effort: Effort) -> Tally:
+        tally = super().strike(effort)
+        self.wire.events.clear()
+        if not self.forwards(5.0):
+            tally.succeeded.append("events of an honest client on a new topic are not forwarded")
+        return tally
+
+    def forwards(self, within_s: float) -> bool:
+        """Whether the neighbour gets an event of an honest client on a topic that is new."""
+        topic = f"honest/{next(self.topics)}"
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            self.honest.publish(topic, b"honest")
+            self.honest.flush()
+            before = len(self.wire.events)
+            if any(event.body == b"honest" for event in self.wire.await_events(before + 1, 0.5)[before:]):
+                return True
+        return False
+
+    def unseen(self, evidence: Evidence) -> list[str]:
+        return evidence.lacks_counter("mallory")
 
 
 class NodeControlFlood(MaliciousNode):

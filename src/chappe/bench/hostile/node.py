@@ -38,7 +38,7 @@ name = "mute"
 interval_s = 1.0
 [limits]
 connections = 2000
-per_identity = 64
+per_identity = 24
 rate = 60000
 handshake_s = 2.0
 subscriptions = 20000

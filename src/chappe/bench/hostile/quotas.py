@@ -13,6 +13,7 @@ from chappe.wire import control
 from chappe.wire.events import Event, Topic, TopicName
 
 AT_ONCE = 500
+LEAST = 40  # connections that are tried, however slow the machine is
 
 
 class Quota(Attack):
@@ -124,7 +125,7 @@ class ConnectionQuota(Attack):
 
     def strike(self, effort: Effort) -> Tally:
         budget = Budget(effort)
-        while budget.left:
+        while budget.left or budget.tally.acts < LEAST:
             try:
                 self.open()
                 budget.act()
