@@ -103,6 +103,28 @@ async def test_subscriptions_and_variables_are_limited() -> None:
         await client.close()
 
 
+async def test_what_one_identity_advertises_leaves_room_for_others() -> None:
+    async with running(LISTEN) as (node,):
+        greedy = [await WireClient.open(node.url, name="greedy") for _ in range(5)]
+        other = await WireClient.open(node.url, name="other")
+        try:
+            answers = [  # what the node advertises in all, and more
+                greedy[number % 5].ask(control.Advertise, pattern=f"greedy/{number}") for number in range(4_100)
+            ]
+            refused = [answer for answer in await asyncio.gather(*answers) if isinstance(answer, control.Failed)]
+            assert len(refused) == 4_100 - 1_024
+            reason = "client 'greedy' advertises 1024 topics, the most allowed; advertise a pattern that covers several"
+            assert {(answer.code, answer.reason) for answer in refused} == {("limit", reason)}
+            assert isinstance(await other.ask(control.Advertise, pattern="other/#"), control.Done)
+            for client in greedy[1:]:
+                await client.close()
+            await eventually(lambda: len(node.connections) == 2)
+            assert isinstance(await greedy[0].ask(control.Advertise, pattern="greedy/new"), control.Done)
+        finally:
+            for client in (*greedy, other):
+                await client.close()
+
+
 async def test_a_client_above_its_rate_is_slowed_down_and_the_others_are_not() -> None:
     async with running(LISTEN + "[limits]\nrate = 1000\nburst = 100\n") as (node,):
         hasty, calm, reader = [await WireClient.open(node.url, name=name) for name in ("hasty", "calm", "reader")]

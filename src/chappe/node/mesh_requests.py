@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,8 @@ from chappe.wire.mesh import Pace
 if TYPE_CHECKING:
     from chappe.node.session import Session
 
-MOST = 4_096  # different topics and patterns that a node tells of
+MOST = 4_096  # different topics and patterns that a node advertises
+MOST_OF_ONE = 1_024  # of them for one identity, however many connections it has
 Row = dict[str, Any]
 
 
@@ -38,6 +40,7 @@ class MeshRequests:
         self._mesh = mesh
         self._refusal = refusal
         self._ports: dict[tuple[str, str], set[int]] = {}  # of the clients that publish it, by (kind, pattern)
+        self._counts: Counter[tuple[str, str]] = Counter()  # by name and role of those clients
         self.answers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Advertise: self._advertise,
             control.Unadvertise: self._unadvertise,
@@ -48,7 +51,7 @@ class MeshRequests:
     def gone(self, session: Session) -> None:
         """A client is gone, and with it what it advertised."""
         for key in session.advertised:
-            self._leave(session.port, key)
+            self._leave(session, key)
         if session.advertised:
             self._tell()
 
@@ -71,13 +74,13 @@ class MeshRequests:
         if refusal is not None:
             return [refusal]
         key = (request.kind, request.pattern)
-        if key not in self._ports and len(self._ports) >= MOST:
-            reason = (
-                f"{self._node} advertises {MOST} topics, which is its limit; advertise a pattern that covers several"
-            )
+        full = self._full(session, key)
+        if full:
+            reason = f"{full}, the most allowed; advertise a pattern that covers several"
             return [failed(session.port, request, "limit", reason)]
         new = key not in self._ports
         self._ports.setdefault(key, set()).add(session.port)
+        self._counts[_owner(session)] += key not in session.advertised
         session.advertised.add(key)
         if new:
             self._tell()
@@ -88,14 +91,26 @@ class MeshRequests:
         if key not in session.advertised:
             return [failed(session.port, request, "unknown", f"{request.pattern[:80]!r} is not advertised by you")]
         session.advertised.discard(key)
-        if self._leave(session.port, key):
+        if self._leave(session, key):
             self._tell()
         return [Send(session.port, control.Done(id=request.id))]
 
-    def _leave(self, port: int, key: tuple[str, str]) -> bool:
+    def _full(self, session: Session, key: tuple[str, str]) -> str:
+        """Whose limit keeps a client from advertising one more; empty if none does."""
+        if key in session.advertised:
+            return ""
+        if self._counts[_owner(session)] >= MOST_OF_ONE:
+            return f"{session.identity} advertises {MOST_OF_ONE} topics"
+        return f"{self._node} advertises {MOST} topics" if key not in self._ports and len(self._ports) >= MOST else ""
+
+    def _leave(self, session: Session, key: tuple[str, str]) -> bool:
         """True if nobody advertises it any more."""
+        owner = _owner(session)
+        self._counts[owner] -= 1
+        if not self._counts[owner]:
+            del self._counts[owner]
         ports = self._ports[key]
-        ports.discard(port)
+        ports.discard(session.port)
         if ports:
             return False
         del self._ports[key]
@@ -124,3 +139,7 @@ class MeshRequests:
         if mesh is not None:
             mesh.paced(session.port, message)
         return []
+
+
+def _owner(session: Session) -> tuple[str, str]:
+    return session.identity.name, session.identity.role
