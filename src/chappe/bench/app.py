@@ -52,6 +52,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "crash": ("crash", {}),
     "hostile": ("hostile.measured", {}),
     "history": ("history.bench", {}),
+    "soak": ("soak.bench", {}),
 }
 
 
@@ -405,6 +406,23 @@ def crash(
       chappe bench crash --minutes 60 --json crash.json --check
     """
     _run("crash", Options(quick, json, check, rounds, charts), seed=seed, minutes=minutes)
+
+
+@app.command()
+def soak(
+    minutes: Annotated[float | None, typer.Option(min=0.1, max=10_000, help="How long; 20.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of what comes and goes.")] = None,
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Topics, sessions, routes, inboxes and variables come and go, one peer is down: memory and tables level off.
+
+    Examples:
+
+      chappe bench soak --quick
+
+      chappe bench soak --minutes 20 --json soak.json --check
+    """
+    _run("soak.bench", Options(quick, json, check, rounds, charts), minutes=minutes, seed=seed)
 
 
 @app.command("xml")

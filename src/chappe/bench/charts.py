@@ -71,6 +71,26 @@ def planes(path: Path, title: str, panels: Mapping[str, Mapping[str, Sequence[Se
     return _save(plt, figure, path)
 
 
+def series(path: Path, title: str, across: str, panels: Mapping[str, Sequence[tuple[float, float]]]) -> Path:
+    """One panel a series, over time, from zero."""
+    plt = _pyplot()
+    columns = min(3, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    figure, axes = plt.subplots(lines, columns, figsize=(4.6 * columns, 2.6 * lines), squeeze=False, sharex=True)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for at, (axis, (label, points)) in enumerate(zip(axes.flat, panels.items(), strict=False)):
+        axis.plot(*zip(*points, strict=True), color=COLOURS[at % len(COLOURS)], linewidth=1)
+        axis.set_ylim(bottom=0)
+        axis.set_title(label, fontsize=8)
+        axis.tick_params(labelsize=7)
+        axis.grid(True, alpha=0.25)
+    for axis in axes[-1]:
+        axis.set_xlabel(across, fontsize=8)
+    figure.suptitle(title, fontsize=11)
+    return _save(plt, figure, path)
+
+
 def exponent(points: Sequence[tuple[float, float]]) -> float:
     """Slope of the least-squares line through the points on logarithmic axes."""
     logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]

@@ -90,6 +90,11 @@ class Killed:
     def running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def kill(self) -> None:
         """`kill -9` of it and all its children, wherever they are."""
         async with self._changing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from chappe.bench.history.client import body_of, event_of
-from chappe.bench.history.nemesis import PARTS, Step, Targets, plan
+from chappe.bench.history.nemesis import CUTS, PARTS, Step, Targets, plan
 from chappe.bench.history.records import (
     NOTICE_NS,
     OK,
@@ -26,7 +26,14 @@ from chappe.bench.history.records import (
 )
 
 TARGETS = Targets(
-    cut=("a-b", "b-c"), isolate=("a", "b"), pause=("a", "b", "x"), kill=("a", "b"), clock=("a", "x"), disk=("x",)
+    cut=("a-b", "b-c"),
+    isolate=("a", "b"),
+    split=("a", "a+b"),
+    pause=("a", "b", "x"),
+    kill=("a", "b"),
+    blackout=("a+b", "a+x"),
+    clock=("a", "x"),
+    disk=("x",),
 )
 
 
@@ -95,11 +102,17 @@ def test_the_same_seed_gives_the_same_faults_and_every_kind_of_them() -> None:
 
 def test_nothing_is_done_twice_to_one_process_at_a_time() -> None:
     for seed in range(50):
-        steps = [step for step in plan(seed, 120, TARGETS) if step.kind in ("pause", "kill", "clock", "disk")]
+        steps = plan(seed, 120, TARGETS)
         for one in steps:
             for other in steps:
                 apart = one.at_s + one.lasts_s <= other.at_s or other.at_s + other.lasts_s <= one.at_s
-                assert one is other or apart or one.subject != other.subject
+                if one is other or apart:
+                    continue
+                if one.kind in CUTS and other.kind in CUTS:
+                    assert one.kind == other.kind == "cut"
+                    assert one.subject != other.subject
+                elif one.kind not in CUTS and other.kind not in CUTS:
+                    assert not set(one.names) & set(other.names)
 
 
 def test_what_cannot_be_done_here_is_left_out() -> None:

@@ -32,6 +32,7 @@ DURABLE = 4  # priority of durable ones, which count on their own
 RATE_HZ = 120.0  # plain events of a publisher
 DURABLE_HZ = 20.0
 FLUSH_EVERY = (5, 60)  # events
+BURST, BURSTS = 300, 0.01  # events at once, and how often there is such a burst
 FLUSH_S = 20.0
 DURABLE_S = 60.0
 VALUES_HZ = 20
@@ -135,7 +136,7 @@ class Actor:
 
     async def _publish_plain(self, client: Client) -> None:
         numbers = dict.fromkeys(PRIORITIES, 0)
-        flushes = 0
+        flushes = burst = 0
         left = self.chance.randint(*FLUSH_EVERY)
         topic = self.task.topic.format(name=self.task.name)
         while not self.stopping.is_set():
@@ -150,7 +151,10 @@ class Actor:
                 flushes += 1
                 await self._flush(client, flushes)
                 left = self.chance.randint(*FLUSH_EVERY)
-            await self._pause(self.chance.expovariate(RATE_HZ))
+            burst -= 1
+            if burst <= 0:
+                burst = BURST if self.chance.random() < BURSTS else 0
+                await self._pause(self.chance.expovariate(RATE_HZ))
         await self._flush(client, flushes + 1)
 
     async def _flush(self, client: Client, number: int) -> None:

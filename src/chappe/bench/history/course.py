@@ -17,7 +17,7 @@ from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
 from chappe.bench.history.checker import Fault, History, Publisher, Subscriber, differences
 from chappe.bench.history.client import event_of
-from chappe.bench.history.nemesis import Step, Targets, plan
+from chappe.bench.history.nemesis import CUTS, Step, Targets, plan
 from chappe.bench.history.network import Network
 from chappe.bench.history.records import (
     Event,
@@ -133,8 +133,10 @@ class Course:
         return Targets(
             cut=pairs if parted else (),
             isolate=[*NODES, ARCHIVE] if parted else (),
+            split=["n1", "n4", "n5", "n1+n2", "n4+n5", "n1+n5"] if parted else (),
             pause=[*servers, *clients],
             kill=servers,
+            blackout=["n1+n2", "n3+kept", "n4+n5", "cloud-1+cloud-2", "n3+n5+kept", "n1+n3+n5", "+".join(NODES)],
             clock=[*servers, *clients] if FAKETIME.exists() else (),
             disk=[ARCHIVE] if self._mounted else (),
         )
@@ -193,12 +195,17 @@ class Course:
             case "isolate":
                 others = [*(name for name in SPACES if name != step.subject), "hub"]
                 await self._cut([(step.subject, other) for other in others], step)
+            case "split":
+                inside = set(step.names)
+                await self._cut([link for link in LINKS if len(inside & set(link)) == 1], step)
+            case "blackout":
+                await asyncio.gather(*(self._kill(name, step.lasts_s) for name in step.names))
             case "pause":
                 self.processes[step.subject].send(signal.SIGSTOP)
                 await asyncio.sleep(step.lasts_s)
                 self.processes[step.subject].send(signal.SIGCONT)
             case "kill":
-                await self._kill(step)
+                await self._kill(step.subject, step.lasts_s)
             case "clock":
                 self._clock(step.subject, step.jump_s)
                 await asyncio.sleep(step.lasts_s)
@@ -207,8 +214,9 @@ class Course:
                 await asyncio.to_thread(_fill, self.site.disk)
                 await asyncio.sleep(step.lasts_s)
                 (self.site.disk / "ballast").unlink()
-        if step.kind in ("pause", "kill", "clock", "disk"):
-            self.faults.append(Fault(step.kind, (step.subject,), from_ns, time.monotonic_ns()))
+        if step.kind not in CUTS:
+            kind = "kill" if step.kind == "blackout" else step.kind
+            self.faults.append(Fault(kind, step.names, from_ns, time.monotonic_ns()))
 
     async def _cut(self, pairs: list[tuple[str, str]], step: Step) -> None:
         from_ns = time.monotonic_ns()
@@ -219,11 +227,11 @@ class Course:
             await asyncio.to_thread(self.network.mend, one, other, step.both)
         self.faults += [Fault("cut", pair, from_ns, time.monotonic_ns()) for pair in pairs]
 
-    async def _kill(self, step: Step) -> None:
-        process = self.processes[step.subject]
+    async def _kill(self, name: str, down_s: float) -> None:
+        process = self.processes[name]
         with contextlib.suppress(ChappeError):  # it has just ended by itself, which is in the report
             await process.kill()
-        await asyncio.sleep(step.lasts_s)
+        await asyncio.sleep(down_s)
         await process.start()
 
     # the end

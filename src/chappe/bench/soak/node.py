@@ -1,0 +1,55 @@
+"""A node that writes down how large its tables are: `python -m chappe.bench.soak.node FILE SIZES`.
+
+One line of JSON a second: `[monotonic ns, {table: entries}]`. It says `serving` once it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from chappe.bench.soak.tables import sizes_of
+from chappe.node.config import load
+from chappe.node.node import Node
+from chappe.node.process import start_log
+from chappe.node.sections import Log
+
+EVERY_S = 1.0
+
+
+async def _run(file: Path, sizes: Path) -> None:
+    node = Node(load(file, True), dev=True)
+    ending = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+    try:
+        await node.start()
+        print("serving", flush=True)
+        with sizes.open("wb", buffering=0) as out:
+            while not ending.is_set():
+                gc.collect()  # what is only waiting to be collected is no growth
+                out.write(msgspec.json.encode((time.monotonic_ns(), sizes_of(node))) + b"\n")
+                try:
+                    async with asyncio.timeout(EVERY_S):
+                        await ending.wait()
+                except TimeoutError:
+                    continue
+    finally:
+        await node.stop(drain=False)
+
+
+def main() -> None:
+    """Run the node of the file named by the first argument."""
+    start_log(Log(level="error"))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(Path(sys.argv[1]), Path(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()
