@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from chappe.bench.postgres import Postgres
-from chappe.errors import ConfigError
+from chappe.errors import ConfigError, StoreError
 from chappe.node.config import parse
+from chappe.node.node import Node
 from chappe.store import open_store
 from chappe.wire import management
 from chappe.wire.base import Done, Failed, Message, Variable
@@ -59,6 +60,27 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
         assert "+router/r1" in brokers[0].connections
         assert "-router/r1" in brokers[0].connections
         await eventually(lambda: brokers[0].ticks > 0)
+
+
+async def test_it_listens_when_its_store_is_open(brokers: list[CounterBroker]) -> None:
+    """Routers that dial earlier would keep the interpreter from opening it: they are refused, which costs nothing."""
+    connections: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: connections.append(writer), "127.0.0.1", 0)
+    port = free_port()
+    store = f"postgresql://chappe@127.0.0.1:{server.sockets[0].getsockname()[1]}/none"
+    node = Node(parse(toml(0, [port], store)), dev=True)
+    starting = asyncio.ensure_future(node.start())
+    try:
+        await eventually(lambda: bool(connections))  # it waits for a server that does not answer
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+    finally:
+        server.close()
+        for writer in connections:
+            writer.transport.abort()
+        with pytest.raises(StoreError):
+            await starting
+        await server.wait_closed()
 
 
 async def test_a_restarted_process_has_what_it_had_and_a_higher_epoch(

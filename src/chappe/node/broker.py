@@ -66,9 +66,13 @@ class BrokerRole:
             self._begin, self._end, lambda sends: self._perform(self._sent(sends)),
         )  # fmt: skip
 
+    async def open(self) -> None:
+        """Open the store; StoreError says what is wrong with it."""
+        await self.leadership.open(self._manages.store)
+
     async def start(self) -> None:
-        """Open the store and ask for the lease; StoreError says what is wrong with the store."""
-        await self.leadership.start(self._manages.store, self._manages.lease_s)
+        """Ask for the lease."""
+        self.leadership.start(self._manages.lease_s)
         if self._above:
             self._node.management.follow(self._manages.topology.brokers[self._above].listen)
 

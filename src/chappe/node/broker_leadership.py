@@ -49,12 +49,12 @@ class Leadership:
         self._term: Term | None = None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"store of {role}")
         self._store: Store | None = None
+        self._of_lease: Store | None = None
         self._lease: Lease | None = None
         self._restoring: asyncio.Task[None] | None = None
 
-    async def start(self, place: str, lease_s: float) -> None:
-        """Open the store and ask for the lease; StoreError says what is wrong with the store."""
-        loop = asyncio.get_running_loop()
+    async def open(self, place: str) -> None:
+        """Open the store; StoreError says what is wrong with it."""
         sys.setswitchinterval(SWITCH_S)
 
         def open_both() -> tuple[Store, Store]:
@@ -65,11 +65,18 @@ class Leadership:
                 store.close()
                 raise
 
+        opened = asyncio.get_running_loop().run_in_executor(self._worker, open_both)
+        self._store, self._of_lease = await opened
+
+    def start(self, lease_s: float) -> None:
+        """Ask for the lease, over a connection of its own."""
+        loop = asyncio.get_running_loop()
+
         def told(callback: Callable[..., None]) -> Callable[..., object]:
             return lambda *values: loop.call_soon_threadsafe(callback, *values)
 
-        self._store, of_lease = await loop.run_in_executor(self._worker, open_both)
-        self._lease = Lease(of_lease, self._role, self._holder, lease_s, told(self._gained), told(self._lost))
+        assert self._of_lease is not None
+        self._lease = Lease(self._of_lease, self._role, self._holder, lease_s, told(self._gained), told(self._lost))
         self._lease.start()
 
     async def stop(self) -> None:
@@ -86,6 +93,8 @@ class Leadership:
             self.resign("the process ends")
         if self._lease is not None:
             await asyncio.to_thread(self._lease.stop)
+        elif self._of_lease is not None:
+            await asyncio.get_running_loop().run_in_executor(self._worker, self._of_lease.close)
         if self._store is not None:
             await asyncio.get_running_loop().run_in_executor(self._worker, self._store.close)
         self._worker.shutdown(wait=False)

@@ -149,12 +149,16 @@ class Node:
         self.tick = self.shell.tick = FlushTick(loop, Flusher(self.engine), self.shell.arrived)
         self.shell.limit_rates(self.config.limits.rate > 0)
         try:
+            if self.role is not None:
+                await self.role.open()
             for entry in self.config.listen:
                 await self._listen(entry)
             self.groups.follow(self.peers, self.tick)
         except BaseException:
             await self._close_listeners()
             await self.datagrams.close()
+            if self.role is not None:
+                await self.role.stop()
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker.start()

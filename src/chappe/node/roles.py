@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Role(Protocol):
     """Everything is called in the loop of the node; what takes long is done elsewhere and told to `Shell.perform`."""
 
+    async def open(self) -> None:
+        """What it needs before anybody may connect; whoever dials meanwhile is refused and tries again."""
+
     async def start(self) -> None:
         """The node listens: begin."""
 
