@@ -31,6 +31,7 @@ class Killed:
         """`before`: what stands before the command, such as `ip netns exec NAME`."""
         self.name = name
         self.kills = 0
+        self.log: Path | None = None  # a file that gets every line it says
         self.ends: list[str] = []  # what it said last, of each time that it ended by itself
         self._arguments = list(arguments)
         self._ready = ready
@@ -144,5 +145,8 @@ class Killed:
             line = raw.decode(errors="replace").rstrip()
             self._said.append(line)
             del self._said[: -2 * KEPT]
+            if self.log is not None:
+                with self.log.open("a") as file:
+                    file.write(f"{line}\n")
             if line.startswith(self._ready):
                 self._is_ready.set()

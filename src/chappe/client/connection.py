@@ -212,24 +212,21 @@ class Connection:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
         subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
         subscribed += [self._advertise(each) for each in self._advertised]
-        registering = asyncio.ensure_future(self._published.register_again())
+        again = [asyncio.ensure_future(self._published.register_again())]
         try:
             if subscribed:
                 await asyncio.wait(subscribed, timeout=self.timeout_s)
             self.core.release_events()
             self._up.set()
             self._call(self.on_reconnect)
-            outcomes = [
-                *await asyncio.gather(
-                    self._open_datagrams(), self._watched.watch_again(), *subscribed, return_exceptions=True
-                ),
-                *await registering,
-            ]
+            again.append(asyncio.ensure_future(self._watched.watch_again()))
+            for outcome in await asyncio.gather(self._open_datagrams(), *subscribed, return_exceptions=True):
+                if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
+                    self.report(outcome)
+            await asyncio.gather(*again)
         finally:
-            registering.cancel()
-        for outcome in outcomes:
-            if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
-                self.report(outcome)
+            for task in again:
+                task.cancel()
 
     async def close(self, *, flush: bool = True) -> None:
         """Flush and end. LinkError if events that were accepted are not confirmed by the node."""

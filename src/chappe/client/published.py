@@ -13,8 +13,9 @@ from chappe.client._core import ClientCore
 from chappe.client._variables import Variable
 from chappe.client.derived import Derived, Maximum, Mean, Minimum, RateOfChange, patterns_of
 from chappe.client.intervals import interval_ns, rational_rate
-from chappe.client.requests import Requests, all_within, outcomes
+from chappe.client.requests import LATER_S, Requests, all_within, attempts, is_passing
 from chappe.client.structs import TypeName, blocks_for, value_type
+from chappe.errors import LinkError
 from chappe.wire import control
 
 
@@ -25,6 +26,7 @@ class Owner(Protocol):
 
     @property
     def state(self) -> str: ...
+    def report(self, error: Exception) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,21 @@ class Published:
         for variable in self.variables:
             variable.active = False
 
-    async def register_again(self) -> list[BaseException | None]:
-        """Register everything on a new connection; the error of each variable, or None."""
-        asked = (partial(self._ask_register, variable) for variable in list(self.variables))
-        return await outcomes(asked, self._owner.timeout_s, "register again")
+    async def register_again(self) -> None:
+        """Register everything on a new connection, as long as it takes until a broker leads; errors are reported."""
+        missing, waits = list(self.variables), False
+        while missing:
+            asked = (partial(self._ask_register, variable) for variable in missing)
+            found = await attempts(asked, self._owner.timeout_s, "register again")
+            passing = [
+                (variable, error) for variable, error in zip(missing, found, strict=True)
+                if is_passing(error) and variable in self.variables and not variable.active
+            ]  # fmt: skip
+            for error in found:
+                if isinstance(error, Exception) and not isinstance(error, LinkError) and not is_passing(error):
+                    self._owner.report(error)
+            if passing and not waits and isinstance(passing[0][1], Exception):
+                self._owner.report(passing[0][1])  # once for all of them: it goes on
+            missing, waits = [variable for variable, _ in passing], True
+            if missing:
+                await asyncio.sleep(LATER_S)

@@ -14,6 +14,7 @@ from chappe.wire.control import Failed, Message, Request, encode
 Answer = TypeVar("Answer", bound=Request)
 Outcome = TypeVar("Outcome")
 Question = Callable[[], asyncio.Future[Any]]  # asks, and gives the answer to come
+LATER_S = 0.5  # until what may succeed a little later is asked again
 WINDOW = 4096  # requests without an answer; the node ends connections that let answers pile up
 
 
@@ -27,6 +28,11 @@ def refusal(failed: Failed) -> RefusedError:
         case "capacity":
             return QosError(failed.reason, granted_by_mode(failed.best, ALL_MODES))
     return RefusedError(f"{failed.reason} ({failed.code})", failed.code)
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether the same request may succeed a little later: nobody leads at the moment, or no answer came in time."""
+    return isinstance(error, TimeoutExpired) or (isinstance(error, RefusedError) and error.code == "unavailable")
 
 
 class Requests:
@@ -98,6 +104,17 @@ async def all_within(questions: Iterable[Question], timeout_s: float, what: str)
     for error in await outcomes(questions, timeout_s, what, stop=True):
         if error is not None:
             raise error
+
+
+async def attempts(
+    questions: Iterable[Question], timeout_s: float, what: str, *, window: int = WINDOW
+) -> list[BaseException | None]:
+    """As `outcomes`; without an answer in time that is the error of each, and some may have been carried out."""
+    asked = list(questions)
+    try:
+        return await outcomes(asked, timeout_s, what, window=window)
+    except TimeoutExpired as error:
+        return [error] * len(asked)
 
 
 async def outcomes(

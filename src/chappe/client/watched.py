@@ -12,10 +12,10 @@ from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client.merging import merged
 from chappe.client.quality import MODES, Quality, Wish, granted_by_mode
-from chappe.client.requests import WINDOW, Requests, all_within, outcomes
+from chappe.client.requests import LATER_S, WINDOW, Requests, all_within, attempts, is_passing
 from chappe.client.structs import ValueType, decoder_of
 from chappe.client.watchdog import Care, Watchdog
-from chappe.errors import RefusedError, UnknownError, WithdrawnError
+from chappe.errors import LinkError, RefusedError, UnknownError, WithdrawnError
 from chappe.wire import control
 
 NEVER = 1 << 62  # one of so many values: of a watch that does not live in the mode, beside others that do
@@ -223,18 +223,27 @@ class Watched:
 
     async def watch_again(self) -> None:
         """Watch everything on a new connection, for as long as it takes the publishers to come back."""
-        missing, wait_s = list(self.watches), 0.0
+        missing, wait_s, waits = list(self.watches), 0.0, False
         while missing:
             # Those that the node keeps for a publisher to come must not hold up the others: all are asked at once.
             window = WINDOW if wait_s == 0 else 2 * len(missing)
             asked = (partial(self._ask_watch, watch, wait_s) for watch in missing)
-            found = await outcomes(asked, self._owner.timeout_s + wait_s, "watch again", window=window)
-            for error in found:
-                if error is not None and not isinstance(error, UnknownError):
-                    raise error
-            unknown = [watch for watch, error in zip(missing, found, strict=True) if error is not None]
-            missing = [watch for watch in unknown if watch in self.watches]
-            wait_s = AGAIN_WAIT_S
+            found = await attempts(asked, self._owner.timeout_s + wait_s, "watch again", window=window)
+            left = [
+                (watch, error) for watch, error in zip(missing, found, strict=True)
+                if isinstance(error, Exception) and not isinstance(error, LinkError)
+                and watch in self.watches and not watch.active
+            ]  # fmt: skip
+            passing = [error for _, error in left if is_passing(error)]
+            for _, error in left:
+                if not is_passing(error) and not isinstance(error, UnknownError):
+                    self._owner.report(error)
+            if passing and not waits:
+                self._owner.report(passing[0])  # once for all of them: it goes on
+            missing = [watch for watch, error in left if is_passing(error) or isinstance(error, UnknownError)]
+            wait_s, waits = AGAIN_WAIT_S, waits or bool(passing)
+            if passing:
+                await asyncio.sleep(LATER_S)
         self._refine({watch.variable_id for watch in self.watches})
 
 

@@ -41,6 +41,7 @@ WARM_S = 4.0  # interest spreads
 HEALED_S = 9.0  # everything goes on after the last fault, so that what is published then is judged, too
 REST_S = 6.0  # nothing is published any more
 ANSWERS_S = 90.0
+STARTS = 3
 LOOK_S = 0.3
 Report = Callable[[float, str], None]
 
@@ -80,8 +81,6 @@ class Course:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
             self.ends += [f"{each.name}: {words}" for each in self.processes.values() for words in each.ends]
-            for process in self.processes.values():
-                (self.folder / f"{process.name}.log").write_text(process.last_words)
             await asyncio.gather(*(process.end() for process in self.processes.values()))
             if self._mounted:
                 _unmount(self.site.disk)
@@ -110,7 +109,9 @@ class Course:
                 "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_DONT_RESET": "1",
                 "NO_FAKE_STAT": "1",
             }  # fmt: skip
-        return Killed(name, command, "serving", self.folder, before, environment)
+        made = Killed(name, command, "serving", self.folder, before, environment)
+        made.log = self.folder / f"{name}.log"
+        return made
 
     def _clock_file(self, name: str) -> Path:
         return self.folder / f"{name}.clock"
@@ -232,7 +233,14 @@ class Course:
         with contextlib.suppress(ChappeError):  # it has just ended by itself, which is in the report
             await process.kill()
         await asyncio.sleep(down_s)
-        await process.start()
+        for attempt in range(STARTS):  # as a supervisor would
+            try:
+                await process.start()
+                return
+            except ChappeError as error:
+                self.ends.append(f"{name} did not start: {error}")
+                if attempt == STARTS - 1:
+                    raise
 
     # the end
 

@@ -105,8 +105,13 @@ class Site:
             {"action": everything, "pattern": "#"},
             {"action": "control", "pattern": f"{name}/#", "names": list(BROKERS)},
         ]
+        peers = [  # also those that the broker tells: the mesh does not depend on it
+            {"name": other, **({"url": self.urls[other]} if name == one else {})}
+            for one, another in LINKS if name in (one, another)
+            for other in (another if name == one else one,)
+        ]  # fmt: skip
         return _tables([
-            ("[node]", [{"name": name}]), ("[[listen]]", [{"url": self.urls[name]}]),
+            ("[node]", [{"name": name}]), ("[[peer]]", peers), ("[[listen]]", [{"url": self.urls[name]}]),
             ("[broker]", [{"name": "cloud", "urls": list(self.brokers.values())}]), ("[mesh]", [{}]),
             ("[tls]", [{"ca": ca, "cert": cert, "key": key}]), ("[[rule]]", rules), ("[log]", [{"level": "info"}]),
         ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""`chappe bench soak`: sessions, topics, routes, inboxes and variables come and go for a long time; everything levels off.
+"""`chappe bench soak`: sessions, topics, routes, inboxes and variables come and go for a long time; all levels off.
 
 Three nodes of a mesh; a fourth is killed in the beginning and stays away, with what was queued for it. A link fails and
 comes back all the time. Each second the resident memory and the number of entries of every table are sampled.
@@ -171,7 +171,8 @@ def judged(series: Series, seconds: float) -> dict[str, Trend]:
         late = [point for point in points if point[0] >= seconds / 2]
         if len(late) >= 5 and late[-1][0] >= seconds * 0.9:
             table = name.partition(" ")[2]
-            found[name] = trend(*zip(*points, strict=True), floor=float(FLOORS.get(table, FLOOR)))
+            times_s, values = [point[0] for point in points], [point[1] for point in points]
+            found[name] = trend(times_s, values, float(FLOORS.get(table, FLOOR)))
     return found
 
 

@@ -17,6 +17,7 @@ SUBSCRIPTIONS_HZ = 30.0
 REQUESTS_HZ = 30.0
 VARIABLES_HZ = 10.0
 ADVERTISED_HZ = 5.0
+WORKERS = 5  # do the same beside each other: one that waits for an answer does not stop the others
 KEPT = 50  # of each kind are there at a time
 SERVICE = "soak/service"
 
@@ -38,7 +39,9 @@ class Churn:
         kinds: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self._session, SESSIONS_HZ), (self._topic, TOPICS_HZ), (self._request, REQUESTS_HZ),
         )  # fmt: skip
-        self._tasks += [asyncio.ensure_future(self._repeat(act, rate)) for act, rate in kinds]
+        self._tasks += [
+            asyncio.ensure_future(self._repeat(act, rate / WORKERS)) for act, rate in kinds for _ in range(WORKERS)
+        ]
         self._tasks += [
             asyncio.ensure_future(task) for task in (self._subscribe(), self._vary(), self._advertise())
         ]  # fmt: skip
@@ -87,7 +90,7 @@ class Churn:
             await client.subscribe(f"soak/guest/{name}/#", since=0)
             client.publish(f"soak/guest/{name}/hello", b"x" * 100)
             await client.flush(5.0)
-            await client.request(SERVICE, name.encode(), timeout_s=5.0)
+            await client.request(SERVICE, name.encode(), timeout_s=2.0)
         self.counts["sessions"] += 1
 
     async def _topic(self) -> None:
@@ -100,7 +103,7 @@ class Churn:
             await client.publish_wait(f"soak/shared/{self._chance.randrange(20)}", b"x" * 100)
 
     async def _request(self) -> None:
-        await self._chance.choice(self._lasting).request(SERVICE, b"ping", timeout_s=5.0)
+        await self._chance.choice(self._lasting).request(SERVICE, b"ping", timeout_s=2.0)
         self.counts["requests"] += 1
 
     async def _subscribe(self) -> None:
@@ -110,7 +113,7 @@ class Churn:
         async def act() -> None:
             client, number = self._chance.choice(self._lasting), self._next()
             pattern = self._chance.choice((f"soak/shared/{number % 20}", "soak/topic/#", f"soak/own/{number}/+"))
-            held.append((client, await client.subscribe(pattern, since=0, max_queue=64)))
+            held.append((client, await client.subscribe(pattern, since=0, max_queue=65536)))
             self.counts["subscriptions"] += 1
             if len(held) > KEPT:
                 before, subscription = held.popleft()
@@ -126,7 +129,7 @@ class Churn:
             publisher, watcher = self._lasting[0], self._chance.choice(self._lasting[:2])
             names = (f"plant{self._next()}", "power")
             variable = await publisher.register(*names, rate=10)
-            watch = await watcher.watch(*names, wait_s=3.0, max_queue=64)
+            watch = await watcher.watch(*names, wait_s=3.0, max_queue=65536)
             variable.publish(1.0)
             self.counts["variables"] += 1
             held.append((publisher, variable, watcher, watch))
