@@ -11,7 +11,7 @@ from chappe.client._status import StatusStream, Watch
 from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError
 
-LISTED = 5000  # rows that a node lists at most
+LISTED = 5000  # variables whose names are asked for
 
 
 class Floods:

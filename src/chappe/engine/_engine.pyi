@@ -130,6 +130,8 @@ class Engine(Stack):
         """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
 
     # --- ways
+    def defined_topics(self, port: int, start: int, limit: int) -> tuple[list[tuple[str, bytes]], int]:
+        """(kind, topic) of so many topic numbers that a client may publish to; where to go on, 0: that was all."""
     def release_held(self) -> int:
         """Send on what waited long enough; how many events."""
     def held_ns(self) -> int:

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from chappe.engine._bytes cimport payload_size, put64, put_header
-from chappe.engine._events cimport Issuer
+from chappe.engine._events cimport COURSE, Issuer
 from chappe.engine._input cimport Input
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
@@ -277,6 +277,15 @@ cdef class Engine(Input):
 
     def grant(self, int port):
         self.grant_credit(port, self.port_at(port))
+
+    def defined_topics(self, int port, uint32_t start, uint32_t limit):
+        cdef Port* p = self.port_at(port)
+        cdef uint32_t i, end = min(p.naliases, start + limit)
+        found = []
+        for i in range(start, end):
+            if 0 < p.aliases[i] < COURSE:
+                found.append(self.topics.name(p.aliases[i])[:2])
+        return found, end if end < p.naliases else 0
 
     # --- subscriptions that touch queues
 

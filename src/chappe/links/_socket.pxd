@@ -40,6 +40,7 @@ cdef class Flusher:
     cdef public bint attentive      # run Python code before each flush, whatever was read
     cdef Py_ssize_t unflushed
     cdef readonly unsigned long long flushes
+    cdef readonly unsigned long long bytes_in   # that all sockets fed, ever
     cdef int served                 # ports that the last flush wrote
     cdef long long flushed_at
     cdef int flush_into(self, list blocked) except -1

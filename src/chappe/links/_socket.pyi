@@ -22,6 +22,7 @@ class StreamSocket(Target):
 class Flusher:
     stack: Stack
     flushes: int
+    bytes_in: int
     attentive: bool
     def __init__(self, stack: Stack) -> None: ...
     def bind(self, port: int, target: Target | Callable[[], bool]) -> None: ...

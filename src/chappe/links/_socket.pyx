@@ -209,6 +209,7 @@ cdef class Flusher:
 
     cdef int fed(self, Py_ssize_t count) except -1:
         self.unflushed += count
+        self.bytes_in += count
         if not self.scheduled and self.call_soon is not None:
             self.scheduled = True
             self.call_soon(self.run)
@@ -219,6 +220,7 @@ cdef class Flusher:
     cdef int gathered(self, Py_ssize_t count) except -1:
         """A poller read that many bytes and flushes at the end of its tick; much input is not kept that long."""
         self.unflushed += count
+        self.bytes_in += count
         if self.unflushed > EARLY_FLUSH:
             self.flush_into(self.early)
         return 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from chappe.node.table import Table
 from chappe.wire.control import Variable
 
 COUNTERS = 1 << 22  # ids of one leaf
 BLOCK = 64  # ids of a publisher begin at a multiple
+ATTEMPTS = 1000  # places looked at for a free id: where all are taken, few are free
 PATHS, FLOODED, PLACED = 1, 2, 4  # why brokers keep an entry
 STATIC_PATHS = 1 << 30  # paths of the configuration are numbered from here, those of brokers from 1
 
@@ -62,18 +63,15 @@ class Directory:
     """Variables by (publisher, variable) and by id; issues ids of one leaf."""
 
     def __init__(self, leaf: int) -> None:
-        self.publishers: Counter[str] = Counter()  # how many variables each has
-        self.types: Counter[str] = Counter()
+        self.publishers: Table[str, int] = Table()  # how many variables each has
+        self.types: Table[str, int] = Table()
         self._leaf = leaf
         self._next: dict[str, int] = {}  # publisher -> counter of its next id
         self._by_name: dict[tuple[str, str], Entry] = {}
-        self._by_id: dict[int, Entry] = {}
+        self._by_id: Table[int, Entry] = Table()
 
     def __len__(self) -> int:
         return len(self._by_id)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._by_id.values())
 
     def named(self, publisher: str, variable: str) -> Entry | None:
         return self._by_name.get((publisher, variable))
@@ -81,9 +79,10 @@ class Directory:
     def numbered(self, variable_id: int) -> Entry | None:
         return self._by_id.get(variable_id)
 
-    def ids(self) -> list[int]:
-        """All ids, for walks during which entries come and go."""
-        return list(self._by_id)
+    def walk(self) -> Iterator[Entry]:
+        """All entries, for whoever pauses on the way: some may come and go meanwhile."""
+        for _, entry in self._by_id.walk():
+            yield entry
 
     def add(self, entry: Entry) -> Entry:
         """Remember it; its id must be free. An older variable of the same name is known by its id alone from now on."""
@@ -112,20 +111,24 @@ class Directory:
 
         The ids of a publisher follow each other from a place that depends on its name: they are neighbours in the
         status table, and a node that lost its memory issues them again in whatever order its publishers come back.
+        Where the next one is taken it goes on at another place, so that names chosen to meet cost no search.
         """
-        start = self._next.get(publisher)
-        if start is None:
-            start = zlib.crc32(publisher.encode()) % (COUNTERS // BLOCK) * BLOCK
-        for step in range(COUNTERS):
-            counter = (start + step) % COUNTERS
-            number = self._leaf << 22 | counter
+        counter = self._next.get(publisher)
+        for attempt in range(ATTEMPTS):
+            if counter is None:
+                name = publisher if not attempt else f"{publisher}/{attempt}"
+                counter = zlib.crc32(name.encode()) % (COUNTERS // BLOCK) * BLOCK
+            number = self._leaf << 22 | counter % COUNTERS
             if number and number not in self._by_id:
                 self._next[publisher] = counter + 1
                 return number
+            counter = counter + 1 if not number else None
         return None
 
     def _count(self, variable: Variable, change: int) -> None:
         for counter, key in ((self.publishers, variable.publisher), (self.types, variable.type)):
-            counter[key] += change
-            if not counter[key]:
+            count = (counter.get(key) or 0) + change
+            if count:
+                counter[key] = count
+            else:
                 del counter[key]

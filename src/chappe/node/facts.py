@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from chappe.engine._engine import Engine
+from chappe.links._turns import LoopTurns
 from chappe.node.connections import Connections
 from chappe.node.edge import Edge
+from chappe.node.listing import Row, Rows
 from chappe.node.paths import PathTable
 from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.node.variables import Variables
-from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
+from chappe.security.config import Action
+from chappe.security.patterns import Pattern, PatternError, topic_address
+from chappe.security.rules import Rights
 from chappe.wire.control import List
 
-MAX_ROWS = 5_000  # a listing is one frame
-MAX_SCANNED = 10_000  # subscriptions looked at for one listing: forwarding waits meanwhile
+MAX_TOPICS = 100_000  # different subscriptions that one listing counts
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
     "functions", "transports", "publications",
 )  # fmt: skip
 MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
-Row = dict[str, Any]
 
 
 class Link(Protocol):
@@ -56,24 +57,25 @@ class Facts:
         self.control: Control | None = None  # set once both exist
         self.functions: Callable[[], list[Row]] = list  # rows of the functions that run here
         self.mesh: Callable[[List], list[Row]] | None = None  # rows of MESH_LISTS, where the node measures
+        self.turns: LoopTurns | None = None  # of the loop, where they are measured
 
-    def rows(self, request: List, session: Session) -> tuple[list[Row], int]:
-        """The rows and how many there are in all; DeniedError, or KeyError for a word that is none of them."""
-        start = max(0, request.start)
-        limit = start + max(0, min(request.limit, MAX_ROWS))
+    def rows(self, request: List, session: Session) -> Rows:
+        """The rows; DeniedError, or KeyError for a word that is none of them."""
+        directory = self._variables.directory
         match request.what:
             case "variables":
-                return list(islice(self._variable_rows(session), start, limit)), len(self._variables.directory)
+                return Rows(self._variable_rows(session))
             case "publishers":
-                return self._counted(self._publishers(session), "publisher", start, limit)
+                return Rows(self._publisher_rows(session))
             case "types":
-                return self._counted(self._variables.directory.types.items(), "type", start, limit)
+                steps = ({"type": name, "variables": count} for name, count in directory.types.walk())
+                return Rows(steps)
             case "topics":
-                return list(islice(self._topic_rows(session), start, limit)), self._engine.topics.subscriptions()
+                return Rows(self._topic_rows(session))
         assert self.control is not None
         if request.what == "publications" and self.control.role is None:
-            published = list(self._publication_rows(request.of, session))
-            return published[start:limit], len(published)
+            pattern = _pattern(request.of)
+            return Rows(self._publication_rows(pattern, session))
         meshed = request.what in MESH_LISTS and self.mesh is not None
         if request.what not in LISTS and self.control.role is None and not meshed:
             raise _unknown(request.what)
@@ -83,52 +85,58 @@ class Facts:
             if rows is not None:
                 if request.variable:
                     rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
-                return rows[start:limit], len(rows)
+                return Rows(iter(rows))
         if meshed:
             assert self.mesh is not None
-            rows = self.mesh(request)
-            return rows[start:limit], len(rows)
+            return Rows(iter(self.mesh(request)))
         if request.what not in LISTS:
             raise _unknown(request.what)
-        match request.what:
+        return self._private_rows(request.what)
+
+    def _private_rows(self, what: str) -> Rows:
+        match what:
             case "links":
-                rows = list(self._link_rows())
-                return rows[start:limit], len(rows)
+                return Rows(self._link_rows())
             case "transports":
-                rows = self._connections.transports.rows()
-                return rows[start:limit], len(rows)
+                return Rows(iter(self._connections.transports.rows()))
             case "clients":
-                clients = sum(connection.session.role == "client" for connection in self._connections)
-                return list(islice(self._client_rows(), start, limit)), clients
+                return Rows(self._client_rows(), len(self._connections))
             case "paths":
-                return list(islice(self._paths.rows(), start, limit)), len(self._paths)
+                return Rows(self._paths.rows(), len(self._paths))
             case "broker":
-                rows = self._edge.rows() if self._edge is not None else []
-                return rows[start:limit], len(rows)
+                return Rows(iter(self._edge.rows() if self._edge is not None else []))
             case "functions":
-                rows = self.functions()
-                return rows[start:limit], len(rows)
+                return Rows(iter(self.functions()))
             case "drops":
-                rows = list(self._drop_rows())
-                return rows[start:limit], len(rows)
-        return [{"node": self._node, **self._engine.counters()}], 1
+                return Rows(self._drop_rows())
+        return Rows(iter([{"node": self._node, **self._engine.counters(), **self._turn_row()}]))
 
-    def _counted(self, counts: Iterable[tuple[str, int]], key: str, start: int, limit: int) -> tuple[list[Row], int]:
-        found = sorted(counts)
-        return [{key: value, "variables": count} for value, count in found[start:limit]], len(found)
+    def _turn_row(self) -> Row:
+        if self.turns is None:
+            return {}
+        return {"loop_turn_max_ns": self.turns.longest_ns, "loop_turn_recent_max_ns": self.turns.recent_longest_ns}
 
-    def _publishers(self, session: Session) -> Iterator[tuple[str, int]]:
-        assert self.control is not None
-        for publisher, count in self._variables.directory.publishers.items():
-            if self.control.book.allows(session.identity, "watch", variable_address(publisher, "#")):
-                yield publisher, count
+    def _publisher_rows(self, session: Session) -> Iterator[Row | None]:
+        rights = self._rights(session, "watch")
+        if rights.nowhere:
+            return
+        for publisher, count in self._variables.directory.publishers.walk():
+            wanted = Pattern("text", (publisher, "#"))
+            yield {"publisher": publisher, "variables": count} if rights.permit(wanted) else None
 
-    def _variable_rows(self, session: Session) -> Iterator[Row]:
-        assert self.control is not None
-        for entry in self._variables.directory:
-            if not self.control.book.allows(session.identity, "watch", variable_address(*entry.name)):
-                continue
+    def _variable_rows(self, session: Session) -> Iterator[Row | None]:
+        rights = self._rights(session, "watch")
+        if rights.nowhere:
+            return
+        everywhere = rights.everywhere
+        names = {link.port: link.name for link in self._links}
+        for entry in self._variables.directory.walk():
             variable = entry.variable
+            if not everywhere:
+                levels = (variable.publisher, *variable.variable.split("/"))
+                if not rights.permit(Pattern("text", levels)):
+                    yield None
+                    continue
             yield {
                 "id": variable.variable_id,
                 "publisher": variable.publisher,
@@ -138,36 +146,44 @@ class Facts:
                 "priority": variable.priority,
                 "published": entry.published,
                 "client": entry.owner_name,
-                "links": sorted(self._name(port) for port in entry.inputs),
+                "links": sorted(names.get(port, str(port)) for port in entry.inputs),
                 "watchers": len(entry.watchers),
             }
 
-    def _topic_rows(self, session: Session) -> Iterator[Row]:
+    def _topic_rows(self, session: Session) -> Iterator[Row | None]:
         assert self.control is not None
+        rights = self._rights(session, "subscribe")
+        if rights.nowhere:
+            return
         counts: dict[tuple[str, str, str], int] = {}
-        every = (key for other in self.control.sessions.values() for key in other.subscriptions)
-        for key in islice(every, MAX_SCANNED):
-            counts[key] = counts.get(key, 0) + 1
-        for (kind, pattern, group), count in sorted(counts.items()):
-            if self.control.book.allows(session.identity, "subscribe", topic_address(kind, pattern)):
-                yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}
+        for port in list(self.control.sessions):
+            other = self.control.sessions.get(port)
+            for key in list(other.subscriptions) if other is not None else ():
+                yield None
+                if key in counts:
+                    counts[key] += 1
+                elif len(counts) < MAX_TOPICS and rights.permit(Pattern.address(topic_address(key[0], key[1]))):
+                    counts[key] = 1
+        for (kind, pattern, group), count in counts.items():
+            yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}
 
-    def _publication_rows(self, wanted: str, session: Session) -> Iterator[Row]:
-        """What is advertised in the mesh (MR-133), as far as the client may subscribe to it and it meets `wanted`."""
+    def _publication_rows(self, pattern: Pattern | None, session: Session) -> Iterator[Row | None]:
+        """What is advertised in the mesh (MR-133), meets the pattern, and may be subscribed to by the client."""
         assert self.control is not None
-        try:
-            pattern = Pattern.address(wanted) if wanted else None
-        except PatternError as error:
-            raise KeyError(str(error)) from None
+        rights = self._rights(session, "subscribe")
+        if rights.nowhere:
+            return
         for row in self.control.asked.rows():
-            address = topic_address(row["kind"], row["topic"])
-            if pattern is not None and not pattern.overlaps(Pattern.address(address)):
-                continue
-            if self.control.book.allows(session.identity, "subscribe", address):
-                yield row
+            wanted = Pattern.address(topic_address(row["kind"], row["topic"]))
+            met = pattern is None or pattern.overlaps(wanted)
+            yield row if met and rights.permit(wanted) else None
+
+    def _rights(self, session: Session, action: Action) -> Rights:
+        assert self.control is not None
+        return self.control.book.rights(session.identity, action)
 
     def _link_rows(self) -> Iterator[Row]:
-        for link in self._links:
+        for link in list(self._links):
             connection = self._connections.by_port.get(link.port)
             yield {
                 "name": link.name,
@@ -179,10 +195,11 @@ class Facts:
                 **self._port_row(link.port),
             }
 
-    def _client_rows(self) -> Iterator[Row]:
+    def _client_rows(self) -> Iterator[Row | None]:
         for connection in self._connections:
             session = connection.session
-            if session.role != "client":
+            if session.role != "client" or connection.lost.is_set():
+                yield None
                 continue
             yield {
                 "name": session.name,
@@ -210,11 +227,12 @@ class Facts:
             name = "/".join(entry.name) if entry else str(address)
             yield {"kind": kind, "address": name, "reason": reason, "count": count}
 
-    def _name(self, port: int) -> str:
-        for link in self._links:
-            if link.port == port:
-                return link.name
-        return str(port)
+
+def _pattern(wanted: str) -> Pattern | None:
+    try:
+        return Pattern.address(wanted) if wanted else None
+    except PatternError as error:
+        raise KeyError(str(error)) from None
 
 
 def _unknown(what: str) -> KeyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -208,9 +208,9 @@ class NodeMesh:
             self.member.advertise(dict.fromkeys([*self._publications, *patterns]))
             self._hasten()
 
-    def publications(self) -> list[dict[str, Any]]:
+    def publications(self) -> Iterator[dict[str, Any]]:
         """What is advertised, by node or unit."""
-        return mesh_rows.publications(self.member) if self.member.settings.mesh else []
+        return mesh_rows.publications(self.member) if self.member.settings.mesh else iter(())
 
     def measure(self, port: int, request: MeasureRequest, now_ns: int) -> list[Output]:
         """Measure links now, or as often as it says; RefusedError says why not (MR-072)."""
@@ -233,7 +233,7 @@ class NodeMesh:
         if what == "map" and not self.member.settings.mesh:
             return []
         if what == "publications":
-            return self._node.control.asked.rows()
+            return list(self._node.control.asked.rows())
         try:
             return self.rows(List(id=0, what="measured" if what == "links" else what, of=name))
         except RefusedError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.errors import RefusedError
@@ -55,16 +55,17 @@ class MeshRequests:
         if session.advertised:
             self._tell()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> Iterator[Row]:
         """What is advertised at this node, and what the mesh says of the rest."""
         mesh = self._mesh()
-        own = [
-            {"topic": text, "kind": kind, "at": self._node, "level": 0, "clients": len(ports)}
-            for (kind, text), ports in sorted(self._ports.items())
-        ]
-        seen = {(row["kind"], row["topic"]) for row in own}
-        others = mesh.publications() if mesh is not None else []
-        return own + [row for row in others if row["at"] != self._node or (row["kind"], row["topic"]) not in seen]
+        own = sorted(self._ports)
+        for kind, text in own:
+            clients = len(self._ports.get((kind, text), ()))
+            yield {"topic": text, "kind": kind, "at": self._node, "level": 0, "clients": clients}
+        seen = set(own)
+        for row in mesh.publications() if mesh is not None else ():
+            if row["at"] != self._node or (row["kind"], row["topic"]) not in seen:
+                yield row
 
     def _advertise(self, session: Session, request: control.Advertise, now_ns: int) -> list[Output]:
         problem = bad_subscribe(control.Subscribe(id=0, pattern=request.pattern, kind=request.kind))

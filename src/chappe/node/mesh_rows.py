@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -195,13 +196,11 @@ def members(member: Member) -> list[Row]:
     return found
 
 
-def publications(member: Member) -> list[Row]:
+def publications(member: Member) -> Iterator[Row]:
     """What is advertised to be published, by the node or unit that does (MR-133)."""
-    return [
-        {"topic": pattern.text, "kind": pattern.kind, "at": str(thing), "level": thing.level, "clients": None}
-        for thing, patterns in sorted(member.state.publications().items())
-        for pattern in patterns
-    ]
+    for thing, patterns in sorted(member.state.publications().items()):
+        for pattern in patterns:
+            yield {"topic": pattern.text, "kind": pattern.kind, "at": str(thing), "level": thing.level, "clients": None}
 
 
 def samples(member: Member) -> list[LinkSample]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from chappe.links._turns import BOUNDS_S
 
 CLIENTS_BY_NAME = 1_000  # clients beyond are summed under OTHERS: one series a client must not drown the scraper
 OTHERS = "(others)"
@@ -51,6 +53,18 @@ class Snapshot:
     listeners: dict[str, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # by code
     links: list[LinkSample] = field(default_factory=list)  # what was measured
+    turns: TurnSample | None = None
+    paused: int = 0  # times that too many requests of a connection waited
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSample:
+    """How long the turns of the loop took, the time that it waited left out."""
+
+    counts: list[int]  # by BOUNDS_S, the last one for what is longer
+    sum_s: float
+    longest_s: float
+    recent_s: float  # the longest since the last scrape
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +108,7 @@ class _Families(Collector):
     def collect(self) -> Iterable[Metric]:
         yield from _ports(self._snapshot)
         yield from _totals(self._snapshot)
+        yield from _turns(self._snapshot)
         yield from _links(self._snapshot)
 
 
@@ -147,6 +162,32 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     for code, value in snapshot.refused.items():
         refused.add_metric([snapshot.node, code], value)
     yield refused
+    paused = CounterMetricFamily(
+        "chappe_requests_paused", "Times that a connection was not read, because its requests waited", labels=["node"]
+    )
+    paused.add_metric([snapshot.node], snapshot.paused)
+    yield paused
+
+
+def _turns(snapshot: Snapshot) -> Iterator[Metric]:
+    turns = snapshot.turns
+    if turns is None:
+        return
+    total, buckets = 0, []
+    for bound, count in zip([*map(str, BOUNDS_S), "+Inf"], turns.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family = HistogramMetricFamily(
+        "chappe_loop_turn_seconds", "Turns of the loop that forwards, waiting left out", labels=["node"]
+    )
+    family.add_metric([snapshot.node], buckets, turns.sum_s)
+    yield family
+    longest = GaugeMetricFamily(
+        "chappe_loop_turn_seconds_max", "The longest turn of the loop", labels=["node", "since"]
+    )
+    longest.add_metric([snapshot.node, "start"], turns.longest_s)
+    longest.add_metric([snapshot.node, "scrape"], turns.recent_s)
+    yield longest
 
 
 _FIGURES = {

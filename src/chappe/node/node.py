@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +14,7 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.errors import ConfigError
 from chappe.links._socket import Flusher, clocks
+from chappe.links._turns import LoopTurns
 from chappe.links.address import Address, parse
 from chappe.links.heartbeat import Heartbeat
 from chappe.links.kinds import encrypts
@@ -22,6 +23,7 @@ from chappe.links.listen import Listener, listen
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 from chappe.node.alternates import Alternates
+from chappe.node.background import in_slices
 from chappe.node.checks import problems
 from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
@@ -32,7 +34,7 @@ from chappe.node.facts import Facts
 from chappe.node.functions import Functions
 from chappe.node.groups import Groups
 from chappe.node.management import ManagementLinks
-from chappe.node.metrics import Snapshot
+from chappe.node.metrics import Snapshot, TurnSample
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
@@ -70,6 +72,7 @@ class Node:
         self.dev = dev
         self.process = secrets.token_bytes(16)
         self.ready = False
+        self.turns: LoopTurns | None = None  # of the loop, while it runs
         self.credentials = Credentials(config.tls, config.tokens)
         own = self.credentials.own
         if own is not None and (own.role, own.name) != ("node", config.node.name):
@@ -97,7 +100,9 @@ class Node:
         self.paths = PathTable(self.engine, self.variables, self.peers.port)
         self.commands = Commands(self.engine, self.paths, self._configure)
         self.edge = self._edge()
-        facts = Facts(name, self.engine, self.variables, self.connections, self.peers, self.paths, self.edge)
+        facts = self._facts = Facts(
+            name, self.engine, self.variables, self.connections, self.peers, self.paths, self.edge
+        )
         self.control = facts.control = Control(
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
         )
@@ -146,6 +151,7 @@ class Node:
     async def start(self) -> None:
         """Listen and dial; LinkError or ConfigError if an address cannot be had, and nothing is left open."""
         loop = asyncio.get_running_loop()
+        self._measure_turns(loop)
         self.tick = self.shell.tick = FlushTick(loop, Flusher(self.engine), self.shell.arrived)
         self.shell.limit_rates(self.config.limits.rate > 0)
         try:
@@ -159,6 +165,7 @@ class Node:
             await self.datagrams.close()
             if self.role is not None:
                 await self.role.stop()
+            self._close_turns()
             raise
         self.reception.datagrams = bool(self.datagrams.addresses)
         self._ticker.start()
@@ -191,6 +198,7 @@ class Node:
             timeout_s = self.config.node.drain_timeout_s
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
         await self.renewal.stop()
+        self.shell.background.stop()
         await self.management.stop()
         self.telling.stop()
         await self.peers.stop()
@@ -202,6 +210,7 @@ class Node:
             self.connections.close(connection, "node stopped", message=farewell)
         await asyncio.gather(*(link.wait_closed() for link in links))
         self._ticker.stop()
+        self._close_turns()
         await self.datagrams.close()
         if self._audit is not None:
             await self._administered("stop")
@@ -244,13 +253,8 @@ class Node:
         if config.broker is not None:
             for peer in self.management.follow(config.broker.urls):
                 self._remove_peer(peer, "no longer in the configuration")
-        for _ in self.variables.reroute(static_routes(config)):
-            await asyncio.sleep(0)
-        for connection in self.connections:
-            if connection.session.role == "client":
-                self._limit_rate(connection.port)
-            self._recheck(connection)
-            await asyncio.sleep(0)
+        await in_slices(self.variables.reroute(static_routes(config)), self.shell.data_bytes)
+        await in_slices(self._recheck_all(), self.shell.data_bytes)
         self.shell.perform(self.control.flush())
         self.tick.soon()
         log.info("configuration reloaded", node=self.name)
@@ -261,13 +265,33 @@ class Node:
         if self._audit is not None:
             await asyncio.to_thread(self._audit.record, None, "admin", f"{self.name}/{what}", "done")
 
-    async def snapshot(self) -> Snapshot:
-        """The counters for /metrics, taken in slices so that forwarding does not wait."""
+    def _measure_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self.turns = self._facts.turns = LoopTurns(loop)
+        except RuntimeError:
+            log.info("the turns of the loop are not measured: it is no uvloop", node=self.name)
+
+    def _close_turns(self) -> None:
+        if self.turns is not None:
+            self.turns.close()
+            self.turns = self._facts.turns = None
+
+    async def snapshot(self, scrape: bool = False) -> Snapshot:
+        """The counters for /metrics, taken in slices so that forwarding does not wait.
+
+        `scrape`: the longest turn of the loop is counted anew from now on.
+        """
         listeners = {str(listener.address): listener.counters() for listener in self._listeners}
         snapshot = await take(
             self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams,
             listeners,
         )  # fmt: skip
+        snapshot.paused = self.shell.paused
+        if self.turns is not None:
+            recent_ns = self.turns.take_recent() if scrape else self.turns.recent_longest_ns
+            snapshot.turns = TurnSample(
+                self.turns.counts(), self.turns.busy_ns / 1e9, self.turns.longest_ns / 1e9, recent_ns / 1e9
+            )
         if self.role is not None:
             snapshot.gauges.update(self.role.gauges())
         if self.mesh is not None:
@@ -371,7 +395,7 @@ class Node:
         log.info("connection ended", node=self.name, role=session.role, name=session.name, reason=reason)
         if session.role == "client":
             self.shell.hear_out(session.port)
-        self.shell.forget(session.port)
+        self.shell.forget(session)
         self.datagrams.gone(session.port)
         if self.mesh is not None:
             self.mesh.gone(session)
@@ -445,16 +469,31 @@ class Node:
         self.peers.start()
         return ""
 
-    def _recheck(self, connection: Connection) -> None:
+    def _recheck_all(self) -> Iterator[None]:
         """After a reload: rules were asked once per connection and address, so whoever has asked must ask again."""
-        if connection.session.internal:
-            return
-        why = self._lapsed(connection)
-        if why:
-            self.connections.close(connection, why, "identity")
-            return
-        problem = self.control.withdrawn_right(connection.session)
-        if problem:
+        for connection in self.connections:
+            if connection.lost.is_set() or connection.session.internal:
+                continue
+            if connection.session.role == "client":
+                self._limit_rate(connection.port)
+            why = self._lapsed(connection)
+            if why:
+                self.connections.close(connection, why, "identity")
+                continue
+            yield
+            for problem in self.control.recheck(connection.session):
+                if problem:
+                    self._end_for_rules(connection, problem)
+                    break
+                yield
+        for port, problem in self.control.recheck_variables():
+            connection_there = self.connections.by_port.get(port)
+            if connection_there is not None:
+                self._end_for_rules(connection_there, problem)
+            yield
+
+    def _end_for_rules(self, connection: Connection, problem: str) -> None:
+        if not connection.lost.is_set():
             self.connections.close(connection, f"rules have changed: {problem}", "identity")
 
     def _lapsed(self, connection: Connection) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,10 +71,20 @@ class DataOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Do this in slices beside forwarding, behind what that identity asked for before; its outputs are performed."""
+
+    port: int
+    identity: str
+    job: Iterator[list[Output]]
+    request: int  # id of the request, for a refusal if too many wait
+
+
+@dataclass(frozen=True, slots=True)
 class Free:
     """Nothing refers to that closed port any more: its number may be used again."""
 
     port: int
 
 
-Output = Send | Close | Record | OpenData | DataOpened | DataSaid | Free
+Output = Send | Close | Record | OpenData | DataOpened | DataSaid | Work | Free

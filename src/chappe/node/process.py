@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 DEFAULT_URL = "tcp://127.0.0.1:7400"
 SPARE_FILES = 64  # beside connections
 COLLECT_AFTER = 50_000  # new objects: a table of variables grows by hundreds of thousands that all stay
+SWITCH_S = 0.0005  # the loop waits no longer for a thread (pages, certificates) that computes; Python's own is 5 ms
 ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
 
 
@@ -49,6 +50,7 @@ def run_node(source: str | Path | Config, *, dev: bool = False, announce: bool =
     path = None if isinstance(source, Config) else Path(source)
     start_log(config.log)
     open_many_files(config.limits.connections)
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config, path, dev, announce))
 
@@ -94,6 +96,8 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
     loop.add_signal_handler(signal.SIGHUP, again.set)
     await node.start()
     collect_rarely()
+    if node.turns is not None:
+        node.turns.restart()
     web = None
     try:
         web = open_web(node, loop)
@@ -138,7 +142,7 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
         return None
 
     def metrics() -> bytes:
-        return render(asyncio.run_coroutine_threadsafe(node.snapshot(), loop).result(ANSWER_S))
+        return render(asyncio.run_coroutine_threadsafe(node.snapshot(scrape=True), loop).result(ANSWER_S))
 
     async def state() -> bool:
         return node.ready

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,16 +21,18 @@ if TYPE_CHECKING:
     from chappe.node.session import Session
 
 MAX_WAIT_NS = 60_000_000_000
+ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
+EXPIRED_AT_ONCE = 200  # in one tick, when it does not
 MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
 
 Find = Callable[[int], "Session | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
-    port: int
+    session: Session
     request: control.Watch
-    deadline_ns: int
+    over: bool = False
 
 
 class Registrations:
@@ -44,6 +48,9 @@ class Registrations:
         self._find = find
         self._mode = mode
         self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+        self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
+        self._order = 0
+        self._arrived: deque[list[_Waiting]] = deque()  # whose variable is there
 
     # --- publishing
 
@@ -115,9 +122,10 @@ class Registrations:
         if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
             return [unknown(session.port, request)]
         session.waiting += 1
-        deadline_ns = now_ns + min(request.wait_ns, MAX_WAIT_NS)
-        name = (request.publisher, request.variable)
-        self._waiting.setdefault(name, []).append(_Waiting(session.port, request, deadline_ns))
+        item = _Waiting(session, request)
+        self._waiting.setdefault((request.publisher, request.variable), []).append(item)
+        self._order += 1
+        heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
         return []
 
     def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
@@ -140,13 +148,40 @@ class Registrations:
         return self._ask(edge, session, request, management.Unwant, then, now_ns, variable_id=number)
 
     def appeared(self, entry: Entry) -> list[Output]:
-        """Answer the watches that waited for a variable."""
+        """Answer the watches that waited for a variable: some now, the others by `work`."""
+        waiting = self._waiting.pop(entry.name, None)
+        if not waiting:
+            return []
+        self._arrived.append(waiting)
+        return self.work()
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._arrived)
+
+    def work(self) -> list[Output]:
+        """Answer some of the watches whose variable has appeared."""
         outputs: list[Output] = []
-        for item in self._waiting.pop(entry.name, ()):
-            session = self._find(item.port)
-            if session is not None:
-                session.waiting -= 1
-                outputs += self._watch_here(session, item.request, entry)
+        left = ANSWERED_AT_ONCE
+        while self._arrived and left:
+            waiting = self._arrived[0]
+            while waiting and left:
+                left -= 1
+                item = waiting.pop()
+                if item.over:
+                    continue
+                item.over = True
+                item.session.waiting -= 1
+                if not self._here(item.session):
+                    continue
+                entry = self._variables.directory.named(item.request.publisher, item.request.variable)
+                if entry is None:
+                    outputs.append(unknown(item.session.port, item.request))
+                else:
+                    outputs += self._watch_here(item.session, item.request, entry)
+            if not waiting:
+                self._arrived.popleft()
         return outputs
 
     @property
@@ -230,25 +265,25 @@ class Registrations:
         for number in list(session.variables):
             self._withdraw(session, number, now_ns)
 
-    def closed(self, port: int) -> None:
-        """Its connection is over: nothing is waited for any more."""
-        for name, waiting in list(self._waiting.items()):
-            waiting[:] = [item for item in waiting if item.port != port]
-            if not waiting:
-                del self._waiting[name]
-
     def tick(self, now_ns: int) -> list[Output]:
         """Answer the watches whose time is over."""
         outputs: list[Output] = []
-        for name, waiting in list(self._waiting.items()):
-            for item in [item for item in waiting if now_ns >= item.deadline_ns]:
-                waiting.remove(item)
-                outputs.append(unknown(item.port, item.request))
-                session = self._find(item.port)
-                if session is not None:
-                    session.waiting -= 1
+        while self._deadlines and self._deadlines[0][0] <= now_ns and len(outputs) < EXPIRED_AT_ONCE:
+            item = heapq.heappop(self._deadlines)[2]
+            if item.over:
+                continue
+            request, session = item.request, item.session
+            name = (request.publisher, request.variable)
+            waiting = self._waiting.get(name)
+            if waiting is None:
+                continue  # `work` is about to answer it
+            waiting.remove(item)
             if not waiting:
                 del self._waiting[name]
+            item.over = True
+            session.waiting -= 1
+            if self._here(session):
+                outputs.append(unknown(session.port, request))
         return outputs
 
     # --- how it is done

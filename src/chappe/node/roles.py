@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.node.outputs import Output
@@ -67,7 +67,7 @@ class Interest(Protocol):
     def advertised(self, patterns: Iterable[tuple[str, str]]) -> None:
         """What clients of this node publish, as (kind, topic or pattern), in place of what was told before."""
 
-    def publications(self) -> list[dict[str, Any]]:
+    def publications(self) -> Iterator[dict[str, Any]]:
         """What is advertised elsewhere in the mesh."""
 
     def measure(self, port: int, request: Measure, now_ns: int) -> list[Output]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from chappe.security.config import Action
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
+
+if TYPE_CHECKING:
+    from chappe.node.listing import Cursor
 
 
 @dataclass(slots=True)
@@ -24,9 +28,9 @@ class Session:
     variables: set[int] = field(default_factory=set)  # ids it registered
     watched: set[int] = field(default_factory=set)  # ids
     subscriptions: set[tuple[str, str, str]] = field(default_factory=set)  # (kind, pattern, group)
-    published: set[str] = field(default_factory=set)  # topics it was allowed to publish to
     advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
     waiting: int = 0  # watches that wait for their variable, or for a broker
     asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these
+    cursor: Cursor | None = None  # where its last listing ended

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import structlog
 
 from chappe.engine._engine import Engine
-from chappe.errors import DeniedError, RefusedError
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
+from chappe.node.listing import Find, listing
 from chappe.node.mesh_requests import MeshRequests
-from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send
+from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send, Work
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Interest, Role
 from chappe.node.sections import Limits
 from chappe.node.session import Session
-from chappe.node.variables import Variables
+from chappe.node.variables import SLICE, Variables
 from chappe.security.config import Action
-from chappe.security.patterns import topic_address, variable_address
-from chappe.security.rules import RuleBook
+from chappe.security.patterns import Pattern, topic_address, variable_address
+from chappe.security.rules import Rights, RuleBook
 from chappe.wire import control, management, told
 from chappe.wire.addresses import KIND, node_of
 from chappe.wire.mesh import MESH, MeshJoin
@@ -34,7 +35,7 @@ log = structlog.get_logger(__name__)
 class Control:
     """Answers the requests of every port; nothing else changes the tables of a node.
 
-    `facts(what)` gives the rows of listings that only the shell knows (links, clients, counters).
+    `facts(request, session)` gives the rows of listings, of which only the shell knows links, clients and counters.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Control:
         commands: Commands,
         book: RuleBook,
         limits: Limits,
-        facts: Callable[[control.List, Session], tuple[list[dict[str, Any]], int]],
+        facts: Find,
         role: Role | None = None,
         edge: Edge | None = None,
     ) -> None:
@@ -63,6 +64,7 @@ class Control:
         self._registrations = Registrations(variables, edge, self.sessions.get, lambda: commands.modes.mode)
         self.asked = MeshRequests(node, lambda: self.mesh, self._refusal)
         self._working: tuple[Session, control.Command] | None = None  # who waits for a mode change
+        self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
         self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Register: self._register,
@@ -105,7 +107,12 @@ class Control:
     @property
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
-        return bool(self._denied or self._commands.notices) or self._commands.busy or self._variables.busy
+        return (
+            bool(self._denied or self._commands.notices or self._unsubscribing)
+            or self._commands.busy
+            or self._variables.busy
+            or self._registrations.busy
+        )
 
     @property
     def behind(self) -> bool:
@@ -139,14 +146,11 @@ class Control:
         outputs: list[Output] = []
         if session is not None and self.role is not None:
             outputs = self.role.closed(session, now_ns)
-        if session is not None and self.mesh is not None:
-            for key in session.subscriptions:
-                self.mesh.unsubscribed(*key)
+        if session is not None and self.mesh is not None and session.subscriptions:
+            self._unsubscribing.append(session.subscriptions)
         if session is not None and session.role == "client":
             self.asked.gone(session)
             self._variables.client_gone(port, session.variables, session.watched, now_ns)
-            if session.waiting:
-                self._registrations.closed(port)
         return outputs + self._departed(session, now_ns) + self._variables.flush()
 
     def receive(self, port: int, message: control.Message, now_ns: int) -> list[Output]:
@@ -191,38 +195,66 @@ class Control:
         session = self.sessions.get(port)
         if session is None:
             return False
-        text = topic_text(kind, topic)
-        address = topic_address(kind, node_of(text) if kind == KIND else text)
+        address = _address(kind, topic)
         if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
             self.refused += 1
-            reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
+            reason = f"only nodes publish to {address[:80]!r}: there the mesh tells of itself"
             self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=reason)))
             return False
         decision = self.book.allows(session.identity, "publish", address)
-        if decision:
-            session.published.add(address)
-        else:
+        if not decision:
             self.refused += 1
             self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=decision.reason)))
         return bool(decision)
 
-    def withdrawn_right(self, session: Session) -> str | None:
-        """Why something that a connection was allowed once is not allowed any more, or None."""
-        asked: list[tuple[Action, str]] = [
-            ("subscribe", topic_address(kind, pattern)) for kind, pattern, _ in session.subscriptions
+    def recheck(self, session: Session) -> Iterator[str]:
+        """Ask the rules again about the topics of a connection, one with each step; the reason if one is not allowed.
+
+        Variables are asked about by `recheck_variables`, all connections together.
+        """
+        topics: list[tuple[Action, tuple[str, str]]] = [
+            ("subscribe", (kind, pattern)) for kind, pattern, _ in session.subscriptions
         ]
-        directory = self._variables.directory
-        rights: tuple[tuple[Action, set[int]], ...] = (("register", session.variables), ("watch", session.watched))
-        for action, ids in rights:
-            entries = (directory.numbered(variable_id) for variable_id in ids)
-            asked += [(action, variable_address(*entry.name)) for entry in entries if entry is not None]
-        asked += [("publish", address) for address in session.published]
-        asked += [("publish", topic_address(*key)) for key in session.advertised]
-        for action, address in asked:
-            decision = self.book.allows(session.identity, action, address, whole=True)
-            if not decision:
-                return decision.reason
-        return None
+        topics += [("publish", key) for key in session.advertised]
+        actions: tuple[Action, ...] = ("subscribe", "publish")
+        rights = {action: self.book.rights(session.identity, action) for action in actions}
+        for action, key in topics:
+            yield self._lost_right(session, rights[action], action, topic_address(*key))
+        start = 0
+        while self.sessions.get(session.port) is session:
+            defined, start = self._engine.defined_topics(session.port, start, SLICE)
+            for kind, topic in defined:
+                yield self._lost_right(session, rights["publish"], "publish", _address(kind, topic))
+            if not start:
+                return
+
+    def recheck_variables(self) -> Iterator[tuple[int, str]]:
+        """Ask the rules again about who publishes and watches variables; port and reason where it is not allowed."""
+        limited: dict[Action, dict[int, Rights]] = {"register": {}, "watch": {}}
+        for port, session in self.sessions.items():
+            if session.role == "client" and not session.internal:
+                for action, of_port in limited.items():
+                    rights = self.book.rights(session.identity, action)
+                    if not rights.everywhere:
+                        of_port[port] = rights
+        if not limited["register"] and not limited["watch"]:
+            return
+        for entry in self._variables.directory.walk():
+            asked: list[tuple[Action, int]] = [("register", entry.owner), *(("watch", port) for port in entry.watchers)]
+            for action, port in asked:
+                rights_here = limited[action].get(port)
+                session_here = self.sessions.get(port)
+                if rights_here is None or session_here is None:
+                    continue
+                reason = self._lost_right(session_here, rights_here, action, variable_address(*entry.name))
+                if reason:
+                    yield port, reason
+            yield -1, ""
+
+    def _lost_right(self, session: Session, rights: Rights, action: Action, address: str) -> str:
+        if rights.permit(Pattern.address(address)):
+            return ""
+        return self.book.allows(session.identity, action, address, whole=True).reason
 
     # --- variables
 
@@ -333,16 +365,11 @@ class Control:
     # --- everything else
 
     def _list(self, session: Session, request: control.List, now_ns: int) -> list[Output]:
-        try:
-            rows, total = self._facts(request, session)
-        except DeniedError as error:
-            self.refused += 1
-            return [failed(session.port, request, "denied", str(error))]
-        except RefusedError as error:
-            return [failed(session.port, request, "unavailable", str(error))]
-        except KeyError as error:
-            return [failed(session.port, request, "invalid", str(error.args[0]))]
-        return [Send(session.port, control.Listing(id=request.id, rows=tuple(rows), total=total))]
+        job = listing(self._facts, self.book, session, request, self._count_refusal)
+        return [Work(session.port, session.identity.name, job, request.id)]
+
+    def _count_refusal(self) -> None:
+        self.refused += 1
 
     def _open_datagram(self, session: Session, request: control.OpenDatagram, now_ns: int) -> list[Output]:
         return [OpenData(session.port, request.id, request.reports, request.multicast)]
@@ -414,7 +441,8 @@ class Control:
 
     def work(self) -> list[Output]:
         """The next slice of a mode change and of what clients left behind; call it again while `busy`."""
-        outputs = self._variables.work()
+        outputs = self._variables.work() + self._registrations.work()
+        self._unsubscribe_some()
         answer = self._commands.work()
         if answer is not None and self._working is not None:
             session, command = self._working
@@ -422,6 +450,18 @@ class Control:
             if session.port in self.sessions:
                 outputs.append(self._recorded(session, command, answer))
         return outputs
+
+    def _unsubscribe_some(self) -> None:
+        left = SLICE
+        while self._unsubscribing and left:
+            keys = self._unsubscribing[0]
+            while keys and left:
+                left -= 1
+                key = keys.pop()
+                if self.mesh is not None:
+                    self.mesh.unsubscribed(*key)
+            if not keys:
+                self._unsubscribing.popleft()
 
     def _recorded(self, session: Session, command: control.Command, answer: control.Message) -> Record:
         failed = answer if isinstance(answer, control.Failed) else None
@@ -452,7 +492,7 @@ class Control:
         """What it may do everywhere, so that nothing has to be looked up: asked once for each book of rules."""
         if session.book is not self.book:
             actions: tuple[Action, ...] = ("register", "watch", "control")
-            free = frozenset(each for each in actions if self.book.allows_everywhere(session.identity, each))
+            free = frozenset(each for each in actions if self.book.rights(session.identity, each).everywhere)
             session.book, session.everywhere = self.book, free
         return session.everywhere
 
@@ -469,6 +509,12 @@ class Control:
         self.refused += 1
         reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
         return failed(session.port, request, "limit", reason)
+
+
+def _address(kind: str, topic: bytes) -> str:
+    """The address of a topic as the engine has it."""
+    text = topic_text(kind, topic)
+    return topic_address(kind, node_of(text) if kind == KIND else text)
 
 
 def _details(command: control.Command) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 
 import msgspec
@@ -13,9 +14,12 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
 from chappe.links.tick import FlushTick
+from chappe.node.accounts import Accounts
+from chappe.node.background import MOST, Background
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
-from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, OpenData, Output, Record, Send
+from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, OpenData, Output, Record, Send, Work
+from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog, Line
 from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decode
@@ -25,7 +29,9 @@ log = structlog.get_logger(__name__)
 BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding waits for no more than that
 BROKER_BUDGET_NS = 10_000_000  # a broker forwards nothing: what it decides in one tick is one commit and fewer writes
 FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
-BACKLOG_LIMIT = 4_096  # messages of one client that wait here before it is no longer read
+BACKLOG_LIMIT = 4_096  # messages of one connection that wait here before it is no longer read
+BACKLOG_BYTES = 8 << 20  # of them together
+TOGETHER = 8  # messages of one connection before it is the turn of the next
 
 
 class Shell:
@@ -37,6 +43,7 @@ class Shell:
     ) -> None:  # fmt: skip
         self.tick: FlushTick | None = None  # set once both exist
         self._throttles = False  # whether clients have a rate limit
+        self.paused = 0  # times that a connection was not read because too much of it waited
         self.echoes = True  # whether echoes are nobody's: `sweep` forgets them
         self._engine = engine
         self._control = control
@@ -44,8 +51,11 @@ class Shell:
         self._audit = audit
         self._datagrams = datagrams
         self._budget_ns = budget_ns
-        self._inbox: deque[tuple[int, bytes]] = deque()
-        self._backlog: dict[int, int] = {}  # messages in the inbox by port
+        self._queues: dict[int, _Queue] = {}  # what arrived and nobody has looked at, by port
+        self._ready: OrderedDict[int, None] = OrderedDict()  # ports whose messages are handled in turn
+        self._accounts = Accounts()
+        self._control_bytes = 0  # that arrived, ever
+        self.background = Background(self.data_bytes, self._give_up)
         self._publishers: set[int] = set()
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
         self._records: list[Record] = []  # not yet given to the disk
@@ -56,7 +66,7 @@ class Shell:
         control = self._engine.take_control()
         if control:
             self._take(control)
-        if self._inbox or self._control.busy:
+        if self._ready or self._control.busy:
             self._work()
         if self._throttles:
             self._throttle()
@@ -69,7 +79,11 @@ class Shell:
     @property
     def behind(self) -> bool:
         """Whether control messages have arrived that nobody has looked at."""
-        return bool(self._inbox)
+        return bool(self._queues)
+
+    def data_bytes(self) -> int:
+        """How many bytes arrived, ever, that are no control messages."""
+        return self.tick.flusher.bytes_in - self._control_bytes if self.tick is not None else 0
 
     def sweep(self) -> None:
         """Forget echoes that nobody takes; the engine counts them."""
@@ -77,20 +91,54 @@ class Shell:
             self._engine.take_echoes()
 
     def _work(self) -> None:
-        until_ns = perf_counter_ns() + self._budget_ns
-        while self._inbox and perf_counter_ns() < until_ns:
-            port, payload = self._inbox.popleft()
-            self._handled(port)
-            try:
-                self._receive(port, payload)
-            except Exception:  # a defect of ours in one message must not cost the others theirs
-                log.exception("a control message could not be handled", port=port)
-                self.perform([Close(port, "the node failed to handle a control message; see its log")])
+        now_ns = perf_counter_ns()
+        until_ns = now_ns + self._budget_ns
+        while self._ready and now_ns < until_ns:
+            port = next(iter(self._ready))
+            began_ns = now_ns
+            for _ in range(TOGETHER):
+                self._handle(port)
+                now_ns = perf_counter_ns()
+                if port not in self._ready or now_ns >= until_ns:
+                    break
+            self._charge(port, now_ns - began_ns, now_ns)
         self.perform(self._control.flush())
         self.perform(self._control.work())
-        if self._inbox or self._control.busy:
+        if self._ready or self._control.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
+
+    def _charge(self, port: int, took_ns: int, now_ns: int) -> None:
+        """The next port has its turn; a client that has used up what is done at once goes on in the background."""
+        if port in self._ready:
+            self._ready.move_to_end(port)
+        connection = self._connections.by_port.get(port)
+        if connection is None or connection.session.role != "client" or self._budget_ns != BUDGET_NS:
+            return
+        name = connection.session.identity.name
+        if self._accounts.charge(name, took_ns, now_ns) and port in self._ready:
+            del self._ready[port]
+            self.background.add(name, port, self._rest_of(port, self._queues[port]), bounded=False)
+
+    def _rest_of(self, port: int, queue: _Queue) -> Iterator[None]:
+        """Handle what a client has sent, one message with each step."""
+        while queue.messages and self._queues.get(port) is queue:
+            self._handle(port)
+            self.perform(self._control.flush())
+            yield
+        assert self.tick is not None
+        self.tick.soon()
+
+    def _handle(self, port: int) -> None:
+        payload = self._next(port)
+        try:
+            self._receive(port, payload)
+        except Exception:  # a defect of ours in one message must not cost the others theirs
+            log.exception("a control message could not be handled", port=port)
+            self._give_up(port)
+
+    def _give_up(self, port: int) -> None:
+        self.perform([Close(port, "the node failed to handle a control message; see its log")])
 
     def _receive(self, port: int, payload: bytes) -> None:
         message = self._decode(port, payload)
@@ -121,8 +169,20 @@ class Shell:
                 case DataOpened(port, answer):
                     assert self.tick is not None
                     self._datagrams.opened(port, answer, self.tick)
+                case Work(port, identity, job, request):
+                    if not self.background.add(identity, port, self._performed(job)):
+                        reason = f"{MOST} requests of {identity} wait to be answered; wait for their answers"
+                        self._connections.send(port, Failed(id=request, code="limit", reason=reason))
                 case Free(port):
                     self._connections.free(port)
+
+    def _performed(self, job: Iterator[list[Output]]) -> Iterator[None]:
+        for outputs in job:
+            if outputs:
+                self.perform(outputs)
+                assert self.tick is not None
+                self.tick.soon()
+            yield
 
     def publishes(self, port: int) -> None:
         """A client port has something that counts against its rate."""
@@ -131,16 +191,17 @@ class Shell:
     def hear_out(self, port: int) -> None:
         """A client's connection has ended: that it said goodbye counts, even if nobody has looked at it yet."""
         self._take(self._engine.take_control())
-        if self._backlog.get(port):
-            for of, payload in list(self._inbox):
-                if of == port and FAREWELL in payload:
-                    self._receive(port, payload)
+        queue = self._queues.get(port)
+        for payload in list(queue.messages) if queue is not None else ():
+            if FAREWELL in payload:
+                self._receive(port, payload)
 
-    def forget(self, port: int) -> None:
-        """A port is closed: what it still had to say is not heard, its number may be used again."""
-        self._publishers.discard(port)
-        if self._backlog.pop(port, 0):
-            self._inbox = deque(item for item in self._inbox if item[0] != port)
+    def forget(self, session: Session) -> None:
+        """A connection is over: what it still had to say is not heard, the number of its port may be used again."""
+        self._publishers.discard(session.port)
+        self._queues.pop(session.port, None)
+        self._ready.pop(session.port, None)
+        self.background.forget(session.identity.name, session.port)
 
     async def recorded(self) -> None:
         """Everything is in the audit log."""
@@ -149,25 +210,42 @@ class Shell:
 
     def _take(self, control: list[tuple[int, bytes]]) -> None:
         for port, payload in control:
-            self._inbox.append((port, payload))
-            waiting = self._backlog[port] = self._backlog.get(port, 0) + 1
-            if waiting == BACKLOG_LIMIT:
-                connection = self._connections.by_port.get(port)
-                if connection is not None and connection.session.role == "client":
-                    connection.link.pause_reading()
-                    connection.paused_until_ns = 1
+            queue = self._queues.get(port)
+            if queue is None:
+                queue = self._queues[port] = _Queue()
+                self._ready[port] = None
+            queue.messages.append(payload)
+            queue.bytes += len(payload)
+            self._control_bytes += len(payload) + 4
+            if not queue.paused and (len(queue.messages) >= BACKLOG_LIMIT or queue.bytes >= BACKLOG_BYTES):
+                self._pause(port, queue)
 
-    def _handled(self, port: int) -> None:
-        waiting = self._backlog.get(port, 0) - 1
-        if waiting > 0:
-            self._backlog[port] = waiting
-        else:
-            self._backlog.pop(port, None)
-        if waiting == BACKLOG_LIMIT // 2:
+    def _pause(self, port: int, queue: _Queue) -> None:
+        """Read that connection no more until half of what waits is handled.
+
+        Of nodes, too: nothing that is handled here waits for the other node, so two that pause each other go on.
+        """
+        connection = self._connections.by_port.get(port)
+        if connection is not None and not connection.paused_until_ns:
+            queue.paused = True
+            connection.link.pause_reading()
+            connection.paused_until_ns = 1
+            self.paused += 1
+
+    def _next(self, port: int) -> bytes:
+        queue = self._queues[port]
+        payload = queue.messages.popleft()
+        queue.bytes -= len(payload)
+        if queue.paused and len(queue.messages) <= BACKLOG_LIMIT // 2 and queue.bytes <= BACKLOG_BYTES // 2:
+            queue.paused = False
             connection = self._connections.by_port.get(port)
             if connection is not None and connection.paused_until_ns == 1:
                 connection.paused_until_ns = 0
                 connection.link.resume_reading()
+        if not queue.messages:
+            del self._queues[port]
+            self._ready.pop(port, None)
+        return payload
 
     def _decode(self, port: int, payload: bytes) -> Message | None:
         try:
@@ -228,6 +306,15 @@ class Shell:
         self.perform(answers)
         assert self.tick is not None
         self.tick.soon()
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """Messages of one connection that wait."""
+
+    messages: deque[bytes] = field(default_factory=deque)
+    bytes: int = 0
+    paused: bool = False  # the connection is not read
 
 
 class _Outline(msgspec.Struct):

@@ -17,7 +17,7 @@ from chappe.security.patterns import Pattern, variable_address
 from chappe.wire.control import Variable
 
 WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
-SLICE = 1_000  # entries handled in one go when a client with many variables leaves
+SLICE = 100  # entries handled in one turn of the loop when a client with many variables leaves
 
 PeerPort = Callable[[str], int | None]
 
@@ -65,7 +65,7 @@ class Variables:
         self.behind = False  # more is to be forgotten than one tick does
         self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
-        self._leaving: deque[tuple[int, Iterator[int], Iterator[int], int]] = deque()
+        self._leaving: deque[tuple[int, set[int], set[int], int]] = deque()
         self._evicted: list[Output] = []
 
     # --- clients
@@ -127,9 +127,9 @@ class Variables:
         entry.owner_name = ""
         self._forget_if_unused(entry)
 
-    def client_gone(self, port: int, owned: Iterable[int], watched: Iterable[int], now_ns: int) -> None:
-        """Its port is closed: `work` forgets it bit by bit and then says that the port may be freed."""
-        self._leaving.append((port, iter(list(owned)), iter(list(watched)), now_ns))
+    def client_gone(self, port: int, owned: set[int], watched: set[int], now_ns: int) -> None:
+        """Its port is closed: `work` empties the sets bit by bit and then says that the port may be freed."""
+        self._leaving.append((port, owned, watched, now_ns))
 
     # --- peers
 
@@ -193,35 +193,30 @@ class Variables:
     def work(self) -> list[Output]:
         """A slice of what clients that left have left behind."""
         left = SLICE
-        while self._leaving and left > 0:
+        while self._leaving:
             port, owned, watched, since_ns = self._leaving[0]
-            for variable_id in watched:
-                self._watcher_gone(variable_id, port)
+            while left and watched:
                 left -= 1
-                if not left:
-                    return []
-            for variable_id in owned:
-                self._owner_gone(variable_id, port, since_ns)
+                self._watcher_gone(watched.pop(), port)
+            while left and owned:
                 left -= 1
-                if not left:
-                    return []
+                self._owner_gone(owned.pop(), port, since_ns)
+            if owned or watched:
+                break
             self._leaving.popleft()
             return [Free(port)]
         return []
 
     def reroute(self, routes: Sequence[StaticRoute]) -> Iterator[None]:
-        """Use other `[[path]]` entries from now on; stops after each slice. Paths that stay are not interrupted."""
+        """Use other `[[path]]` entries from now on; stops after each variable. Paths that stay are not interrupted."""
         self._routes = tuple(routes)
         wanted = {
             (route.key, port) for route in routes for name in route.to if (port := self._peer_port(name)) is not None
         }
-        for at, variable_id in enumerate(self.directory.ids()):
-            entry = self.directory.numbered(variable_id)
-            if entry is not None:
-                self._unroute(entry, [key for key in entry.routes if key not in wanted])
-                self._route(entry)
-            if at % SLICE == SLICE - 1:
-                yield
+        for entry in self.directory.walk():
+            self._unroute(entry, [key for key in entry.routes if key not in wanted])
+            self._route(entry)
+            yield
 
     def flush(self) -> list[Output]:
         """What peers (and clients whose variables were renumbered) must be told now."""

@@ -62,6 +62,30 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Rights:
+    """Where one identity may do one thing, for whoever asks about many addresses; `RuleBook.rights` makes it."""
+
+    _allow: tuple[Pattern, ...]
+    _deny: tuple[Pattern, ...]
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether `permit` says yes to every address."""
+        return not self._deny and any(pattern.space == "any" for pattern in self._allow)
+
+    @property
+    def nowhere(self) -> bool:
+        """Whether `permit` says no to every address."""
+        return not self._allow
+
+    def permit(self, wanted: Pattern) -> bool:
+        """Whether all of that may be had, as `RuleBook.allows` says it with `whole`."""
+        return not any(pattern.overlaps(wanted) for pattern in self._deny) and any(
+            pattern.covers(wanted) for pattern in self._allow
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RuleBook:
     """The rules of a node; build it with `RuleBook.of`."""
 
@@ -104,12 +128,13 @@ class RuleBook:
         missing = _what_is_missing(identity, action, address)
         return Decision(False, f"{_asked(identity, action, address)}: {missing}")
 
-    def allows_everywhere(self, identity: Identity, action: Action) -> bool:
-        """Whether `allows` says yes to every single address, so that whoever asks often may ask once."""
-        allow, deny = self._lines_for(identity)
-        return not any(line.concerns(identity, action) for line in deny) and any(
-            line.pattern.space == "any" and line.concerns(identity, action) for line in allow
+    def rights(self, identity: Identity, action: Action) -> Rights:
+        """What this identity may do of that, so that whoever asks often has the rules chosen once."""
+        allow, deny = (
+            tuple(line.pattern.bound(identity.name) for line in lines if line.concerns(identity, action))
+            for lines in self._lines_for(identity)
         )
+        return Rights(allow, deny)
 
     def _lines_for(self, identity: Identity) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
         if identity.grants is None:

@@ -171,7 +171,7 @@ class List(Request):
 
     what: str
     limit: int = 1000
-    start: int = 0  # rows to pass over: an answer holds at most 5,000
+    start: int = 0  # rows to pass over: an answer holds at most 500
     variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
     of: str = ""  # of a node: the link whose history, the node whose route, the topics whose publications are asked for
     to: str = ""  # node or unit at the end of a route
@@ -180,7 +180,7 @@ class List(Request):
 
 class Listing(Request):
     rows: tuple[dict[str, Any], ...]
-    total: int
+    total: int  # in all; while more may follow, more than were sent so far
 
 
 class OpenDatagram(Request):

@@ -9,6 +9,7 @@ from typing import Any
 from chappe.engine._engine import Engine
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
+from chappe.node.listing import Rows
 from chappe.node.outputs import Free, Output, Record, Send
 from chappe.node.paths import PathTable
 from chappe.node.sections import Config, Limits, Peer, Route
@@ -46,7 +47,7 @@ class Table:
             self.edge = Edge("n1", bytes(16), "leaf", 60 * SECOND, self.commands.fence, lambda: sorted(peers))
         self.control = Control(
             "n1", self.engine, self.variables, self.commands, RuleBook.open(), Limits(**limits),
-            lambda request, session: ([], 0), edge=self.edge,
+            lambda request, session: Rows(iter(())), edge=self.edge,
         )  # fmt: skip
         for name, port in self.ports.items():
             self.control.open(Session(port, name, "node", dev_identity(name, "node")))
@@ -116,4 +117,4 @@ class Table:
         return [(names[item.port], item.message) for item in sends if isinstance(item, Send) and item.port in names]
 
     def known(self) -> set[str]:
-        return {"/".join(entry.name) for entry in self.variables.directory}
+        return {"/".join(entry.name) for entry in self.variables.directory.walk()}

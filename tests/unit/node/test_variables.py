@@ -112,7 +112,7 @@ def test_ten_thousand_variables_of_one_client_leave_in_slices() -> None:
         table.control.work()
         rounds += 1
     assert rounds >= 3
-    assert not any(entry.published for entry in table.variables.directory)
+    assert not any(entry.published for entry in table.variables.directory.walk())
 
 
 def test_a_restarted_peer_that_does_not_repeat_a_variable_loses_it() -> None:

@@ -183,8 +183,8 @@ def test_the_open_book_allows_everything() -> None:
 def test_who_may_everywhere_is_refused_nowhere(allowed: list[str], denied: list[str], action: Action) -> None:
     rules = [Rule(action, pattern) for pattern in allowed] + [Rule(action, pattern, deny=True) for pattern in denied]
     book = RuleBook.of(rules)
-    if book.allows_everywhere(PMU, action):
+    if book.rights(PMU, action).everywhere:
         assert all(book.allows(PMU, action, address) for address in [*TOPICS, "int:42", "long:-1"])
     else:
         assert "#" not in allowed or denied
-    assert not book.allows_everywhere(PMU, "control" if action != "control" else "publish")
+    assert not book.rights(PMU, "control" if action != "control" else "publish").everywhere
