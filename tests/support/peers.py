@@ -18,6 +18,8 @@ PROGRAMS = {
     "gcc": "sudo apt install gcc",
     "java": "sudo apt install openjdk-17-jre-headless",
     "ip": "sudo apt install iproute2",
+    "strace": "sudo apt install strace",
+    "systemd-analyze": "sudo apt install systemd",
 }
 
 
