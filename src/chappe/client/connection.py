@@ -27,7 +27,6 @@ from chappe.wire import control
 from chappe.wire.management import ModeState, Withdrawn
 
 log = structlog.get_logger("chappe.client")
-CAPABILITIES = ("credit", "loss", "datagram", "stamp")
 CLOSE_FLUSH_S = 5.0
 Queue = Subscription | StatusStream
 
@@ -172,7 +171,7 @@ class Connection:
     def _hello(self) -> control.Hello:
         token = self._token() if callable(self._token) else self._token
         return control.Hello(
-            role="client", name=self.name, session=self.session_number, token=token, capabilities=CAPABILITIES,
+            role="client", name=self.name, session=self.session_number, token=token, capabilities=control.CAPABILITIES,
             heartbeat_ns=round(self._route.heartbeat_s * 1e9), conflate=self._conflate, flooded=self._flooded,
         )  # fmt: skip
 

@@ -91,7 +91,10 @@ class Node:
         self.connections = Connections(self.engine, self._gone)
         self._ticker = Ticker(name, self._on_tick)
         self.connections.hurry = self._ticker.hurry
-        self.peers = Peers(name, self.process, self.engine, self._carry_peer, lambda: self.credentials.client)
+        self.peers = Peers(
+            name, self.process, self.engine, self._carry_peer, lambda: self.credentials.client,
+            config.node.capabilities,
+        )  # fmt: skip
         self.peers.certificates = config.tls is not None
         self.peers.offered = lambda: tuple(str(address) for address in self.addresses)
         self.variables = Variables(
@@ -120,7 +123,7 @@ class Node:
             node=name, process=self.process, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
-            restarted=self._restarted, stamps=config.mesh is not None,
+            restarted=self._restarted, capabilities=config.node.capabilities, stamps=config.mesh is not None,
         )  # fmt: skip
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows
@@ -133,6 +136,7 @@ class Node:
         self.telling = Telling(self)
         if self.mesh is not None:
             self.control.mesh, facts.mesh, self.shell.echoes = self.mesh, self.mesh.rows, False
+            self.reception.ready = self.mesh.joined
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from chappe.security.identity import Identity, dev_identity
 from chappe.security.patterns import NODES
 from chappe.security.tls import expect
 from chappe.wire.addresses import KIND, neighbour_pattern
-from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
+from chappe.wire.control import Hello, Refused, Welcome
 
 log = structlog.get_logger(__name__)
 
@@ -71,8 +71,15 @@ class Peers:
     """All peers by name. `carry(peer, raw, identity, process, heartbeat_ns, dialled)` attaches a connection."""
 
     def __init__(
-        self, node: str, process: bytes, engine: Engine, carry: Carry, client_tls: Callable[[], ssl.SSLContext]
+        self,
+        node: str,
+        process: bytes,
+        engine: Engine,
+        carry: Carry,
+        client_tls: Callable[[], ssl.SSLContext],
+        capabilities: tuple[str, ...],
     ) -> None:
+        self._capabilities = capabilities
         self._node = node
         self._process = process
         self._engine = engine
@@ -181,7 +188,7 @@ class Peers:
         """A connection by that link, its handshake done."""
         raw = await self.reaching.dial(config, choice)
         hello = Hello(
-            role="node", name=self._node, session=self._process, capabilities=CAPABILITIES,
+            role="node", name=self._node, session=self._process, capabilities=self._capabilities,
             heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume, links=self.offered(),
         )  # fmt: skip
         return raw, await connect_handshake(raw, hello)

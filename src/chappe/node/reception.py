@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from chappe.node.sections import Limits, Listen
 from chappe.security.certificates import identity_of
 from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity, dev_identity, issuer_of
-from chappe.wire.control import CAPABILITIES, Hello, Refused, Welcome
+from chappe.wire.control import Hello, Refused, Welcome
 from chappe.wire.frames import PREAMBLE
 
 log = structlog.get_logger(__name__)
@@ -49,8 +50,10 @@ class Reception:
     mode: Callable[[], int]
     open_client: OpenClient
     restarted: Callable[[Hello, Identity, bytes], bool]  # whether a client was known by another issuer
+    capabilities: tuple[str, ...] = ()  # that this node may agree on
     datagrams: bool = False
     stamps: bool = False  # whether clients are asked to stamp their events
+    ready: asyncio.Event | None = None  # clients are welcome; None: at once
     draining: bool = False
     greeting: int = 0  # handshakes under way
     refused: dict[str, int] = field(default_factory=dict)  # by code
@@ -67,7 +70,7 @@ class Reception:
         self.greeting += 1
         try:
             hello, welcome = await accept_handshake(
-                raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s
+                raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s, self.ready
             )
         finally:
             self.greeting -= 1
@@ -99,7 +102,7 @@ class Reception:
                 return objection
             peer = self.peers.named(hello.name)
         lacking = {"datagram": not self.datagrams, "stamp": not self.stamps or hello.role != "client"}
-        offered = tuple(word for word in CAPABILITIES if not lacking.get(word))
+        offered = tuple(word for word in self.capabilities if not lacking.get(word))
         credited = hello.role == "client" and "credit" in hello.capabilities
         return Welcome(
             name=self.node, session=self.process, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),

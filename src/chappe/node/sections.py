@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from chappe.security.config import Audit, Rule, Tls, Tokens
 from chappe.status.topology import Topology
+from chappe.wire.control import CAPABILITIES, Capability
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -33,6 +34,12 @@ class NodeSection(Section, frozen=True):
     mode: Mode = 0
     drain_timeout_s: Seconds = 10.0
     away_s: Seconds = 60.0  # how long a variable or an unlisted peer is remembered after its connection was lost
+    without: tuple[Capability, ...] = ()  # that this node has and does not use, as while a mesh is upgraded
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What it names in handshakes and advertises."""
+        return tuple(word for word in CAPABILITIES if word not in self.without)
 
 
 class Listen(Section, frozen=True):

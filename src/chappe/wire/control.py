@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Literal, TypeAlias, Union, get_args
 
 import msgspec
 
@@ -20,7 +20,8 @@ from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
 MAJOR, MINOR = 2, 0  # MINOR stays 0: whatever is added later is a capability
-CAPABILITIES = ("credit", "loss", "datagram", "stamp")
+Capability: TypeAlias = Literal["credit", "loss", "datagram", "stamp"]
+CAPABILITIES: tuple[str, ...] = get_args(Capability)
 
 
 # --- handshake -------------------------------------------------------------------------------------------------
