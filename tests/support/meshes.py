@@ -27,6 +27,7 @@ class Plan:
     mesh: str = ""  # further lines of [mesh]
     interval_s: float = INTERVAL_S
     more: str = ""  # further sections
+    node: str = ""  # further lines of [node]
     heartbeat_s: float = 0.2
     ports: dict[str, int] = field(default_factory=dict)
 
@@ -40,7 +41,7 @@ class Plan:
 
     def toml(self, name: str, relays: Mapping[tuple[str, str], DelayRelay] | None = None) -> str:
         """The file of a node; of a link the first one dials."""
-        text = f'[node]\nname = "{name}"\n[[listen]]\nurl = "tcp://127.0.0.1:{self.ports[name]}"\n'
+        text = f'[node]\nname = "{name}"\n{self.node}\n[[listen]]\nurl = "tcp://127.0.0.1:{self.ports[name]}"\n'
         for a, b in self.links:
             if name not in (a, b):
                 continue

@@ -36,13 +36,20 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
+class Introduced:
+    """The Hello is there and this side is not ready; `Acceptor.answer` when it is."""
+
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Close the connection after what was sent; nobody got through."""
 
     error: Exception
 
 
-Output: TypeAlias = Send | Agreed | Ended
+Output: TypeAlias = Send | Introduced | Agreed | Ended
 Decide: TypeAlias = Callable[[Hello], Welcome | Refused]
 
 
@@ -133,10 +140,12 @@ class Connector:
 
 
 class Acceptor:
-    """The side that was connected to; `decide` says Welcome or Refused to a Hello."""
+    """The side that was connected to; `decide` says Welcome or Refused to a Hello, at once unless it `waits`."""
 
-    def __init__(self, decide: Decide) -> None:
+    def __init__(self, decide: Decide, waits: Callable[[Hello], bool] = lambda _: False) -> None:
         self._decide = decide
+        self._waits = waits
+        self._introduced: tuple[Hello, bytes] | None = None
         self._opening = _Opening()
         self.over = False
 
@@ -159,6 +168,14 @@ class Acceptor:
         except ProtocolError as error:
             return self._refuse(Refused(reason=str(error), code="protocol"), error)
         assert isinstance(hello, Hello)
+        self._introduced = hello, rest
+        return [Introduced(hello)] if self._waits(hello) else self.answer()
+
+    def answer(self) -> list[Output]:
+        """What is said to the Hello that was introduced."""
+        if self.over or self._introduced is None:
+            return []
+        hello, rest = self._introduced
         answer = self._decide(hello)
         if isinstance(answer, Refused):
             return self._refuse(answer, RefusedError(answer.reason))
@@ -212,21 +229,39 @@ async def connect_handshake(raw: Raw, hello: Hello, timeout_s: float = HELLO_TIM
     return (await _drive(raw, Connector(hello), timeout_s)).welcome
 
 
-async def accept_handshake(raw: Raw, decide: Decide, timeout_s: float = HELLO_TIMEOUT_S) -> tuple[Hello, Welcome]:
-    """Answer the Hello of an accepted connection; errors as of `connect_handshake`, after the other side was told."""
-    agreed = await _drive(raw, Acceptor(decide), timeout_s)
+async def accept_handshake(
+    raw: Raw,
+    decide: Decide,
+    timeout_s: float = HELLO_TIMEOUT_S,
+    ready: asyncio.Event | None = None,
+) -> tuple[Hello, Welcome]:
+    """Answer the Hello of an accepted connection; errors as of `connect_handshake`, after the other side was told.
+
+    Clients are answered when `ready` is set: that time is not counted as theirs.
+    """
+    machine = Acceptor(decide, lambda hello: ready is not None and hello.role == "client" and not ready.is_set())
+    agreed = await _drive(raw, machine, timeout_s, ready)
     return agreed.hello, agreed.welcome
 
 
-async def _drive(raw: Raw, machine: Connector | Acceptor, timeout_s: float) -> Agreed:
+async def _drive(
+    raw: Raw, machine: Connector | Acceptor, timeout_s: float, ready: asyncio.Event | None = None
+) -> Agreed:
     try:
         agreed = None
         _carry_out(raw, machine.start())
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 while agreed is None:
                     data = await raw.read_some()
-                    agreed = _carry_out(raw, machine.receive(data) if data else machine.closed())
+                    outputs = machine.receive(data) if data else machine.closed()
+                    if outputs and isinstance(outputs[-1], Introduced) and isinstance(machine, Acceptor):
+                        assert ready is not None
+                        limit.reschedule(None)
+                        await ready.wait()
+                        limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                        outputs = machine.answer()
+                    agreed = _carry_out(raw, outputs)
                 await raw.drain()
         except TimeoutError:
             _carry_out(raw, machine.expired(timeout_s))
@@ -247,7 +282,7 @@ def _carry_out(raw: Raw, outputs: list[Output]) -> Agreed | None:
             raw.write(output.data)
         elif isinstance(output, Agreed):
             return output
-        else:
+        elif isinstance(output, Ended):
             error = output.error
             error.args = (f"{raw.peer}: {error}", *error.args[1:])
             raise error

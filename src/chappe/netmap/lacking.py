@@ -20,6 +20,11 @@ class Lacking:
         self._offers: dict[Key, dict[str, int]] = {}  # who has it, with which sequence
         self._asked: dict[Key, tuple[str, int, int]] = {}  # whom, for which sequence, until when it may answer
 
+    @property
+    def busy(self) -> bool:
+        """Whether something that was asked for has not come."""
+        return bool(self._asked)
+
     def offer(self, peer: str, offered: Iterable[tuple[Key, int]], now_ns: int) -> list[Key]:
         """A neighbour has these; those that it is asked for."""
         ask = []

@@ -68,6 +68,7 @@ class LinkState:
         self._wall = wall
         self._doubted: dict[Key, tuple[str, Statement, int]] = {}  # for their time: from whom, what, and when it came
         self._checks = Checks(me, settings)
+        self._met: set[str] = set()  # neighbours that have said what they have
         self._own = OwnLinks(me, settings, latest)
         self._interest: Interest = NOTHING
         self._voice = Voice(me, settings, self.database, self.clock, rng, sign)
@@ -122,6 +123,7 @@ class LinkState:
         known.links.discard(link)
         if not known.links:
             del self._peers[gone.peer]
+            self._met.discard(gone.peer)
             self._meet()
             self._spreading.lost(gone.peer)
             _ask(self._lacking.lost(gone.peer, now_ns), out)
@@ -355,7 +357,12 @@ class LinkState:
         elif measured and not self._shape:
             self._dearer.update(number for link in measured for number in self._view.ends.get(link, ()))
 
+    def synchronised(self, peers: Iterable[str]) -> bool:
+        """Whether this node has what these neighbours had when they met, and a map of it."""
+        return self._met.issuperset(peers) and not self._lacking.busy and not self._changed
+
     def _compare(self, peer: str, known: Peer, digest: Digest, out: list[Output]) -> None:
+        self._met.add(peer)
         lacking = []
         for key, sequence in digest.adverts[: self.settings.max_adverts]:
             if key[1] >= known.level and key[0] in ("l", "i"):

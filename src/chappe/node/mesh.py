@@ -48,6 +48,7 @@ TICK_S = 0.05  # between two looks at what is due and what came back: the engine
 LOOK_NS = 100_000_000  # between two looks at who is silent
 GATHER_S = 0.005  # changes are applied together
 SHORTEST_S = 0.0005  # before something that is held back leaves
+JOIN_S = 2.0  # a node that starts waits so long for its neighbours before it serves clients without them
 
 
 def ways_of(node: Node) -> dict[str, Any]:
@@ -93,12 +94,18 @@ class NodeMesh:
         self._tick: FlushTick | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looked_ns = 0
+        self._begun_ns = 0
+        # Before it knows what others subscribed to, an event of a client would be confirmed and go nowhere.
+        self.joined = asyncio.Event()
+        if mesh is None or not node.config.peer:
+            self.joined.set()
 
     # --- beginning and end
 
     def start(self, tick: FlushTick, own: OwnPort) -> None:
         """The node listens: measure, and publish what is told by its own port."""
         self._tick, self.own = tick, own
+        self._begun_ns = self._engine.mono_ns
         self._node.connections.transports.watch(self._noticed)
         for topic in self.reports.topics:
             self.own.subscribe(topic, self._told)
@@ -260,12 +267,23 @@ class NodeMesh:
                 self._perform(outputs)
             elif released or self.member.rescue.busy:
                 self._tick.soon()
+            if not self.joined.is_set():
+                self._await_neighbours(now_ns)
             clocks(self._engine)
             if self.member.probe(self._engine.mono_ns):
                 self._tick.now()
         except Exception:
             log.exception("the mesh", node=self._node.name)
         self._timer = self._tick.loop.call_later(self._pause_s(), self._run)
+
+    def _await_neighbours(self, now_ns: int) -> None:
+        listed = [peer.name for peer in self._node.peers if peer.listed and peer.group is None and not peer.manager]
+        if self.member.state.synchronised(listed):
+            self.joined.set()
+        elif now_ns - self._begun_ns > JOIN_S * 1e9:
+            self.joined.set()
+            log.warning("not all neighbours answer: clients are served without them", node=self._node.name,
+                        after_s=JOIN_S)  # fmt: skip
 
     def _suspected(self, now_ns: int) -> list[MemberOutput]:
         """Neighbours that are silent for longer than they should, and those that are heard again (MR-021)."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.errors import LinkError, ProtocolError, RefusedError, TimeoutExpired, VersionError
-from chappe.links.handshake import Acceptor, Agreed, Connector, Ended, Output, Send, shared
+from chappe.links.handshake import Acceptor, Agreed, Connector, Ended, Introduced, Output, Send, shared
 from chappe.links.link import control_frame
 from chappe.wire.control import CAPABILITIES, Done, Hello, Refused, Welcome, decode
 from chappe.wire.frames import PREAMBLE, Kind, encode_frame
@@ -191,3 +191,13 @@ def test_any_bytes_end_in_at_most_one_decision(pieces: list[bytes]) -> None:
         outputs = [output for piece in pieces for output in machine.receive(piece)]
         assert sum(isinstance(output, Agreed | Ended) for output in outputs) == machine.over
         assert not outputs or isinstance(outputs[-1], Agreed | Ended)
+
+
+def test_a_side_that_is_not_ready_answers_later() -> None:
+    ready: list[bool] = []
+    acceptor = Acceptor(welcome, lambda _: not ready)
+    introduced = acceptor.receive(PREAMBLE + control_frame(hello()))
+    assert [type(output) for output in introduced] == [Introduced]
+    ready.append(True)
+    assert [type(output) for output in acceptor.answer()] == [Send, Agreed]
+    assert acceptor.answer() == []
