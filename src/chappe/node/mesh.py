@@ -92,7 +92,8 @@ class NodeMesh:
         self._now = MeasureNow(self.member)
         self.reports = Reports(node.name, node.config.report, self.member)
         self._tick: FlushTick | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None  # uvloop gives one without `when()` for what is due at once
+        self._due_s = 0.0  # when it runs, by the clock of the loop
         self._looked_ns = 0
         self._begun_ns = 0
         # Before it knows what others subscribed to, an event of a client would be confirmed and go nowhere.
@@ -274,7 +275,11 @@ class NodeMesh:
                 self._tick.now()
         except Exception:
             log.exception("the mesh", node=self._node.name)
-        self._timer = self._tick.loop.call_later(self._pause_s(), self._run)
+        self._run_in(self._tick.loop, self._pause_s())
+
+    def _run_in(self, loop: asyncio.AbstractEventLoop, pause_s: float) -> None:
+        self._due_s = loop.time() + pause_s
+        self._timer = loop.call_later(pause_s, self._run)
 
     def _await_neighbours(self, now_ns: int) -> None:
         listed = [peer.name for peer in self._node.peers if peer.listed and peer.group is None and not peer.manager]
@@ -305,9 +310,9 @@ class NodeMesh:
         if self._timer is None or self._tick is None or self.member.next_ns() > self._engine.mono_ns:
             return
         loop = self._tick.loop
-        if self._timer.when() > loop.time() + GATHER_S:
+        if self._due_s > loop.time() + GATHER_S:
             self._timer.cancel()
-            self._timer = loop.call_later(GATHER_S, self._run)
+            self._run_in(loop, GATHER_S)
 
     def _pause_s(self) -> float:
         if self.member.busy:
