@@ -69,7 +69,7 @@ peers: ## apt: the servers of benchmarks and interop tests (for CI; needs root)
 	@set -x; root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	$$root apt-get update -qq; \
 	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-		nats-server mosquitto redis-server postgresql clang iproute2 faketime strace systemd mmdebstrap >/dev/null; \
+		nats-server mosquitto redis-server postgresql clang iproute2 faketime strace systemd >/dev/null; \
 	version=$$(clang -dumpversion | cut -d. -f1); \
 	$$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends libclang-rt-$$version-dev >/dev/null
 
