@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,7 +130,59 @@ async def test_a_broker_drives_the_table_and_every_command_is_written_down(keys:
             assert answer.reason == "Setup: path 2 of plant/speed (0x5): there is no link named 'nowhere'"
             assert len(node.paths) == 1
             lines = [(line["target"], line["outcome"]) for line in keys.audit()]
-            assert lines == [("n1/Setup", "done"), ("n1/Teardown", "failed"), ("n1/Setup", "failed")]
+            assert lines == [
+                ("n1/Setup", "intent"), ("n1/Setup", "done"), ("n1/Teardown", "intent"), ("n1/Teardown", "failed"),
+                ("n1/Setup", "intent"), ("n1/Setup", "failed"),
+            ]  # fmt: skip
+        finally:
+            await broker.close()
+
+
+async def test_a_command_is_done_when_its_intent_is_on_disk(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncing, go_on = threading.Event(), threading.Event()
+    fsync = os.fsync
+
+    def held(descriptor: int) -> None:
+        syncing.set()
+        go_on.wait(20)
+        fsync(descriptor)
+
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        broker = await WireClient.open(node.url, token=keys.token("leaf-7", "broker"))
+        monkeypatch.setattr(os, "fsync", held)
+        try:
+            asked = asyncio.ensure_future(broker.ask(management.Setup, epoch=2, command=1, paths=(hop(),)))
+            assert await asyncio.to_thread(syncing.wait, 20)
+            assert len(node.paths) == 0
+            assert [line["outcome"] for line in keys.audit()] == ["intent"]
+            go_on.set()
+            assert isinstance(await asked, control.Done)
+            assert len(node.paths) == 1
+            intent, done = keys.audit()
+            assert (intent["outcome"], done["outcome"]) == ("intent", "done")
+            assert intent["number"] == done["number"]
+            assert "paths" in intent["details"]  # type: ignore[operator]
+        finally:
+            go_on.set()
+            await broker.close()
+
+
+async def test_what_cannot_be_written_down_is_not_done(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        broker = await WireClient.open(node.url, token=keys.token("leaf-7", "broker"))
+        try:
+            monkeypatch.setattr(os, "fsync", full)
+            for command in (1, 2):
+                answer = await broker.ask(management.Setup, epoch=2, command=command, paths=(hop(),))
+                assert answer.code == "unavailable"
+                assert "No space left on device; nothing was done" in answer.reason
+            assert len(node.paths) == 0
+            monkeypatch.undo()
+            assert isinstance(await broker.ask(management.Setup, epoch=2, command=1, paths=(hop(),)), control.Done)
+            assert len(node.paths) == 1
         finally:
             await broker.close()
 

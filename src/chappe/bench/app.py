@@ -50,6 +50,7 @@ BENCHES: dict[str, tuple[str, dict[str, str]]] = {
     "forecast": ("forecast", {}),
     "exactly-once": ("exactly_once", {}),
     "crash": ("crash", {}),
+    "durable": ("durable", {}),
     "hostile": ("hostile.measured", {}),
     "history": ("history.bench", {}),
     "soak": ("soak.bench", {}),
@@ -423,6 +424,21 @@ def soak(
       chappe bench soak --minutes 20 --json soak.json --check
     """
     _run("soak.bench", Options(quick, json, check, rounds, charts), minutes=minutes, seed=seed)
+
+
+@app.command()
+def durable(
+    quick: Quick = False, json: Json = None, check: Check = False, rounds: RoundCount = 5, charts: Charts = OUT,
+) -> None:  # fmt: skip
+    """Events confirmed when they are on disk, beside JetStream that syncs each: latency of one, rate of many.
+
+    Examples:
+
+      chappe bench durable --quick
+
+      chappe bench durable --json durable.json --check
+    """
+    _run("durable", Options(quick, json, check, rounds, charts))
 
 
 @app.command("xml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -122,12 +123,12 @@ class BrokerRole:
     def closed(self, session: Session, now_ns: int) -> list[Output]:
         if session in self._parents:
             return self._no_parent(now_ns) if self._parents.closed(session) else []
-        self._operators.closed(session)
+        outputs = self._operators.closed(session)
         address = self._links.release(session)
         term = self.leadership.term
         if address is None or term is None:
-            return []
-        return self._sent(self._lose(term, address, now_ns))
+            return outputs
+        return outputs + self._sent(self._lose(term, address, now_ns))
 
     # --- messages
 
@@ -243,7 +244,16 @@ class BrokerRole:
             return [refusal]
         if term is None:
             return [self._operators.failed(session, message, self._standing_by())]
-        address = self._operators.asked(session, message)
+        return [self._operators.intend(session, message, partial(self._ask, session, message))]
+
+    def _ask(self, session: Session, message: Request, number: int, now_ns: int) -> list[Output]:
+        """What somebody asks for is written down; this process may not lead any more."""
+        term = self.leadership.term
+        if term is None:
+            return [self._operators.failed(session, message, self._standing_by(), number)]
+        if self._node.control.sessions.get(session.port) is not session:
+            return [self._operators.failed(session, message, "the connection ended before it was done", number)]
+        address = self._operators.asked(session, message, number)
         outputs = term.connected(address, now_ns) if self._links.bind(address, session) else []
         return self._sent(outputs + self._hear(term, address, message, now_ns))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Write this down in the audit log, then send the answer."""
+    """Write this down in the audit log, then send the answer, if somebody is there to hear it."""
 
     identity: Identity
     action: str
@@ -41,7 +41,21 @@ class Record:
     outcome: str
     reason: str
     details: dict[str, Any]
-    answer: Send
+    answer: Send | None
+    number: int = 0  # of the intent, if there was one
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Write down in the audit log what is about to be done, and then do it; if that fails send the refusal instead."""
+
+    identity: Identity
+    action: str
+    address: str
+    details: dict[str, Any]
+    number: int
+    proceed: Proceed
+    refuse: Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +101,8 @@ class Free:
     port: int
 
 
-Output = Send | Close | Record | OpenData | DataOpened | DataSaid | Work | Free
+Proceed = Callable[[int], "list[Output]"]
+"""Does what was intended, at a time, and gives what follows."""
+Refuse = Callable[[str], Send]
+"""The answer if a reason forbids it; nothing was done."""
+Output = Send | Close | Record | Intend | OpenData | DataOpened | DataSaid | Work | Free

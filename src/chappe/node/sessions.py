@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from chappe.node.commands import Commands
 from chappe.node.edge import Edge
 from chappe.node.listing import Find, listing
 from chappe.node.mesh_requests import MeshRequests
-from chappe.node.outputs import Close, DataOpened, DataSaid, OpenData, Output, Record, Send, Work
+from chappe.node.outputs import Close, DataOpened, DataSaid, Intend, OpenData, Output, Record, Send, Work
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Interest, Role
@@ -63,7 +64,8 @@ class Control:
         self._facts = facts
         self._registrations = Registrations(variables, edge, self.sessions.get, lambda: commands.modes.mode)
         self.asked = MeshRequests(node, lambda: self.mesh, self._refusal)
-        self._working: tuple[Session, control.Command] | None = None  # who waits for a mode change
+        self._working: tuple[Session, control.Command, int] | None = None  # who waits for a mode change
+        self._intents = count(1)  # numbers of what is written down before it is done
         self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
         self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
@@ -420,11 +422,25 @@ class Control:
         refusal = None if free else self._refusal(session, command, "control", target)
         if refusal:
             return [self._recorded(session, command, refusal.message)]
+        number = next(self._intents)
+        return [
+            Intend(
+                session.identity, "control", target, _details(command), number,
+                lambda at_ns: self._carry_out(session, command, number, at_ns),
+                lambda reason: failed(session.port, command, "unavailable", reason),
+            )
+        ]  # fmt: skip
+
+    def _carry_out(self, session: Session, command: control.Command, number: int, now_ns: int) -> list[Output]:
+        """Its intent is written down."""
+        if self.sessions.get(session.port) is not session:
+            over = control.Failed(id=command.id, code="unavailable", reason="the connection ended before it was done")
+            return [self._recorded(session, command, over, number)]
         answer = self._commands.receive(command, now_ns)
         if answer is None:
-            self._working = (session, command)
+            self._working = (session, command, number)
             return []
-        return [self._recorded(session, command, answer)]
+        return [self._recorded(session, command, answer, number)]
 
     def _departed(self, session: Session | None, now_ns: int) -> list[Output]:
         edge = self._registrations.edge
@@ -445,10 +461,9 @@ class Control:
         self._unsubscribe_some()
         answer = self._commands.work()
         if answer is not None and self._working is not None:
-            session, command = self._working
+            session, command, number = self._working
             self._working = None
-            if session.port in self.sessions:
-                outputs.append(self._recorded(session, command, answer))
+            outputs.append(self._recorded(session, command, answer, number))
         return outputs
 
     def _unsubscribe_some(self) -> None:
@@ -463,13 +478,15 @@ class Control:
             if not keys:
                 self._unsubscribing.popleft()
 
-    def _recorded(self, session: Session, command: control.Command, answer: control.Message) -> Record:
+    def _recorded(self, session: Session, command: control.Command, answer: control.Message, number: int = 0) -> Record:
         failed = answer if isinstance(answer, control.Failed) else None
         outcome = "done" if failed is None else "denied" if failed.code == "denied" else "failed"
-        details = _details(command)
+        details = {} if number else _details(command)  # the intent has them
         target = f"{self._node}/{type(command).__name__}"
         reason = failed.reason if failed else ""
-        return Record(session.identity, "control", target, outcome, reason, details, Send(session.port, answer))
+        there = self.sessions.get(session.port) is session
+        back = Send(session.port, answer) if there else None
+        return Record(session.identity, "control", target, outcome, reason, details, back, number)
 
     def _used(self, session: Session) -> int:
         return len(session.watched) + len(session.subscriptions) + session.waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -18,7 +18,7 @@ from chappe.node.accounts import Accounts
 from chappe.node.background import MOST, Background
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
-from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, OpenData, Output, Record, Send, Work
+from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, Intend, OpenData, Output, Record, Send, Work
 from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog, Line
@@ -32,6 +32,8 @@ FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one connection that wait here before it is no longer read
 BACKLOG_BYTES = 8 << 20  # of them together
 TOGETHER = 8  # messages of one connection before it is the turn of the next
+RECORDS_LIMIT = 65_536  # lines that wait for the audit log
+OWED = 65_536  # outcomes that wait for a disk that fails; their intents are on it
 
 
 class Shell:
@@ -58,7 +60,9 @@ class Shell:
         self.background = Background(self.data_bytes, self._give_up)
         self._publishers: set[int] = set()
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
-        self._records: list[Record] = []  # not yet given to the disk
+        self._records: list[Record | Intend] = []  # not yet given to the disk
+        self._owed: deque[Line] = deque(maxlen=OWED)  # outcomes that the disk did not take
+        self._intended: deque[Intend] = deque()  # written down, and to be done
         self._recording: asyncio.Task[None] | None = None
 
     def arrived(self) -> None:
@@ -66,7 +70,7 @@ class Shell:
         control = self._engine.take_control()
         if control:
             self._take(control)
-        if self._ready or self._control.busy:
+        if self._ready or self._intended or self._control.busy:
             self._work()
         if self._throttles:
             self._throttle()
@@ -93,6 +97,9 @@ class Shell:
     def _work(self) -> None:
         now_ns = perf_counter_ns()
         until_ns = now_ns + self._budget_ns
+        while self._intended and now_ns < until_ns:
+            self._proceed(self._intended.popleft())
+            now_ns = perf_counter_ns()
         while self._ready and now_ns < until_ns:
             port = next(iter(self._ready))
             began_ns = now_ns
@@ -104,7 +111,7 @@ class Shell:
             self._charge(port, now_ns - began_ns, now_ns)
         self.perform(self._control.flush())
         self.perform(self._control.work())
-        if self._ready or self._control.busy:
+        if self._ready or self._intended or self._control.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
 
@@ -137,6 +144,14 @@ class Shell:
             log.exception("a control message could not be handled", port=port)
             self._give_up(port)
 
+    def _proceed(self, intent: Intend) -> None:
+        try:
+            self.perform(intent.proceed(self._engine.mono_ns))
+        except Exception:  # as above
+            port = intent.refuse("").port
+            log.exception("a command could not be carried out", port=port, target=intent.address)
+            self._give_up(port)
+
     def _give_up(self, port: int) -> None:
         self.perform([Close(port, "the node failed to handle a control message; see its log")])
 
@@ -155,6 +170,8 @@ class Shell:
                     self._connections.send(port, message)
                 case Record():
                     self._record(output)
+                case Intend():
+                    self._intend(output)
                 case Close(port, reason, code):
                     connection = self._connections.by_port.get(port)
                     if connection is not None:
@@ -277,14 +294,30 @@ class Shell:
         say = self._log.debug if outcome == "done" else self._log.warning
         say("command", who=who, target=record.address, outcome=outcome, reason=record.reason)
         if self._audit is None:
+            self._answer(record)
+        else:
+            self._write(record, self._audit)
+
+    def _intend(self, intent: Intend) -> None:
+        if self._audit is None:
+            self._proceed(intent)
+        else:
+            self._write(intent, self._audit)
+
+    def _answer(self, record: Record) -> None:
+        if record.answer is not None:
             self.perform([record.answer])
+
+    def _write(self, item: Record | Intend, audit: AuditLog) -> None:
+        if len(self._records) + len(self._intended) >= RECORDS_LIMIT:
+            self._unrecorded([item], OSError(f"{RECORDS_LIMIT} lines wait for it"))
             return
-        self._records.append(record)
+        self._records.append(item)
         if self._recording is None:
-            self._recording = asyncio.get_running_loop().create_task(self._write_down(self._audit))
+            self._recording = asyncio.get_running_loop().create_task(self._write_down(audit))
 
     async def _write_down(self, audit: AuditLog) -> None:
-        """Answers leave when their lines are on disk, in the order of the requests; all that wait share one sync."""
+        """Commands are done and answers leave when their lines are on disk, in order; all that wait share one sync."""
         try:
             while self._records:
                 await self._write_batch(audit)
@@ -293,19 +326,37 @@ class Shell:
 
     async def _write_batch(self, audit: AuditLog) -> None:
         batch, self._records = self._records, []
-        lines = [Line(item.identity, item.action, item.address, item.outcome, item.reason, item.details)
-                 for item in batch]  # fmt: skip
-        answers = [item.answer for item in batch]
+        owed = list(self._owed)
         try:
-            await asyncio.to_thread(audit.record_all, lines)
+            await asyncio.to_thread(audit.record_all, [*owed, *map(_line, batch)])
         except OSError as error:
-            log.error("audit log not written", reason=str(error))
-            reason = f"the audit log cannot be written: {error.strerror}"
-            answers = [Send(answer.port, Failed(id=getattr(answer.message, "id", 0), reason=reason))
-                       for answer in answers]  # fmt: skip
-        self.perform(answers)
+            self._unrecorded(batch, error)
+        else:
+            self._owed.clear()
+            for item in batch:
+                if isinstance(item, Intend):
+                    self._intended.append(item)
+                else:
+                    self._answer(item)
         assert self.tick is not None
         self.tick.soon()
+
+    def _unrecorded(self, batch: Sequence[Record | Intend], error: OSError) -> None:
+        """Nothing is done that could not be written down; the outcome of what was is written when that is possible."""
+        log.error("audit log not written: commands are refused", reason=str(error))
+        reason = f"the audit log cannot be written: {error.strerror or error}; nothing was done"
+        for item in batch:
+            if isinstance(item, Intend):
+                self.perform([item.refuse(reason)])
+                continue
+            if item.number:
+                self._owed.append(_line(item))
+            self._answer(item)
+
+
+def _line(item: Record | Intend) -> Line:
+    outcome, reason = ("intent", "") if isinstance(item, Intend) else (item.outcome, item.reason)
+    return Line(item.identity, item.action, item.address, outcome, reason, item.details, item.number)
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from chappe.engine._engine import Engine
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
 from chappe.node.listing import Rows
-from chappe.node.outputs import Free, Output, Record, Send
+from chappe.node.outputs import Free, Intend, Output, Record, Send
 from chappe.node.paths import PathTable
 from chappe.node.sections import Config, Limits, Peer, Route
 from chappe.node.session import Session
@@ -90,7 +90,8 @@ class Table:
 
     def tell(self, name: str, message: control.Message) -> list[tuple[str, control.Message]]:
         """What is sent because of a message, with the names of the receivers."""
-        return self.sent(self.control.receive(self.ports[name], message, self.now_ns) + self.control.flush())
+        outputs = self._done(self.control.receive(self.ports[name], message, self.now_ns))
+        return self.sent(outputs + self.control.flush())
 
     def ask(self, name: str, kind: type[control.Request], **fields: Any) -> Any:
         """The one answer to a request."""
@@ -115,6 +116,13 @@ class Table:
         names = {port: name for name, port in self.ports.items()}
         sends = [item.answer if isinstance(item, Record) else item for item in outputs]
         return [(names[item.port], item.message) for item in sends if isinstance(item, Send) and item.port in names]
+
+    def _done(self, outputs: list[Output]) -> list[Output]:
+        """What follows when intents are written down."""
+        found: list[Output] = []
+        for item in outputs:
+            found += self._done(item.proceed(self.now_ns)) if isinstance(item, Intend) else [item]
+        return found
 
     def known(self) -> set[str]:
         return {"/".join(entry.name) for entry in self.variables.directory.walk()}
