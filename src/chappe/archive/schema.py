@@ -6,10 +6,12 @@ timestamp for people. `offset` counts the rows of a dataset that one archive wro
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chappe.errors import ConfigError
 
@@ -111,6 +113,7 @@ def schema_of(dataset: str) -> pa.Schema:
         raise ConfigError(f"no dataset {dataset!r}; there are {', '.join(DATASETS)}") from None
 
 
+@cache
 def given(dataset: str) -> pa.Schema:
     """The columns that whoever appends to a dataset gives: without its offset and the timestamp for people."""
     return pa.schema([field for field in schema_of(dataset) if field.name not in (OFFSET, RECEIVED)])
@@ -118,29 +121,52 @@ def given(dataset: str) -> pa.Schema:
 
 def for_people(received_ns: Any) -> Any:
     """The column `received` of times of receipt; the exact time stands in the column before."""
-    return received_ns.cast(pa.timestamp("ns", "UTC")).cast(_SHOWN, safe=False)
+    return pc.divide(received_ns, 1000).cast(_SHOWN)
+
+
+class _Column(NamedTuple):
+    """What `complete` asks of a column; a schema makes these anew whenever it is asked."""
+
+    name: str
+    type: pa.DataType
+    nullable: bool
+
+
+@cache
+def _columns(dataset: str) -> tuple[_Column, ...]:
+    return tuple(_Column(field.name, field.type, field.nullable) for field in schema_of(dataset))
+
+
+@cache
+def _given_names(dataset: str) -> frozenset[str]:
+    return frozenset(given(dataset).names)
 
 
 def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit."""
-    expected = given(dataset)
-    names = set(rows.schema.names)
-    wrong = sorted(names ^ set(expected.names))
+    """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit.
+
+    A durable event waits for this: what does not depend on the rows is computed once.
+    """
+    names = rows.schema.names
+    wrong = sorted(_given_names(dataset).symmetric_difference(names))
     if wrong:
         column = wrong[0]
         raise ConfigError(f"dataset {dataset}: column {column!r} is {'unknown' if column in names else 'missing'}")
     columns: list[pa.Array] = []
-    for field in schema_of(dataset):
-        if field.name == OFFSET:
+    for name, kind, nullable in _columns(dataset):
+        if name == OFFSET:
             columns.append(pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
             continue
-        source = RECEIVED_NS if field.name == RECEIVED else field.name
-        column = rows.column(source)
-        try:
-            column = for_people(column) if field.name == RECEIVED else column.cast(field.type)
-        except pa.ArrowInvalid as error:
-            raise ConfigError(f"dataset {dataset}: column {field.name!r}: {error}") from None
-        if not field.nullable and column.null_count:
-            raise ConfigError(f"dataset {dataset}: column {field.name!r} has no value in {column.null_count} rows")
+        if name == RECEIVED:
+            columns.append(for_people(columns[-1]))
+            continue
+        column = rows.column(names.index(name))
+        if column.type != kind:
+            try:
+                column = column.cast(kind)
+            except pa.ArrowInvalid as error:
+                raise ConfigError(f"dataset {dataset}: column {name!r}: {error}") from None
+        if not nullable and column.null_count:
+            raise ConfigError(f"dataset {dataset}: column {name!r} has no value in {column.null_count} rows")
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(dataset))
