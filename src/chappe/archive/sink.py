@@ -251,7 +251,7 @@ class Sink:
                 continue
             item.end = end
             self.stored[item.dataset] += rows.num_rows
-            self.bytes[item.dataset] += rows.nbytes
+            self.bytes[item.dataset] += rows.get_total_buffer_size()
             taken.append(item)
         return taken, failed
 
