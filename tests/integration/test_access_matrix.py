@@ -446,7 +446,6 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
 }
 
 
-@pytest.mark.xfail(reason="deny rules for nodes are not enforced yet", strict=False)
 @pytest.mark.spec("NS-072", "NS-073")
 async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path: Path) -> None:
     assert set(NODE_OPERATIONS) == things()

@@ -182,7 +182,7 @@ class EngineModel:
             raise Bad
         kind, name = payload[4], payload[6:]
         self._check_topic(kind, name)
-        allowed = p.peer or name not in self.denied
+        allowed = name not in self.denied
         number = int.from_bytes(payload[:4], "big")
         p.topics_in[number] = (kind, name) if allowed else None
         p.courses.pop(number, None)

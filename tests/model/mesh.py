@@ -101,6 +101,10 @@ class MeshModel(EngineModel):
         if number >= 65536 or zero or not way or not name:
             raise Bad
         self._check_topic(kind, name)
+        if name in self.denied:
+            p.courses.pop(number, None)
+            p.topics_in[number] = None
+            return
         course = p.courses.get(number)
         if course is None or (course.topic, course.way) != ((kind, name), way):
             p.courses[number] = Course((kind, name), way)

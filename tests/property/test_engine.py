@@ -156,5 +156,13 @@ def test_long_walks_with_much_traffic_agree(layout: str) -> None:
         twins = Twins(layout)
         engine_walk.walk(twins, random.Random(seed), steps=250)
         seen += Counter(twins.engine.counters())
-    never = {"held_early", "released_early", "control_out", "drop_no_room", "drop_stale", "drop_waited"}  # tested apart
+    never = {
+        "held_early",
+        "released_early",
+        "control_out",
+        "drop_no_room",
+        "drop_stale",
+        "drop_waited",
+        "drop_incapable",
+    }
     assert {name for name, count in twins.engine.counters().items() if not seen[name]} == never

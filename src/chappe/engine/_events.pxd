@@ -43,6 +43,8 @@ cdef struct Course:            # where events of a topic go that came by a way, 
     uint8_t* allow             # by place in the route's groups, while allow_stamp == topics.stamp
     uint64_t allow_stamp
     uint32_t missing           # branches that cannot be used
+    uint32_t denied            # destinations that rules of this node withhold it from
+    uint32_t incapable         # destinations that lack a capability, or all ways to which do
     bint back                  # a branch may lead to where the way came from
     bint rest                  # for some of the destinations there is no way now: events are kept for them
     uint32_t nbranches

@@ -29,7 +29,7 @@ NAMES = (
     "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
     "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed", "drop_no_way",
-    "drop_waited", "released_early",
+    "drop_waited", "drop_incapable", "released_early",
 )  # fmt: skip
 
 cdef enum:

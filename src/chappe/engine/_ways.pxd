@@ -22,6 +22,7 @@ cdef class Ways(Marks):
     cdef uint64_t way_memory
     cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
     cdef int route_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
+    cdef bint permitted(self, int port, int kind, uint8_t* name, uint32_t size) except -1
     cdef int room_for_alias(self, int port, Port* p, uint32_t alias) except -1
     cdef uint32_t topic_number(self, const uint8_t* name, uint32_t size, int kind)
     cdef void drop_alias(self, Port* p, uint32_t alias)

@@ -12,7 +12,9 @@ from chappe.engine._bytes cimport frame_size, get32, put32
 from chappe.engine._events cimport COURSE, DENIED, NO_ROOM, Branch, Course, Events, Run
 from chappe.engine._marks cimport Marks
 from chappe.engine._ports cimport (
+    DROP_INCAPABLE,
     DROP_NO_WAY,
+    DROP_NOT_PERMITTED,
     EVENTS_OUT,
     OF_TOPIC,
     OPEN,
@@ -70,11 +72,7 @@ cdef class Ways(Marks):
         if problem:
             self.fault(port, p, fault_text(problem, shown_key(payload + skip, size - skip, payload[4])[:64]))
         self.room_for_alias(port, p, alias)
-        if self.authorize is not None and not p.peer:
-            self.attention = True  # whoever is asked may have to tell the publisher
-            if self.authorize(port, chr(payload[4]), <bytes> payload[skip:size]):
-                number = self.topic_number(payload + skip, size - skip, payload[4])
-        else:
+        if self.permitted(port, payload[4], payload + skip, size - skip):
             number = self.topic_number(payload + skip, size - skip, payload[4])
         self.drop_alias(p, p.aliases[alias])
         p.aliases[alias] = number
@@ -100,6 +98,10 @@ cdef class Ways(Marks):
         if problem:
             self.fault(port, p, fault_text(problem, shown_key(payload + skip, size - skip, payload[4])[:64]))
         self.room_for_alias(port, p, alias)
+        if not self.permitted(port, payload[4], payload + skip, size - skip):
+            self.drop_alias(p, p.aliases[alias])
+            p.aliases[alias] = DENIED
+            return 0
         number = self.topic_number(payload + skip, size - skip, payload[4])
         if COURSE < p.aliases[alias] < NO_ROOM:
             course = self.courses[p.aliases[alias] & ~COURSE]
@@ -122,6 +124,13 @@ cdef class Ways(Marks):
         self.way_memory += length
         p.aliases[alias] = COURSE | course.place
         return 0
+
+    cdef bint permitted(self, int port, int kind, uint8_t* name, uint32_t size) except -1:
+        """Whether events of a topic are taken from a port: of clients as well as of nodes."""
+        if self.authorize is None:
+            return True
+        self.attention = True  # whoever is asked may have to tell the publisher
+        return bool(self.authorize(port, chr(kind), <bytes> name[:size]))
 
     cdef int room_for_alias(self, int port, Port* p, uint32_t alias) except -1:
         cdef uint32_t capacity
@@ -222,6 +231,7 @@ cdef class Ways(Marks):
         cdef int64_t hold_ns
         cdef list branches = []
         cdef bint local, failed = False, back = False
+        cdef uint32_t denied = 0, incapable = 0
         cdef bytes rest = b""
         kind, name, _ = self.topics.name(course.topic)
         try:
@@ -233,7 +243,7 @@ cdef class Ways(Marks):
                 answer = self.forward_way(course.port, (<char*> course.way)[:course.way_size], kind, name)
             said, listed, wait, groups, *more = answer
             if more:
-                rest, back = more
+                rest, back, denied, incapable = (*more, 0, 0)[:4]
             local = bool(said)
             hold_ns = min(max(int(wait), 0), HOLD_LIMIT_NS)
             for target, way in listed:
@@ -248,6 +258,9 @@ cdef class Ways(Marks):
             local = course.port < 0
             chosen, hold_ns, failed = None, 0, True
             branches, rest = [], b""
+            denied = incapable = 0
+        course.denied = denied
+        course.incapable = incapable
         course.local = local
         course.back = back
         course.rest = len(rest) > 0
@@ -255,7 +268,7 @@ cdef class Ways(Marks):
             self.rests[course.place] = rest
         else:
             self.rests.pop(course.place, None)
-        course.missing = failed or (not local and not branches and not course.rest)
+        course.missing = failed or (not local and not branches and not course.rest and not denied and not incapable)
         self.set_branches(p, course, branches)
         course.chosen = local and chosen is not None
         course.allow_stamp = 0
@@ -266,7 +279,7 @@ cdef class Ways(Marks):
         if hold_ns and course.port < 0:
             course.hold_until = max(course.hold_until, self.mono_ns + hold_ns)
         course.plain = (local and not course.chosen and course.nbranches == 0 and course.missing == 0
-                        and course.first == NULL and not course.rest)
+                        and course.first == NULL and not course.rest and not denied and not incapable)
         course.asked = asked
         return 0
 
@@ -353,9 +366,14 @@ cdef class Ways(Marks):
                 self.choose_groups(course, run)
             self.send_group(arrival, p, run)
             run.allow = NULL
+        if course.denied and not run.again:
+            self.count_drop(arrival, p, DROP_NOT_PERMITTED, OF_TOPIC, run.topic, <uint64_t> course.denied * run.count)
+        if course.incapable and not run.again:
+            self.count_drop(arrival, p, DROP_INCAPABLE, OF_TOPIC, run.topic, <uint64_t> course.incapable * run.count)
         if course.missing and not run.again:
             self.count_drop(arrival, p, DROP_NO_WAY, OF_TOPIC, run.topic, <uint64_t> course.missing * run.count)
-        elif route.n == 0 and route.ngroups == 0 and course.nbranches == 0 and not run.again and not course.rest:
+        elif (route.n == 0 and route.ngroups == 0 and course.nbranches == 0 and not run.again and not course.rest
+                and not course.denied and not course.incapable):
             p.counters[UNROUTED] += run.count
         if (course.nbranches or course.rest) and not self.keep_back(p, course, run):
             self.send_branches(course, run.start, size, run.count, run.issuer, run.cls)

@@ -36,11 +36,18 @@ from chappe.wire.patterns import Pattern
 
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
+Withheld = Callable[[str, bytes, Callable[[], Iterable[str]]], frozenset[str]]
+"""Nodes among these that rules deny the events of a topic (kind, topic); they are asked for if there is such a rule."""
+
 FAR_NS = 1 << 62
 ASK = -1
 LONGEST_PACE_NS = 86_400_000_000_000
 NOWHERE, HERE = Outputs(False), Outputs(True)
 READ_AT_ONCE = 20  # readings in one tick: each may be told to every neighbour
+
+
+def _no_rules(kind: str, topic: bytes, names: Callable[[], Iterable[str]]) -> frozenset[str]:
+    return frozenset()
 
 
 class Member:
@@ -65,7 +72,12 @@ class Member:
         )
         self.mine = Subscriptions()
         profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
-        self.ways = Ways(me, self.state, self.mine, settings.profile, profiles, connected=self.links.ports.__contains__)
+        needs = [(Pattern("s", text), words) for text, words in settings.needs]
+        self.withheld: Withheld = _no_rules
+        self.ways = Ways(
+            me, self.state, self.mine, settings.profile, profiles, self.links.ports.__contains__, needs,
+            lambda kind, topic: self.withheld(kind, topic, self.state.members),
+        )  # fmt: skip
         self.rescue = Rescue(
             engine, self.ways, self._raw, settings.stranded_ns, settings.stranded_bytes, settings.slice
         )
@@ -161,6 +173,10 @@ class Member:
 
     def _misplaced(self, advert: Advert) -> str:
         return misplaced(self.settings.places, advert.speaker, advert.origin if advert.level else advert.scope)
+
+    def other_ways(self) -> None:
+        """What is withheld from whom has changed: ways are planned anew with the next tick."""
+        self._ways_changed = True
 
     def restate(self, now_ns: int) -> list[Output]:
         """State everything anew, as after another certificate of this node."""
@@ -289,12 +305,14 @@ class Member:
             outputs = HERE  # a neighbour that is in no mesh
         # The engine asks at the first event after a change: older ones left before it, and are that much ahead.
         ahead_ns = self.engine.mono_ns - self._ways_ns
-        return self._raw(replace(outputs, hold_ns=max(0, outputs.hold_ns - ahead_ns)) if outputs.hold_ns else outputs)
+        if outputs.hold_ns:
+            outputs = replace(outputs, hold_ns=max(0, outputs.hold_ns - ahead_ns))
+        return self._raw(outputs, kind, topic)
 
     def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
         """Where events that came with that way go."""
         link = self.links.by_port.get(port)
-        return self._raw(self.ways.forward(link.name if link is not None else "", way, kind, topic))
+        return self._raw(self.ways.forward(link.name if link is not None else "", way, kind, topic), kind, topic)
 
     # --- switches
 
@@ -391,7 +409,13 @@ class Member:
         self.engine.topics.new_ways()
         self.rescue.retry(self.engine.mono_ns)
 
-    def _raw(self, outputs: Outputs) -> RawOutputs:
+    def _raw(self, outputs: Outputs, kind: str, topic: bytes) -> RawOutputs:
+        """As the engine takes it, without neighbours that may not have it: a way may name one that others trust."""
         ports = self.links.ports
-        branches = [(ports[peer], way) for peer, way in outputs.branches if peer in ports]
-        return outputs.local, branches, outputs.hold_ns, outputs.groups, outputs.rest, outputs.back
+        refused = self.withheld(kind, topic, lambda: [peer for peer, _ in outputs.branches])
+        branches = [(ports[peer], way) for peer, way in outputs.branches if peer in ports and peer not in refused]
+        denied = outputs.denied + sum(peer in refused for peer, _ in outputs.branches)
+        return (
+            outputs.local, branches, outputs.hold_ns, outputs.groups, outputs.rest, outputs.back, denied,
+            outputs.incapable,
+        )  # fmt: skip

@@ -28,6 +28,7 @@ class MemberSettings:
     places: Places = ()  # (unit, names or patterns of the nodes that may lie in it); none: whoever says so
     profile: str = "default"  # of topics for which nothing else is said
     profiles: tuple[tuple[str, str], ...] = ()  # (pattern of topics, profile); the first that matches counts
+    needs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (pattern of topics, capabilities that all on their way have)
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     map: MapSettings = field(default_factory=MapSettings)
     trains: TrainSettings = field(default_factory=TrainSettings)

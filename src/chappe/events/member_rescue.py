@@ -10,7 +10,7 @@ from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs, Rescued
 from chappe.events.ways import Outputs, Ways
 
-Raw = Callable[[Outputs], RawOutputs]
+Raw = Callable[[Outputs, str, bytes], RawOutputs]  # with the kind of the topic, and the topic
 
 EACH_BYTES = 400  # what an event that waits takes besides its own bytes
 AGAIN_NS = 250_000_000  # what waits is tried again after this time, twice that, and so on, if the map stays as it is
@@ -190,7 +190,7 @@ class Rescue:
 
     def _send(self, event: Rescued, outputs: Outputs) -> None:
         if outputs.branches:
-            self._engine.redirect(event, self._raw(outputs))
+            self._engine.redirect(event, self._raw(outputs, event.kind, event.topic))
             self.rescued += 1
 
     def _strand(self, stranded: _Stranded, now_ns: int) -> None:

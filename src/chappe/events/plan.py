@@ -73,17 +73,23 @@ class Plan:
         return tuple(reversed(passed))
 
     def ways(
-        self, entry: Entry, trace: tuple[str, ...], profile: str, rescues: int, served: tuple[str, ...] = ()
+        self,
+        entry: Entry,
+        trace: tuple[str, ...],
+        profile: str,
+        rescues: int,
+        served: tuple[str, ...] = (),
+        needs: tuple[str, ...] = (),
     ) -> Iterator[tuple[Place, str, Way]]:
         """(first place, peer, way) of each branch; peer is empty where no link leads into a unit next to this node."""
         for place in self.root.below:
             if place.thing.level == 0:
                 steps = tuple(_steps(place))
-                yield place, place.thing.name, Way(steps, (), _open(trace, place), profile, rescues, served)
+                yield place, place.thing.name, Way(steps, (), _open(trace, place), profile, rescues, served, needs)
                 continue
             found = entry(place.thing, _open(trace, place))
             peer, passed = found if found is not None else ("", ())
-            yield place, peer, Way((), tuple(_units(place)), passed, profile, rescues, served)
+            yield place, peer, Way((), tuple(_units(place)), passed, profile, rescues, served, needs)
 
     def _put(self, thing: Thing, parent: Place) -> Place:
         place = Place(thing, parent)

@@ -32,6 +32,7 @@ class Planned:
     undeliverable: tuple[Thing, ...] = ()
     waiting: tuple[tuple[Thing, Wanted], ...] = ()  # those of them that another map may lead to
     routes: dict[Thing, tuple[tuple[Thing, ...], Route]] = field(default_factory=dict)
+    withheld: tuple[Thing, ...] = ()  # destinations that lack a capability or a right, or all ways to which do
 
     def same(self, other: Planned) -> bool:
         """Whether both lead to the same places over the same ones and by the same links."""
@@ -39,6 +40,7 @@ class Planned:
             self.branches == other.branches
             and self.undeliverable == other.undeliverable
             and self.waiting == other.waiting
+            and self.withheld == other.withheld
             and self.routes.keys() == other.routes.keys()
             and all(route.links == self.routes[thing][1].links for thing, (_, route) in other.routes.items())
         )
@@ -59,6 +61,9 @@ class _Draft:
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
     never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
     handed: list[tuple[str, bytes]] = field(default_factory=list)  # to neighbours who plan it themselves
+    needs: tuple[str, ...] = ()
+    avoid: frozenset[Thing] = frozenset()  # what may not be touched
+    withheld: list[Thing] = field(default_factory=list)
 
 
 class Planner:
@@ -69,7 +74,8 @@ class Planner:
         self._state = state
         self._connected = connected
         self._own: dict[int, str] = {}
-        self._direct_routes: dict[tuple[str, Thing, int], Route | None] = {}
+        self._direct_routes: dict[tuple[str, Thing, int, frozenset[Thing]], Route | None] = {}
+        self._lacking: dict[tuple[str, ...], frozenset[Thing]] = {}
         self._exits: dict[tuple[str, Thing], str | None] = {}
         self._met: dict[Thing, None] = {}  # all that was ever in the map, the newest last
 
@@ -81,6 +87,7 @@ class Planner:
         self._own.clear()
         self._direct_routes.clear()
         self._exits.clear()
+        self._lacking.clear()
 
     def locate(self, address: Address, below: int = 1 << 16) -> list[Thing]:
         """Where the map has a node, seen from here, among the things under a level; nothing if it never had it.
@@ -125,26 +132,43 @@ class Planner:
         rescued: int = 0,
         served: tuple[str, ...] = (),
         repair: bool = False,
+        needs: tuple[str, ...] = (),
+        denied: frozenset[Thing] = frozenset(),
     ) -> Planned:
         """A tree to all that is marked in the own map, and on to the units that a way named.
 
-        These are to be entered from `inside` the own unit of that level, so that nothing else is passed.
+        These are to be entered from `inside` the own unit of that level, so that nothing else is passed. Nothing that
+        lacks a capability of `needs` is touched, and nothing that is `denied`: what cannot be reached for that reason
+        is withheld, and not waited for.
         """
         patient = not repair and rescued >= HASTY
-        draft = _Draft(Plan(self.me.node), profile, inside, trace, rescued, served, patient, repair)
+        avoid = denied | self.lacking(needs) if needs else denied
+        draft = _Draft(
+            Plan(self.me.node), profile, inside, trace, rescued, served, patient, repair, needs=needs, avoid=avoid
+        )
         routes: dict[Thing, Route] = {}
         for thing in sorted(marks):
-            route = self._route(profile, thing)
+            route = self._route(profile, thing, avoid) if self._seen(thing) not in avoid else None
             if route is not None:
                 mark(draft.plan.graft(route.things), *marks[thing])
                 routes[thing] = route
+            elif avoid and self._route(profile, thing) is not None:
+                draft.withheld.append(thing)
             elif not repair or not self._around(draft, thing, marks[thing]):
                 draft.lost[thing] = marks[thing]
         self._onward(draft, onward)
         ready = self._ready(draft, rescued + draft.strays)
         paths = {thing: (draft.plan.path(thing), route) for thing, route in routes.items()}
         ready += draft.handed
-        return Planned(tuple(ready), (*draft.lost, *draft.never), tuple(draft.lost.items()), paths)
+        left = (*draft.lost, *draft.never)
+        return Planned(tuple(ready), left, tuple(draft.lost.items()), paths, tuple(draft.withheld))
+
+    def lacking(self, needs: tuple[str, ...]) -> frozenset[Thing]:
+        """What of the map does not have all of these capabilities."""
+        found = self._lacking.get(needs)
+        if found is None:
+            found = self._lacking[needs] = self._state.lacking(needs)
+        return found
 
     def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """A new plan for all that a way was to reach through what is lost, but for nodes that had the event."""
@@ -152,7 +176,7 @@ class Planner:
         if way.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))), ())
         trace = without_own(self.me, way.trace)
-        return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True)
+        return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True, needs=way.needs)
 
     def waiting(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """The same destinations, none of them tried now: the maps of those who have passed the event on differ."""
@@ -185,7 +209,7 @@ class Planner:
         """The ways of a finished tree, as bytes, for peers that can be sent to."""
         ready = []
         entry = partial(self.exit, draft.profile)
-        for place, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served):
+        for place, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served, draft.needs):
             try:
                 raw = encode(way) if peer and self._connected(peer) else b""
             except ProtocolError:
@@ -207,9 +231,11 @@ class Planner:
             units = waiting.pop()
             thing = Thing(units[0].level, units[0].name)
             left = visited(thing.name, draft.trace)
-            route = None if left else self._direct(draft.profile, thing, draft.inside)
+            route = None if left else self._direct(draft.profile, thing, draft.inside, draft.avoid)
             if route is not None:
                 draft.plan.hang(units, draft.plan.graft(route.things))
+            elif draft.avoid and not left and self._direct(draft.profile, thing, draft.inside) is not None:
+                draft.withheld += destinations(units)
             elif left or draft.rescued >= MAX_RESCUES:
                 draft.never += destinations(units)
             elif draft.patient:
@@ -224,13 +250,13 @@ class Planner:
         """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
         if self._state.merged(thing):
             return self._hand_over(draft, thing, wanted)
-        avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)}
+        avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)} | draft.avoid
         parts = [thing] if self._seen(thing) != thing else [*(self._state.resolve(thing) or self._elsewhere(thing))]
         if "@" in thing.name and draft.rescued >= SPLITS:
             del parts[1:]
         found = 0
         for part in parts:
-            route = self._route(draft.profile, part, avoid) or self._route(draft.profile, part)
+            route = self._route(draft.profile, part, avoid) or self._route(draft.profile, part, draft.avoid)
             if route is not None and not visited(part.name, draft.trace):
                 mark(draft.plan.graft(route.things), wanted.plain, () if found else wanted.groups)
                 found += 1
@@ -243,7 +269,7 @@ class Planner:
             return False
         unit = Unit(thing.level, thing.path, 0, wanted.plain, wanted.groups)
         left = tuple(name for name in draft.trace if not related(name.partition("@")[0], thing.path))
-        branch = peer, encode(Way((), (unit,), left, draft.profile, draft.rescued + 1, draft.served))
+        branch = peer, encode(Way((), (unit,), left, draft.profile, draft.rescued + 1, draft.served, draft.needs))
         if branch not in draft.handed:  # several parts may have become one
             draft.handed.append(branch)
         return True
@@ -253,14 +279,14 @@ class Planner:
         path = thing.path if thing.level else self.me.path(1)
         return [seen for seen in self._state.things() if "@" in seen.name and f"{path}/".startswith(seen.path + "/")]
 
-    def _direct(self, profile: str, thing: Thing, inside: int) -> Route | None:
-        """The route into a unit that passes nothing but what is inside the own unit of a level."""
-        key = (profile, thing, inside)
+    def _direct(self, profile: str, thing: Thing, inside: int, avoid: frozenset[Thing] = frozenset()) -> Route | None:
+        """The route into a unit that passes nothing but what is inside the own unit of a level, and not `avoid`."""
+        key = (profile, thing, inside, avoid)
         if key not in self._direct_routes:
-            route = self._route(profile, thing)
+            route = self._route(profile, thing, avoid) if self._seen(thing) not in avoid else None
             if route is not None and any(passed.level >= inside for passed in route.things[:-1]):
                 others = {seen for seen in self._state.things() if seen.level >= inside and seen != self._seen(thing)}
-                route = self._route(profile, thing, others)
+                route = self._route(profile, thing, others | avoid)
             self._direct_routes[key] = route
         return self._direct_routes[key]
 

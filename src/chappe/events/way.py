@@ -23,6 +23,8 @@ MAX_LEVEL = 16
 MAX_RESCUES = 8  # then it is given up: no event can be handed to and fro for ever
 MAX_NAME = 1024
 MAX_GROUP_NAME = 255
+MAX_NEEDS = 64
+MAX_WORD = 32
 
 
 class Unit(msgspec.Struct, array_like=True, frozen=True):
@@ -54,6 +56,7 @@ class Way(msgspec.Struct, array_like=True, frozen=True):
     profile: str = "default"
     rescues: int = 0  # how often it was planned anew after a loss: if at all, nodes that had the event pass it on, too
     served: tuple[str, ...] = ()  # nodes that were lost after they had delivered the event: there it is done
+    needs: tuple[str, ...] = ()  # capabilities of every node that the event may cross
 
 
 _decoder = msgspec.msgpack.Decoder(Way)
@@ -116,6 +119,8 @@ def _check(way: Way) -> None:
         raise ProtocolError(f"way: {len(way.served)} nodes were lost on it; at most {MAX_RESCUES} are allowed")
     for name in way.served:
         _check_name(name, "lost node")
+    if len(way.needs) > MAX_NEEDS or any(not 1 <= len(word) <= MAX_WORD for word in way.needs):
+        raise ProtocolError(f"way: {len(way.needs)} capabilities; at most {MAX_NEEDS} of {MAX_WORD} characters")
     for name in way.trace:
         _check_name(name, "unit in the trace")
     _check_name(way.profile, "profile")

@@ -25,6 +25,7 @@ from chappe.netmap.units import Address, Thing
 from chappe.wire.addresses import KIND
 
 PLAIN = Way()
+NOBODY: frozenset[str] = frozenset()
 BUSY_MS = 1.0  # nodes on the way may be late by so much, beside what was measured
 Branches = tuple[tuple[str, bytes], ...]
 KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
@@ -41,6 +42,8 @@ class Outputs:
     undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now
     rest: bytes = b""  # the way to them and to nothing else: events are kept with it, and `rescue` is asked again later
     back: bool = False  # a branch leads to where the way came from, as only one planned anew after a loss may
+    denied: int = 0  # destinations that it is withheld from by rules of this node,
+    incapable: int = 0  # and those that lack a capability, or all ways to which do
 
 
 class Ways:
@@ -59,12 +62,16 @@ class Ways:
         profile: str = "default",
         profiles: Sequence[tuple[Pattern, str]] = (),
         connected: Callable[[str], bool] = lambda peer: True,
+        needs: Sequence[tuple[Pattern, tuple[str, ...]]] = (),
+        denied: Callable[[str, bytes], frozenset[str]] = lambda kind, topic: NOBODY,
     ) -> None:
         self.me = me
         self.mine = mine if mine is not None else Subscriptions()
         self.profile = profile
         self.profiles = tuple(profiles)
         self.generation = 0
+        self.needs = tuple(needs)
+        self._denied = denied
         self._state = state
         self._connected = connected
         self._last = LastWays()
@@ -98,6 +105,9 @@ class Ways:
             if matches(pattern, kind, topic):
                 profile = name
                 break
+        needs, denied = self._needs(kind, topic), self._denied(kind, topic)
+        if needs or denied:
+            return self._publish_restricted(profile, kind, topic, wanted, needs, denied)
         # Most topics share what is wanted with many others: then there is one object for all of them.
         known = self._known.get((profile, id(wanted)))
         if known is not None and known[0] is wanted:
@@ -131,11 +141,35 @@ class Ways:
         rest = self._rest_of(planned, profile)
         return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest)
 
-    def _planned(self, profile: str, marks: Marks) -> Planned:
-        key = (profile, frozenset(marks.items()))
+    def _publish_restricted(
+        self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], needs: tuple[str, ...],
+        denied: frozenset[str],
+    ) -> Outputs:  # fmt: skip
+        """Events that not every node may have: they go round the others."""
+        names = frozenset(Thing(0, name) for name in denied)
+        avoid = names | self._planner.lacking(needs) if needs else names
+        capable = {thing: groups if thing not in avoid else groups & {""} for thing, groups in wanted.items()}
+        marks, here = self._chosen(kind, topic, capable, None)
+        planned = self._planned(profile, marks, needs, names)
+        hold_ns = self._hold((kind, topic), planned)
+        rest = self._rest_of(planned, profile, msgspec.structs.replace(PLAIN, needs=needs))
+        withheld = _counted(planned.withheld, names, needs)
+        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest, False, *withheld)
+
+    def _needs(self, kind: str, topic: bytes) -> tuple[str, ...]:
+        """What every node must be capable of that events of a topic cross."""
+        for pattern, words in self.needs:
+            if matches(pattern, kind, topic):
+                return words
+        return ()
+
+    def _planned(
+        self, profile: str, marks: Marks, needs: tuple[str, ...] = (), denied: frozenset[Thing] = frozenset()
+    ) -> Planned:
+        key = (profile, frozenset(marks.items()), needs, denied)
         planned = self._plans.get(key)
         if planned is None:
-            planned = self._planner.plan(profile, marks)
+            planned = self._planner.plan(profile, marks, needs=needs, denied=denied)
             before = self._before.get(key)
             if before is not None and before.same(planned):
                 planned = before  # so that topics which are not published for long do not keep many alike
@@ -238,7 +272,8 @@ class Ways:
             marks.pop(Thing(0, node), None)
         # the one destination of an address may be in this part of the unit
         found = kind == KIND and (here.plain or any(not thing.level for thing in marks))
-        key = (raw, frozenset(marks.items()), here.groups, found)
+        denied = frozenset(Thing(0, name) for name in self._denied(kind, topic))
+        key = (raw, frozenset(marks.items()), here.groups, found, denied)
         planned = self._plans.get(key)
         if planned is None:
             parts = self._planner.parts(root, tuple(missing)) if not found else []
@@ -246,19 +281,22 @@ class Ways:
                 parts = [(Unit(root.level, root.name, 0, root.deliver, tuple(missing)),)]
             onward = [*branches(way.units[1:]), *parts]
             trace, rescues = way.trace, way.rescues
-            planned = self._planner.plan(way.profile, marks, onward, root.level, trace, rescues, way.served)
+            planned = self._planner.plan(
+                way.profile, marks, onward, root.level, trace, rescues, way.served, needs=way.needs, denied=denied
+            )
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
             self._plans[key] = planned
         rest = self._rest_of(planned, way.profile, way)
         local = (here.plain if kind == KIND else root.deliver or bool(here.groups)) and self.me.node not in way.served
         ready, turns = self._turning(peer, planned.branches)
-        return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns)
+        withheld = _counted(planned.withheld, denied, way.needs)
+        return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns, *withheld)
 
     def _pass_on(self, peer: str, way: Way) -> Outputs:
         """An event that was here, for another part of a unit that the sender takes for whole."""
         trace = without_own(self.me, way.trace)
-        planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served)
+        planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served, needs=way.needs)
         rest = self._rest_of(planned, way.profile, way)
         ready, turns = self._turning(peer, planned.branches)
         return Outputs(False, ready, 0, (), planned.undeliverable, rest, turns)
@@ -309,7 +347,7 @@ class Ways:
         units = tuple(Unit(*thing, 0, *wanted) for thing, wanted in planned.waiting if thing.level)
         here = Step(self.me.node, len(nodes), False, (), units)
         try:
-            return encode(Way((here, *nodes), (), way.trace, profile, way.rescues, way.served))
+            return encode(Way((here, *nodes), (), way.trace, profile, way.rescues, way.served, way.needs))
         except ProtocolError:
             return b""
 
@@ -366,6 +404,13 @@ class Ways:
                 self._decoded.clear()
             self._decoded[raw] = way
         return way
+
+
+def _counted(withheld: Iterable[Thing], denied: frozenset[Thing], needs: tuple[str, ...]) -> tuple[int, int]:
+    """How many of these are withheld by rules, and how many for what they, or all ways to them, cannot do."""
+    things = list(withheld)
+    incapable = sum(thing not in denied for thing in things) if needs else 0
+    return len(things) - incapable, incapable
 
 
 def _rest(way: Way, left: Iterable[Thing]) -> bytes:

@@ -84,7 +84,9 @@ class Claims:
         self._near: dict[str, int] = {}  # who was reached in the last map, and at which level first
         self._parted = False  # the last map had other parts of own units
 
-    def tell(self, place: Place, facts: Facts, sequence: int = 0, members: int = 1) -> tuple[int, set[bytes]]:
+    def tell(
+        self, place: Place, facts: Facts, sequence: int = 0, members: int = 1, capabilities: tuple[str, ...] = ()
+    ) -> tuple[int, set[bytes]]:
         """A thing tells this of its links: at which level the map is another one now, and links with other metrics.
 
         The lowest level of a link that is an edge now or was one; NOWHERE if there is none: what one end alone tells of
@@ -94,6 +96,7 @@ class Claims:
         if vertex is None:
             vertex = self._vertices[place] = Vertex(place)
         vertex.sequence, vertex.members = sequence, members if place[0] else 1
+        vertex.capabilities = capabilities
         old, vertex.facts = vertex.facts, facts
         if place[0] and place[1] == self._paths[place[0]]:
             self._spoken[place[0]][place] = vertex
@@ -127,6 +130,11 @@ class Claims:
         links = {fact.id for fact in vertex.facts}
         others = (other for other in self._spoken[vertex.level].values() if other is not vertex)
         return any(fact.id in links for other in others for fact in other.facts)
+
+    def capabilities(self, place: Place) -> tuple[str, ...]:
+        """What a thing can do, as it stated."""
+        vertex = self._vertices.get(place)
+        return vertex.capabilities if vertex is not None else ()
 
     def known(self, place: Place) -> bool:
         """Whether a thing has told of links."""

@@ -54,7 +54,7 @@ class Duties:
             self.gone += [(level, self.me.path(level), name) for name, _ in gone]
             if self._speaks(view, level, own, now_ns):
                 links = view.leaving(level)
-                self.voice.links(level, links, view.members(level), now_ns, gone)
+                self.voice.links(level, links, view.members(level), now_ns, gone, view.capabilities(level))
                 # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
                 self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
             elif self.voice.speaks("l", level) or self.voice.speaks("i", level):

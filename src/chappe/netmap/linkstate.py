@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -335,9 +335,11 @@ class LinkState:
         around = (place, *((level, origin, name) for name, _ in advert.gone))
         self._retire(other for other in around if replaced(self.database, other))
         if not replaced(self.database, place):
+            able = self._claims.capabilities(place)
             moved = leads_to(advert.links) != leads_to(old) or not self._claims.known(place)
-            self._links_told(place, advert.links, advert.sequence, advert.members)
-            if level and moved:
+            self._links_told(place, advert.links, advert.sequence, advert.members, advert.capabilities)
+            if (level and moved) or advert.capabilities != able:
+                self._shape = True
                 self._far = 0  # a unit lies elsewhere, or somebody else speaks for it: ways would lead astray
         own = (level, self.me.path(level), self.me.node)
         if own in around[1:] and self._voice.speaks("l", level) and replaced(self.database, own):
@@ -348,8 +350,10 @@ class LinkState:
             if self._claims.forget(place):
                 self._shape, self._dutiful, self._far = True, True, 0
 
-    def _links_told(self, place: Place, links: Facts, sequence: int, members: int) -> None:
-        reshaped, measured = self._claims.tell(place, links, sequence, members)
+    def _links_told(
+        self, place: Place, links: Facts, sequence: int, members: int, capabilities: tuple[str, ...]
+    ) -> None:
+        reshaped, measured = self._claims.tell(place, links, sequence, members, capabilities)
         self._dutiful = True
         self._far = min(self._far, reshaped if reshaped != NOWHERE else place[0] if measured else self._far)
         if reshaped != NOWHERE:
@@ -439,6 +443,12 @@ class LinkState:
         self._bring_up_to_date()
         return self._view.resolve(thing)
 
+    def lacking(self, needs: Collection[str]) -> frozenset[Thing]:
+        """Things of the map that do not have all of these capabilities."""
+        self._bring_up_to_date()
+        able = {vertex.thing: vertex.capabilities for vertex in self._view.vertices}
+        return frozenset(thing for thing, words in able.items() if not set(needs) <= set(words))
+
     def merged(self, thing: Thing) -> bool:
         """Whether a thing was another part of an own unit, and is one with this part now."""
         self._bring_up_to_date()
@@ -523,7 +533,7 @@ class LinkState:
     def _reshaped(self, out: list[Output]) -> list[Output]:
         """The own links are others."""
         self._shape, self._dutiful, self._far = True, True, 0
-        self._claims.tell((0, self.me.node, self.me.node), self._own.facts())
+        self._claims.tell((0, self.me.node, self.me.node), self._own.facts(), capabilities=self.settings.capabilities)
         self._voice.links(0, self._own.facts(), 1, self._now_ns, (), self.settings.capabilities)
         self._flush(out)
         return out
@@ -533,7 +543,8 @@ class LinkState:
         self._own.changed()
         self._voice.links(0, self._own.facts(), 1, self._now_ns, (), self.settings.capabilities)
         self._dutiful = True
-        self._links_told((0, self.me.node, self.me.node), self._own.facts(), 0, 1)
+        here = (0, self.me.node, self.me.node)
+        self._links_told(here, self._own.facts(), 0, 1, self.settings.capabilities)
 
     def _tell_cost(self, own: OwnLink, out: list[Output]) -> None:
         cost = own.tell(self.settings)

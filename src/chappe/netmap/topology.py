@@ -16,13 +16,14 @@ Facts = tuple[LinkFact, ...]
 class Vertex:
     """A thing of the map: a node of the cluster, or a unit as one speaker tells of it."""
 
-    __slots__ = ("facts", "index", "level", "members", "origin", "sequence", "speaker", "thing")
+    __slots__ = ("capabilities", "facts", "index", "level", "members", "origin", "sequence", "speaker", "thing")
 
     def __init__(self, place: Place) -> None:
         self.level, self.origin, self.speaker = place
         self.sequence = 0
         self.facts: Facts = ()
         self.members = 1
+        self.capabilities: tuple[str, ...] = ()
         self.thing = Thing(self.level, self.origin)
         self.index = -1
 
@@ -98,6 +99,11 @@ class View:
     def members(self, level: int) -> int:
         """How many nodes the own unit of a level has, as far as it is known."""
         return sum(vertex.members for vertex in self.vertices if vertex.level < level)
+
+    def capabilities(self, level: int) -> tuple[str, ...]:
+        """What all nodes of the own unit of a level can do."""
+        inside = [set(vertex.capabilities) for vertex in self.vertices if vertex.level < level]
+        return tuple(sorted(set.intersection(*inside))) if inside else ()
 
     def resolve(self, thing: Thing) -> tuple[Thing, ...]:
         """What a name stands for here: the thing itself, the unit it is a part of, the parts of a unit, or none."""

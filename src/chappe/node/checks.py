@@ -17,8 +17,9 @@ from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.netmap.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
 from chappe.security.certificates import identity_of
+from chappe.security.identity import dev_identity
 from chappe.security.patterns import NODES, Pattern, PatternError
-from chappe.security.rules import check_rule
+from chappe.security.rules import RuleBook, check_rule
 from chappe.wire.addresses import ADDRESS_LIMIT, INBOX_PART
 
 MULTICAST = "udp+multicast"
@@ -27,6 +28,7 @@ MULTICAST = "udp+multicast"
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
     """One line `key: reason` for each thing that is wrong; `files` also looks whether named files can be read."""
     found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config),
+             *(() if dev else _denied(config)),
              *_management(config), *_mesh(config)]  # fmt: skip
     if files:
         found += _files(config)
@@ -154,6 +156,19 @@ def _patterns(config: Config) -> Iterator[str]:
             yield str(error)
 
 
+def _denied(config: Config) -> Iterator[str]:
+    """A route to a peer that a rule denies: events would have to be looked at one by one."""
+    try:
+        book = RuleBook.of(config.rule)
+    except ConfigError:
+        return
+    for at, topics in enumerate(config.topic_route):
+        for name in topics.to:
+            decision = book.allows(dev_identity(name, "node"), "subscribe", topics.pattern)
+            if not decision:
+                yield f"topic_route[{at}]: {decision.reason}"
+
+
 def _consistency(config: Config) -> Iterator[str]:
     if config.broker is not None and config.path:
         yield f"path: paths of this node come from the broker {config.broker.name}; remove [[path]] or [broker]"
@@ -227,7 +242,7 @@ def _profiles(mesh: Mesh) -> Iterator[str]:
         except ValueError as error:
             yield f"mesh.formula.{name}: {error}"
     named = [("mesh.profile", mesh.profile)]
-    named += [(f"mesh.topic[{at}].profile", each.profile) for at, each in enumerate(mesh.topic)]
+    named += [(f"mesh.topic[{at}].profile", each.profile) for at, each in enumerate(mesh.topic) if each.profile]
     for key, profile in named:
         if profile not in known:
             yield f"{key}: there is no profile {profile!r} (profiles: {', '.join(sorted(known))})"
@@ -236,6 +251,8 @@ def _profiles(mesh: Mesh) -> Iterator[str]:
             Pattern.address(each.pattern)
         except PatternError as error:
             yield f"mesh.topic[{at}].pattern: {error}"
+        if not each.profile and not each.needs:
+            yield f"mesh.topic[{at}]: give `profile`, `needs`, or both"
 
 
 def _files(config: Config) -> Iterator[str]:

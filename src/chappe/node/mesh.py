@@ -86,6 +86,7 @@ class NodeMesh:
             settings_of(mesh, self._measure, node.config.report is not None),
             random.Random(), sign=Signer(node.credentials) if signs else None, verify=self._verifier,
         )  # fmt: skip
+        self.member.withheld = node.rules.withheld
         self._publications = [("s", pattern) for pattern in mesh.publications] if mesh is not None else []
         if self._publications:
             self.member.advertise(self._publications)
@@ -128,6 +129,10 @@ class NodeMesh:
         if self._certificate != self._node.credentials.own:
             self._certificate = self._node.credentials.own
             self._perform(self.member.restate(now_ns))
+
+    def other_rules(self) -> None:
+        """Who may have what is decided anew."""
+        self.member.other_ways()
 
     # --- links
 
@@ -218,7 +223,11 @@ class NodeMesh:
 
     def publications(self) -> Iterator[dict[str, Any]]:
         """What is advertised, by node or unit."""
-        return mesh_rows.publications(self.member) if self.member.settings.mesh else iter(())
+        if not self.member.settings.mesh:
+            return iter(())
+        may = self._node.rules.publishes
+        rows = mesh_rows.publications(self.member)
+        return (row for row in rows if row["level"] or may(row["at"], row["kind"], row["topic"]))
 
     def measure(self, port: int, request: MeasureRequest, now_ns: int) -> list[Output]:
         """Measure links now, or as often as it says; RefusedError says why not (MR-072)."""

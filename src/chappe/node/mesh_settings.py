@@ -25,7 +25,8 @@ def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> M
         factors=(*factors, "deviation") if "latency" in factors else factors,
         places=tuple((unit, names) for unit, names in given.units.items()),
         profile=given.profile,
-        profiles=tuple((each.pattern, each.profile) for each in given.topic),
+        profiles=tuple((each.pattern, each.profile) for each in given.topic if each.profile),
+        needs=tuple((each.pattern, tuple(sorted(set(each.needs)))) for each in given.topic if each.needs),
         measure=_measured(measure, base_ns, given),
         map=MapSettings(
             performance=given.performance,
@@ -36,6 +37,7 @@ def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> M
             gain=given.gain,
             gain_ms=given.gain_ms,
             hold_down=given.hold_down,
+            capabilities=tuple(sorted(set(given.capabilities))),
             refresh_ns=round(given.refresh_s * SECOND),
             lifetime_ns=round(REFRESHES * given.refresh_s * SECOND),
         ),

@@ -52,6 +52,7 @@ class Snapshot:
     gauges: dict[str, float] = field(default_factory=dict)
     listeners: dict[str, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # by code
+    neighbours: dict[tuple[str, str], int] = field(default_factory=dict)  # refused by rules: (name, action)
     links: list[LinkSample] = field(default_factory=list)  # what was measured
     turns: TurnSample | None = None
     paused: int = 0  # times that too many requests of a connection waited
@@ -167,6 +168,13 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     )
     paused.add_metric([snapshot.node], snapshot.paused)
     yield paused
+    denied = CounterMetricFamily(
+        "chappe_neighbour_refused", "Definitions and announcements of nodes that a deny rule refused",
+        labels=["node", "neighbour", "action"],
+    )  # fmt: skip
+    for (name, action), value in snapshot.neighbours.items():
+        denied.add_metric([snapshot.node, name, action], value)
+    yield denied
 
 
 def _turns(snapshot: Snapshot) -> Iterator[Metric]:

@@ -35,6 +35,7 @@ from chappe.node.functions import Functions
 from chappe.node.groups import Groups
 from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot, TurnSample
+from chappe.node.neighbours import NeighbourRules
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
@@ -100,15 +101,20 @@ class Node:
         self.variables = Variables(
             self.engine, config.leaf, static_routes(config), self.peers.port, round(config.node.away_s * 1e9)
         )
-        self.paths = PathTable(self.engine, self.variables, self.peers.port)
+        self.rules = NeighbourRules(self._book)
+        self.variables.may_send = self.rules.watches
+        self.paths = PathTable(
+            self.engine, self.variables, self.peers.port, self.rules, lambda: [peer.name for peer in self.peers]
+        )
         self.commands = Commands(self.engine, self.paths, self._configure)
         self.edge = self._edge()
         facts = self._facts = Facts(
             name, self.engine, self.variables, self.connections, self.peers, self.paths, self.edge
         )
         self.control = facts.control = Control(
-            name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge
-        )
+            name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge,
+            neighbours=self.rules,
+        )  # fmt: skip
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
         self.groups = self.datagrams.groups = Groups(
             self.engine, self.connections, self.connections.send,
@@ -243,7 +249,8 @@ class Node:
         book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
         shown = self.credentials.own
         await asyncio.to_thread(self.credentials.reload)
-        self.config, self.control.book = config, book
+        self.config = config
+        self._follow_rules(book)
         if self.mesh is not None:
             self.mesh.reloaded()
         if self.credentials.own != shown:
@@ -263,6 +270,19 @@ class Node:
         self.tick.soon()
         log.info("configuration reloaded", node=self.name)
         await self._administered("reload")
+
+    def _follow_rules(self, book: RuleBook) -> None:
+        """Use other rules; a neighbour for which they are others connects again, and defines everything anew."""
+        now_ns = self.engine.mono_ns
+        for session in self.control.changed_rules(book, now_ns):
+            connection = self.connections.by_port.get(session.port)
+            if connection is not None:
+                farewell = Goodbye(reason=f"{self.name} has other rules for {session.name}; connect again")
+                self.connections.close(connection, "rules have changed", message=farewell)
+        for reason in self.paths.recheck(now_ns)[:10]:
+            log.error("a path is over: a rule denies it now", node=self.name, reason=reason)
+        if self.mesh is not None:
+            self.mesh.other_rules()
 
     async def _administered(self, what: str) -> None:
         """Write down what somebody at this machine did to the node."""
@@ -296,6 +316,7 @@ class Node:
             snapshot.turns = TurnSample(
                 self.turns.counts(), self.turns.busy_ns / 1e9, self.turns.longest_ns / 1e9, recent_ns / 1e9
             )
+        snapshot.neighbours = {(name, action): value for (name, action), value in self.rules.refused.items()}
         if self.role is not None:
             snapshot.gauges.update(self.role.gauges())
         if self.mesh is not None:
@@ -485,6 +506,8 @@ class Node:
                 self.connections.close(connection, why, "identity")
                 continue
             yield
+            if connection.session.role == "node":
+                continue  # decided by `_follow_rules`
             for problem in self.control.recheck(connection.session):
                 if problem:
                     self._end_for_rules(connection, problem)
@@ -524,7 +547,8 @@ class Node:
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
         if self.telling.is_own(port):
             return True
-        self.shell.publishes(port)
+        if not self.control.is_neighbour(port):
+            self.shell.publishes(port)
         return self.control.authorize(port, kind, topic)
 
     # --- time

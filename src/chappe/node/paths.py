@@ -11,7 +11,9 @@ from typing import Any
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.node.directory import FLOODED, PATHS, PLACED, Entry
+from chappe.node.neighbours import NeighbourRules
 from chappe.node.variables import Variables
+from chappe.security.rules import RuleBook
 from chappe.wire.control import Variable
 from chappe.wire.management import Path
 
@@ -70,7 +72,13 @@ class PathTable:
     its entry is gone. `link_port(name)` is the port of a link, None if it is unknown.
     """
 
-    def __init__(self, engine: Engine, variables: Variables, link_port: Callable[[str], int | None]) -> None:
+    def __init__(
+        self, engine: Engine, variables: Variables, link_port: Callable[[str], int | None],
+        rules: NeighbourRules | None = None, links: Callable[[], Iterable[str]] = tuple,
+    ) -> None:  # fmt: skip
+        """`rules`: what neighbours may do; `links`: the names of all."""
+        self._rules = rules or NeighbourRules(RuleBook.open())
+        self._links = links
         self._engine = engine
         self._variables = variables
         self._link_port = link_port
@@ -113,6 +121,10 @@ class PathTable:
         """Flood a variable to that level in each of the 16 modes, 0: route it by its paths (GS-100)."""
         if len(levels) != MODES or not all(0 <= level <= 255 for level in levels):
             raise PathError(f"{_named(variable)}: levels {tuple(levels)[:17]} are not 16 numbers in 0 .. 255")
+        for peer in self._links() if any(levels) else ():
+            decision = self._rules.watches(peer, variable.publisher, variable.variable)
+            if not decision:  # it would go to every neighbour
+                raise PathError(decision.reason)
         entry = self._enter(variable)
         number, status = variable.variable_id, self._engine.status
         masks: dict[int, int] = {}
@@ -188,7 +200,29 @@ class PathTable:
                 raise PathError(f"{where}: {what} has {len(values)} entries; give one for all modes, or 16")
         if path.source and path.source == path.target:
             raise PathError(f"{where}: it comes from {path.source!r} and goes back there")
+        self._permitted(path)
         return Hop(path, self._port(where, path.source), self._port(where, path.target))
+
+    def _permitted(self, path: Path) -> None:
+        """Deny rules for neighbours hold for what brokers set up, too."""
+        name = path.variable.publisher, path.variable.variable
+        for peer, decide in ((path.source, self._rules.registers), (path.target, self._rules.watches)):
+            decision = decide(peer, *name) if peer else None
+            if decision is not None and not decision:
+                raise PathError(decision.reason)
+
+    def recheck(self, now_ns: int) -> list[str]:
+        """Other rules hold: paths that they deny are over; why."""
+        over, reasons = [], []
+        for number, ways in self._ways.items():
+            for path, hop in ways.hops.items():
+                try:
+                    self._permitted(hop.path)
+                except PathError as error:
+                    over.append((number, path))
+                    reasons.append(str(error))
+        self.teardown(over, now_ns)
+        return reasons
 
     def _port(self, where: str, name: str) -> int:
         if not name:

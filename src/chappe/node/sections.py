@@ -14,6 +14,7 @@ from chappe.status.topology import Topology
 from chappe.wire.control import CAPABILITIES, Capability
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Word = Annotated[str, Meta(min_length=1, max_length=32, pattern="^[a-z0-9.-]+$")]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 34)]
 Count = Annotated[int, Meta(ge=0, le=1 << 30)]
@@ -114,10 +115,11 @@ class Manages(Section, frozen=True, kw_only=True):
 
 
 class TopicProfile(Section, frozen=True):
-    """Events whose topic matches take the way that is best by another profile of cost."""
+    """Events whose topic matches take the way that is best by another profile, or cross only nodes that can do this."""
 
     pattern: str
-    profile: str
+    profile: str = ""  # empty: that of [mesh]
+    needs: tuple[Word, ...] = ()  # capabilities of every node that they cross
 
 
 class Mesh(Section, frozen=True, kw_only=True):
@@ -135,6 +137,7 @@ class Mesh(Section, frozen=True, kw_only=True):
     gain_ms: Annotated[float, Meta(ge=0, le=10_000)] = 1.0  # and by this
     hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals before a way that was changed changes again
     refresh_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0  # what is spread is repeated; forgotten after three times
+    capabilities: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # of this node, for `needs` of topics
     publish: bool = True  # costs that are told, as events on PBR/PerformanceData/...
     publications: tuple[str, ...] = ()  # topics and patterns that are advertised to be published here (MR-133)
     formula: dict[str, str] = msgspec.field(default_factory=dict)  # own profiles: "latency_ms + 20 * jitter" (MR-109)

@@ -15,6 +15,7 @@ from chappe.node.commands import Commands
 from chappe.node.edge import Edge
 from chappe.node.listing import Find, listing
 from chappe.node.mesh_requests import MeshRequests
+from chappe.node.neighbours import NeighbourRules, address_of
 from chappe.node.outputs import Close, DataOpened, DataSaid, Intend, OpenData, Output, Record, Send, Work
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
@@ -26,7 +27,7 @@ from chappe.security.config import Action
 from chappe.security.patterns import Pattern, topic_address, variable_address
 from chappe.security.rules import Rights, RuleBook
 from chappe.wire import control, management, told
-from chappe.wire.addresses import KIND, node_of
+from chappe.wire.addresses import shown
 from chappe.wire.mesh import MESH, MeshJoin
 from chappe.wire.patterns import topic_text
 
@@ -50,10 +51,12 @@ class Control:
         facts: Find,
         role: Role | None = None,
         edge: Edge | None = None,
+        neighbours: NeighbourRules | None = None,
     ) -> None:
         self.role = role
         self.mesh: Interest | None = None  # set where the node is in a mesh
         self.book = book
+        self.neighbours = neighbours or NeighbourRules(book)
         self.limits = limits
         self.sessions: dict[int, Session] = {}
         self.refused = 0  # actions that a rule or limit forbade
@@ -197,7 +200,9 @@ class Control:
         session = self.sessions.get(port)
         if session is None:
             return False
-        address = _address(kind, topic)
+        if session.role == "node":
+            return self._forwards(session, kind, topic)
+        address = address_of(kind, topic)
         if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
             self.refused += 1
             reason = f"only nodes publish to {address[:80]!r}: there the mesh tells of itself"
@@ -208,6 +213,44 @@ class Control:
             self.refused += 1
             self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=decision.reason)))
         return bool(decision)
+
+    def is_neighbour(self, port: int) -> bool:
+        """Whether a port is that of another node."""
+        session = self.sessions.get(port)
+        return session is not None and session.role == "node"
+
+    def _forwards(self, session: Session, kind: str, topic: bytes) -> bool:
+        """Whether events of a topic are taken from a neighbour."""
+        name = session.identity.name
+        if self.neighbours.free(name, "publish"):
+            return True
+        decision = self.neighbours.decide(name, "publish", address_of(kind, topic))
+        if not decision:
+            self._neighbour_refused(session, "publish", topic_text(kind, topic), decision.reason)
+            self._denied.append(Send(session.port, control.Failed(id=0, code="denied", reason=decision.reason)))
+        return bool(decision)
+
+    def _neighbour_refused(self, session: Session, action: Action, address: str, reason: str) -> None:
+        """Counted by the name of the neighbour and the action, and in the log."""
+        self.refused += 1
+        self.neighbours.refused[session.identity.name, action] += 1
+        log.warning("refused to a neighbour", node=self._node, neighbour=session.name, action=action,
+                    address=shown(address)[:200], reason=reason.partition("\n")[0])  # fmt: skip
+
+    def changed_rules(self, book: RuleBook, now_ns: int) -> list[Session]:
+        """Use other rules; neighbours that have asked under others, and must connect again to be decided anew."""
+        self.book = book
+        nodes = [session for session in self.sessions.values() if session.role == "node"]
+        names = self.neighbours.replace(book, [session.identity.name for session in nodes])
+        asked = [session for session in nodes if session.identity.name in names]
+        for session in asked:
+            name = session.identity.name
+            denied = [
+                variable.variable_id for variable in self._variables.announced_by(session.port)
+                if not self.neighbours.registers(name, variable.publisher, variable.variable)
+            ]  # fmt: skip
+            self._variables.retracted(session.port, denied, now_ns)
+        return asked
 
     def recheck(self, session: Session) -> Iterator[str]:
         """Ask the rules again about the topics of a connection, one with each step; the reason if one is not allowed.
@@ -226,7 +269,7 @@ class Control:
         while self.sessions.get(session.port) is session:
             defined, start = self._engine.defined_topics(session.port, start, SLICE)
             for kind, topic in defined:
-                yield self._lost_right(session, rights["publish"], "publish", _address(kind, topic))
+                yield self._lost_right(session, rights["publish"], "publish", address_of(kind, topic))
             if not start:
                 return
 
@@ -401,12 +444,20 @@ class Control:
         if self._registrations.edge is not None:
             log.error("announcement ignored: paths of this node come from its broker", link=session.name)
             return []
-        refused = self._variables.announced(session.port, message.variables)
+        name, taken = session.identity.name, message.variables
+        if not self.neighbours.free(name, "register"):
+            for variable in message.variables:
+                decision = self.neighbours.registers(name, variable.publisher, variable.variable)
+                if not decision:
+                    taken = tuple(each for each in taken if each is not variable)
+                    address = f"{variable.publisher}/{variable.variable}"
+                    self._neighbour_refused(session, "register", address, decision.reason)
+        refused = self._variables.announced(session.port, taken)
         for reason in refused[:10]:
             log.error("announcement refused", link=session.name, reason=reason)
         outputs: list[Output] = []
         if self._registrations.awaited:
-            for variable in message.variables:
+            for variable in taken:
                 entry = self._variables.directory.named(variable.publisher, variable.variable)
                 if entry is not None:
                     outputs += self._registrations.appeared(entry)
@@ -526,12 +577,6 @@ class Control:
         self.refused += 1
         reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
         return failed(session.port, request, "limit", reason)
-
-
-def _address(kind: str, topic: bytes) -> str:
-    """The address of a topic as the engine has it."""
-    text = topic_text(kind, topic)
-    return topic_address(kind, node_of(text) if kind == KIND else text)
 
 
 def _details(command: control.Command) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Variables:
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
         self._leaving: deque[tuple[int, set[int], set[int], int]] = deque()
         self._evicted: list[Output] = []
+        self.may_send: Callable[[str, str, str], object] = lambda peer, publisher, variable: True  # by rules
 
     # --- clients
 
@@ -153,6 +154,11 @@ class Variables:
                 entry.routes = {key: path for key, path in entry.routes.items() if key[1] != port}
         self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
 
+    def announced_by(self, port: int) -> list[Variable]:
+        """What a peer said that it sends."""
+        entries = (self.directory.numbered(number) for number in self._inputs.get(port, ()))
+        return [entry.variable for entry in entries if entry is not None]
+
     def announced(self, port: int, variables: Iterable[Variable]) -> list[str]:
         """A peer will send these; the answer says what was refused and why."""
         return [problem for variable in variables if (problem := self._announced(port, variable))]
@@ -213,8 +219,10 @@ class Variables:
         wanted = {
             (route.key, port) for route in routes for name in route.to if (port := self._peer_port(name)) is not None
         }
+        names = {port: name for route in routes for name in route.to if (port := self._peer_port(name)) is not None}
         for entry in self.directory.walk():
-            self._unroute(entry, [key for key in entry.routes if key not in wanted])
+            over = [key for key in entry.routes if key not in wanted or not self._may(entry, names.get(key[1], ""))]
+            self._unroute(entry, over)
             self._route(entry)
             yield
 
@@ -296,6 +304,9 @@ class Variables:
         self._changed(entry)
         return ""
 
+    def _may(self, entry: Entry, peer: str) -> bool:
+        return bool(self.may_send(peer, *entry.name))
+
     def _changed(self, entry: Entry) -> None:
         """It has a source (again); peers that know it learn its rate and type, others that it exists."""
         entry.away_since_ns = 0
@@ -315,6 +326,8 @@ class Variables:
             for name in route.to:
                 port = self._peer_port(name)
                 if port is None or (route.key, port) in entry.routes or entry.only_from(port):
+                    continue
+                if not self._may(entry, name):
                     continue
                 path = entry.path()
                 self._engine.status.setup_path(number, port, path, [route.interval_ns], [route.priority], route.modes)

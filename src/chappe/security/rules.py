@@ -136,6 +136,16 @@ class RuleBook:
         )
         return Rights(allow, deny)
 
+    def denies(self, role: Role, action: Action) -> bool:
+        """Whether a deny rule may be for somebody of that role."""
+        rules = (line.rule for line in self._deny)
+        return any(action in rule.actions and (not rule.roles or role in rule.roles) for rule in rules)
+
+    def denials(self, identity: Identity) -> tuple[Rule, ...]:
+        """The deny rules that are for this identity."""
+        lines = (line for line in self._deny if any(line.concerns(identity, each) for each in line.rule.actions))
+        return tuple(dict.fromkeys(line.rule for line in lines))
+
     def _lines_for(self, identity: Identity) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
         if identity.grants is None:
             return self._allow, self._deny
