@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from chappe.links.address import parse
 from chappe.wire import control
-from chappe.wire.events import Event, Topic, TopicName
+from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader, Kind, encode_frame
 from chappe.wire.payloads import Credit, Echo, Loss, Payload, Probe, Status, decode_payload, encode_payload
 from chappe.wire.status import Record, Value, record
@@ -32,6 +32,7 @@ class WireClient:
         self.events: list[tuple[str | int, bytes]] = []
         self.raw_events: list[Event] = []
         self.told: list[control.Message] = []  # control messages that answer no request
+        self.issuers: set[bytes] = set()  # that were defined for it
         self.losses: list[Loss] = []
         self.credits: list[Credit] = []
         self.heartbeats = 0
@@ -190,6 +191,8 @@ class WireClient:
 
     def _arrived(self, payload: Payload) -> None:
         match payload:
+            case Issuer():
+                self.issuers.add(payload.issuer)
             case Status(records):
                 self.records += records
             case Event():
