@@ -9,7 +9,7 @@ from typing import Any, Literal
 from chappe.engine._engine import Engine, RawOutputs
 from chappe.errors import ProtocolError
 
-KINDS = {1, 2, 3, 4, 5, 0x12, 0x22, 0x32, 0x14, 0x24, 0x34, 0x15, 0x25}
+KINDS = {1, 2, 3, 4, 5, 0x12, 0x22, 0x32, 0x14, 0x24, 0x34, 0x15, 0x25, 0x35}
 
 
 def frame(kind: int, payload: bytes) -> bytes:

@@ -13,6 +13,7 @@ from tests.model.queues import (
     CLASS,
     CONTROL,
     CREDIT,
+    DENIAL,
     ECHO,
     EVENT,
     ISSUER,
@@ -37,8 +38,8 @@ from tests.model.queues import (
 from tests.property.status_model import Model as StatusModel
 
 __all__ = [
-    "CONTROL", "CREDIT", "ECHO", "EVENT", "ISSUER", "LOSS", "PROBE", "ROUTE", "STATUS", "TOPIC", "TRAIN", "TRAINED",
-    "EngineModel", "frame",
+    "CONTROL", "CREDIT", "DENIAL", "ECHO", "EVENT", "ISSUER", "LOSS", "PROBE", "ROUTE", "STATUS", "TOPIC", "TRAIN",
+    "TRAINED", "EngineModel", "frame",
 ]  # fmt: skip
 
 
@@ -156,6 +157,9 @@ class EngineModel:
             if not 16 <= len(payload) <= 1400:
                 raise Bad
             p.counts["probes_in"] += 1
+            if p.refused != p.refused_told:
+                p.refused_told = p.refused
+                self._put(p, 0, frame(DENIAL, struct.pack(">QQ", p.refused, 0)), bounded=False)
             if not self._put(p, 0, frame(ECHO, payload)):
                 p.counts["drop_queue_full"] += 1
         elif kind == ECHO:
@@ -228,13 +232,14 @@ class EngineModel:
         name = self._key_name((*topic, "")) if topic else ""
         by_way = number in p.courses
         p.counts["routed_in"] += by_way
+        if topic is None:
+            p.refused += 1
+            self._drop(p, "topic", "", "drop_not_permitted")
+            return
         again = self._delivers(port, p, number) and self._repeated(issuer, sequence, p.peer)
         if again:
             self._drop(p, "topic", name, "drop_duplicate")
-        if topic is None:
-            if not again:
-                self._drop(p, "topic", "", "drop_not_permitted")
-        elif expired:
+        if expired:
             if not again:
                 self._drop(p, "topic", name, "drop_expired")
         elif by_way or not again:

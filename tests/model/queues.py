@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED = (
-    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25, 0x32, 0x24, 0x34,
+STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED, DENIAL = (
+    0x01, 0x02, 0x12, 0x22, 0x03, 0x04, 0x14, 0x05, 0x15, 0x25, 0x32, 0x24, 0x34, 0x35,
 )  # fmt: skip
-KINDS = {STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED}
+KINDS = {STATUS, EVENT, TOPIC, ISSUER, PARCEL, PROBE, ECHO, CONTROL, LOSS, CREDIT, ROUTE, TRAIN, TRAINED, DENIAL}
 CLASS = [0, 1, 1, 2, 2, 3, 3]
 WINDOW = 4096
 
@@ -131,4 +131,6 @@ class Port:
     counts: Counter[str] = field(default_factory=Counter)
     lost: list[int] = field(default_factory=lambda: [0, 0])
     told: int = 0
+    refused: int = 0  # events to topics that a rule refuses
+    refused_told: int = 0
     told_at: int = 0

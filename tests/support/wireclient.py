@@ -14,7 +14,7 @@ from chappe.links.address import parse
 from chappe.wire import control
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader, Kind, encode_frame
-from chappe.wire.payloads import Credit, Echo, Loss, Payload, Probe, Status, decode_payload, encode_payload
+from chappe.wire.payloads import Credit, Denial, Echo, Loss, Payload, Probe, Status, decode_payload, encode_payload
 from chappe.wire.status import Record, Value, record
 
 Answer = TypeVar("Answer", bound=control.Request)
@@ -35,6 +35,7 @@ class WireClient:
         self.issuers: set[bytes] = set()  # that were defined for it
         self.losses: list[Loss] = []
         self.credits: list[Credit] = []
+        self.denials: list[Denial] = []
         self.heartbeats = 0
         self.closed = asyncio.Event()
         self._reader, self._writer = reader, writer
@@ -209,6 +210,8 @@ class WireClient:
                     waiting.set_result(None)
             case Loss():
                 self.losses.append(payload)
+            case Denial():
+                self.denials.append(payload)
             case Credit():
                 self.credits.append(payload)
             case control.Welcome():

@@ -154,10 +154,14 @@ def _screen(views: list[View]) -> RenderableType:
         if view.problem:
             parts.append(Text(f"{view.url}: {view.problem}", style="red"))
         parts += [
-            Text(f"{view.node} dropped {row['count']:,} of {row['kind']} {row['address']!r}: {row['reason']}")
+            Text(f"{view.node} dropped {row['count']:,} of {row['kind']} {row['address']!r}: {_reason(row)}")
             for row in view.drops
         ]
     return Group(*parts)
+
+
+def _reason(row: Row) -> str:
+    return f"{row['reason']}, {row['client']}" if "client" in row else str(row["reason"])
 
 
 def _rates(views: list[View]) -> Table:

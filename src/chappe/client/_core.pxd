@@ -25,6 +25,8 @@ cdef class ClientCore(Sender):
     cdef Py_ssize_t max_frame
     cdef int64_t lost_status
     cdef int64_t lost_events
+    cdef int64_t refused_by_rule
+    cdef int64_t refused_for_room
     cdef Directory directory
     cdef list touched
     cdef list pushes
@@ -40,6 +42,8 @@ cdef class ClientCore(Sender):
     cdef int64_t unwanted
     cdef int64_t lost_status_before
     cdef int64_t lost_events_before
+    cdef int64_t refused_before_by_rule
+    cdef int64_t refused_before_for_room
 
     cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1

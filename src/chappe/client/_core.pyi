@@ -4,6 +4,7 @@ from chappe.client._inbox import Subscription
 from chappe.client._sender import Sender
 from chappe.client._status import StatusStream, Watch
 from chappe.client._watches import WatchTable
+from chappe.client.topics import Topic
 
 class ClientCore(Sender):
     """One connection of a client, over all its reconnections; port 0 carries it."""
@@ -33,6 +34,11 @@ class ClientCore(Sender):
         """Every frame in the bytes, whole or cut anywhere. ProtocolError: the connection must be closed."""
     @property
     def losses(self) -> tuple[int, int]: ...
+    @property
+    def refused(self) -> tuple[int, int]:
+        """Events of this client that nodes did not take, over all connections: (by rules, for want of numbers)."""
+    def refuse(self, topic: Topic) -> None:
+        """The node does not take events to this topic: it is asked again when one is published there again."""
     @property
     def allocations(self) -> int: ...
     def counters(self) -> dict[str, int]: ...

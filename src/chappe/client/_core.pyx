@@ -30,6 +30,7 @@ cdef enum:
     LOSS = 0x15
     ISSUER = 0x22
     CREDIT = 0x25
+    DENIAL = 0x35
     EXT = 0x08
     RESENT = 0x20
     FLOOD_LIMIT = 65536      # flooded variables that a client tells apart
@@ -80,6 +81,9 @@ cdef class ClientCore(Sender):
         self.lost_status_before += self.lost_status
         self.lost_events_before += self.lost_events
         self.lost_status = self.lost_events = 0
+        self.refused_before_by_rule += self.refused_by_rule
+        self.refused_before_for_room += self.refused_for_room
+        self.refused_by_rule = self.refused_for_room = 0
 
     @property
     def ready(self):
@@ -170,7 +174,8 @@ cdef class ClientCore(Sender):
         cdef Py_ssize_t length
         cdef int kind = data[0]
         if not (kind == STATUS or kind == EVENT or kind == CONTROL or kind == TOPIC or kind == ISSUER or kind == PROBE
-                or kind == ECHO or kind == LOSS or kind == CREDIT or kind == PARCEL):
+                or kind == ECHO or kind == LOSS or kind == CREDIT or kind == DENIAL
+                or kind == PARCEL):
             raise ProtocolError(f"the node sent a frame of the unknown kind 0x{kind:02x}")
         if size < 4:
             return 4
@@ -323,6 +328,12 @@ cdef class ClientCore(Sender):
             self.lost_status = get64(payload)
             self.lost_events = get64(payload + 8)
             self.progress = True
+        elif kind == DENIAL:
+            if size != 16:
+                raise ProtocolError(f"a DENIAL has 16 bytes, this one {size}")
+            self.refused_by_rule = get64(payload)
+            self.refused_for_room = get64(payload + 8)
+            self.progress = True
         elif kind == CREDIT:
             if size != 8:
                 raise ProtocolError(f"a CREDIT has 8 bytes, this one {size}")
@@ -387,6 +398,16 @@ cdef class ClientCore(Sender):
         return self.lost_status_before + self.lost_status, self.lost_events_before + self.lost_events
 
     @property
+    def refused(self):
+        """Events of this client that nodes did not take, over all connections: (by rules, for want of numbers)."""
+        return (self.refused_before_by_rule + self.refused_by_rule,
+                self.refused_before_for_room + self.refused_for_room)
+
+    def refuse(self, topic):
+        """The node does not take events to this topic: it is asked again when one is published there again."""
+        self.outbox.refuse(topic)
+
+    @property
     def allocations(self):
         """Allocator calls of the outgoing side since the beginning (GS-037: none in steady state)."""
         cdef Outbox outbox = self.outbox
@@ -401,6 +422,7 @@ cdef class ClientCore(Sender):
             "in_bytes": self.in_bytes, "in_events": self.in_events, "in_status": self.in_status,
             "in_datagrams": self.in_datagrams,
             "repeats": self.repeats, "unwanted": self.unwanted, "lost_status": lost_status, "lost_events": lost_events,
+            "refused_by_rule": self.refused[0], "refused_for_room": self.refused[1],
             "out_bytes": outbox.out_bytes, "published": outbox.published, "status_published": outbox.status_published,
             "refused_full": outbox.refused_full, "refused_status": outbox.refused_status, "resent": outbox.resent,
         }

@@ -51,6 +51,7 @@ cdef class Outbox:
     cdef bint again                  # events are marked as sent before
     # topic numbers
     cdef dict numbers                # key -> number; keys are str, int or a tuple of one int, never of a subclass
+    cdef set refused                 # numbers whose topics the node refused: it is asked again when they are used
     cdef list topics                 # number -> key
     cdef list encoded                # number -> its topic as in a TOPIC frame
     cdef int64_t* last_used
@@ -98,6 +99,7 @@ cdef class Outbox:
         self, object topic, const unsigned char* body, Py_ssize_t size, int priority, bytes extension, int64_t created
     ) except -1
     cdef int64_t number_of(self, object topic) except -2
+    cdef int refuse(self, object topic) except -1
     cdef int64_t new_number(self, object key, bytes encoded) except -2
     cdef int define(self, uint32_t number, bytes encoded) except -1
     cdef unsigned char* status_record(self, Py_ssize_t size) except? NULL

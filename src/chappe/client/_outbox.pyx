@@ -55,6 +55,7 @@ cdef class Outbox:
         self.numbers = {}
         self.topics = []
         self.encoded = []
+        self.refused = set()
 
     def __dealloc__(self):
         PyMem_RawFree(self.last_used)
@@ -125,10 +126,22 @@ cdef class Outbox:
         number = self.new_number(key, encoded) if known is None else known
         if number < 0:
             return -1
+        if self.refused and number in self.refused:
+            self.refused.discard(number)
+            if self.ready:
+                self.define(<uint32_t> number, self.encoded[number])  # its rules may have changed: the node is asked
         if key is topic:
             self.last_topic = topic
             self.last_number = <uint32_t> number
         return number
+
+    cdef int refuse(self, object topic) except -1:
+        """The node does not take events to this topic."""
+        known = self.numbers.get(key_of(topic))
+        if known is not None:
+            self.refused.add(known)
+            self.last_topic = None
+        return 0
 
     cdef int64_t new_number(self, object key, bytes encoded) except -2:
         """A free number, or the next one whose events are all at the node; -1 if there is none."""
@@ -296,6 +309,7 @@ cdef class Outbox:
         self.numbers = numbers
         self.topics = topics
         self.encoded = encoded
+        self.refused.clear()
         self.last_topic = None
         self.hand = 0
         self.max_payload = max_payload

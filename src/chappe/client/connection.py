@@ -20,14 +20,16 @@ from chappe.client.published import Published
 from chappe.client.reporting import Reporting
 from chappe.client.requests import Answer, Requests, refusal, within
 from chappe.client.session import Route, Session, State
-from chappe.client.topics import Advertisement
+from chappe.client.topics import Advertisement, Topic, public_topic
 from chappe.client.watched import Watched
-from chappe.errors import ChappeError, LinkError, TimeoutExpired
+from chappe.errors import ChappeError, DeniedError, LinkError, RefusedError, TimeoutExpired
 from chappe.wire import control
+from chappe.wire.events import TopicName
 from chappe.wire.management import ModeState, Withdrawn
 
 log = structlog.get_logger("chappe.client")
 CLOSE_FLUSH_S = 5.0
+DENIALS = 8  # topics that the error of a `flush` names
 Queue = Subscription | StatusStream
 
 
@@ -83,6 +85,9 @@ class Connection:
         self._subscriptions: list[Subscription] = []
         self._advertised: dict[Advertisement, int] = {}  # how often each is held
         self._told_of_end: list[Callable[[Exception], None]] = []
+        self._told_of_refusal: list[Callable[[Topic, DeniedError], None]] = []
+        self._denials: dict[Topic, DeniedError] = {}  # that no `flush` has raised yet
+        self._refused = (0, 0)  # events that the node did not take and that an error was raised about
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._room: asyncio.Future[None] | None = None
         self._up = asyncio.Event()
@@ -228,15 +233,21 @@ class Connection:
                 task.cancel()
 
     async def close(self, *, flush: bool = True) -> None:
-        """Flush and end. LinkError if events that were accepted are not confirmed by the node."""
+        """Flush and end. LinkError if events that were accepted are not confirmed by the node.
+
+        DeniedError or RefusedError if it refused events, unless a `flush` has said so before.
+        """
         if self._session is None or self.state == "closed":
             return
         unconfirmed: Exception | None = None
+        refused: RefusedError | None = None
         if self.reporting is not None:
             self.reporting.close()
         if flush and self.core.queued:
             try:
                 await self.flush(CLOSE_FLUSH_S)
+            except RefusedError as error:
+                refused = error
             except ChappeError as error:
                 unconfirmed = error
         if self._restoring is not None:
@@ -250,6 +261,9 @@ class Connection:
         self._requests.fail(LinkError("the client was closed"))
         if unconfirmed is not None and left:
             raise LinkError(f"closed with {left} bytes of events that the node did not confirm: {unconfirmed}")
+        refused = refused or self._refusal()
+        if refused is not None and flush:
+            raise refused
 
     def _end(self, failure: Exception | None) -> None:
         for queue in (*self._subscriptions, *(watch.stream for watch in self._watched.watches), self._floods.stream):
@@ -281,7 +295,10 @@ class Connection:
             self._data = None
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """The node has every event published so far (values too, unless the connection was lost meanwhile)."""
+        """The node has every event published so far (values too, unless the connection was lost meanwhile).
+
+        DeniedError or RefusedError: it did not take some of them; the text names topics and the rules to add.
+        """
         self._check_open()
         serial = self.core.flush()
         waiter = self._flushes[serial] = asyncio.get_running_loop().create_future()
@@ -341,6 +358,8 @@ class Connection:
         match message:
             case control.Failed():
                 self.report(refusal(message))
+            case control.PublishRefused():
+                self._publish_refused(message)
             case control.Refused():
                 self.report(ChappeError(f"the node ends the connection: {message.reason}"))
             case ModeState():
@@ -351,6 +370,34 @@ class Connection:
                 self._watched.withdrawn(message.variable_id, message.reason)
             case control.Goodbye():
                 log.info("the node drains", reason=message.reason)
+
+    def _publish_refused(self, message: control.PublishRefused) -> None:
+        """A topic was refused: whoever waits for events to it is told now, `flush` and `close` tell the others."""
+        error = DeniedError(message.reason)
+        topic = public_topic(TopicName(message.topic if message.kind in "sn" else int(message.topic), message.kind))
+        if topic not in self._denials and len(self._denials) >= DENIALS:
+            del self._denials[next(iter(self._denials))]
+        self._denials[topic] = error
+        self.core.refuse(topic)
+        self.report(error)
+        for told in self._told_of_refusal:
+            told(topic, error)
+
+    def _refusal(self) -> RefusedError | None:
+        """The error about events that the node did not take, once for each of them."""
+        (by_rule, for_room), (known, roomless) = self.core.refused, self._refused
+        self._refused = (by_rule, for_room)
+        if by_rule > known:
+            reasons = "\n".join(dict.fromkeys(str(error) for error in self._denials.values()))
+            self._denials.clear()
+            return DeniedError(f"{_events(by_rule - known)} refused, nobody gets them: {reasons or 'see on_error'}")
+        if for_room > roomless:
+            return RefusedError(
+                f"{_events(for_room - roomless)} refused, nobody gets them: the node has no room for more topics; "
+                "publish to fewer, or raise its limits",
+                "limit",
+            )
+        return None
 
     def _enter(self, mode: int, following: int) -> None:
         """A mode is coming, or in force when both are the same (GS-115)."""
@@ -372,7 +419,11 @@ class Connection:
             done = self.core.flushed
             for serial, waiter in self._flushes.items():
                 if serial <= done and not waiter.done():
-                    waiter.set_result(None)
+                    refusal = self._refusal()
+                    if refusal is None:
+                        waiter.set_result(None)
+                    else:
+                        waiter.set_exception(refusal)
         if self._room is not None and not self._room.done() and self.core.has_room:
             self._room.set_result(None)
         if self.core.losses != self._losses:
@@ -428,3 +479,7 @@ class Connection:
 def _numbered(request: control.List) -> Callable[[int], control.List]:
     """The same request under the number that it gets."""
     return lambda number: msgspec.structs.replace(request, id=number)
+
+
+def _events(count: int) -> str:
+    return "1 event was" if count == 1 else f"{count} events were"

@@ -100,6 +100,10 @@ class Engine(Stack):
         """Queue one whole frame (CONTROL, PROBE …) in that class 0..3; False if the queue is full."""
     def take_control(self) -> list[tuple[int, bytes]]:
         """CONTROL payloads that arrived, with their ports, in order."""
+    def refusing(self) -> list[int]:
+        """Ports that have published what a rule refuses since it was taken last."""
+    def take_refusals(self, port: int) -> list[tuple[str, bytes, int]]:
+        """(kind, topic, events) that a rule refused to a port since the last call; an empty kind: topics beyond 64."""
     def take_echoes(self) -> list[tuple[int, int, int, int]]:
         """(port, token, mono_ns when it left, mono_ns at arrival) of ECHO frames with token != 0 that were not the
         engine's own; the third is 0 where another probe left by that port since."""

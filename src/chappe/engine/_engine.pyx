@@ -101,6 +101,8 @@ cdef class Engine(Input):
             self.release_issuer(p.issuer)
         for i in range(COUNTERS):
             self.past[i] += p.counters[i]
+        self.denied.pop(port, None)
+        self.refusals.pop(port, None)
         self._release(p)
         memset(p, 0, sizeof(Port))
         return True

@@ -11,6 +11,7 @@ cdef class Input(Trains):
     cdef dict freeing          # port -> where the slice-wise removal stands
     cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1
+    cdef void tell_refused(self, int port, Port* p) noexcept
     cdef int status_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
     cdef void send_records(self, int arrival, PortList* targets, uint8_t* start, uint32_t size, uint32_t count) noexcept
     cdef int limit_frames(self, Port* p, uint64_t events) noexcept

@@ -7,7 +7,7 @@ subscribers into runs, so that a run costs one copy a port.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from chappe.engine._bytes cimport get32, get64, payload_size, put32, record_size
+from chappe.engine._bytes cimport get32, get64, payload_size, put32, put64, put_header, record_size
 from chappe.engine._events cimport COURSE, DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, WINDOW, Course, Issuer, Run
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport RUN_BYTES
@@ -26,7 +26,7 @@ cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
 cdef inline bint known_kind(int kind) noexcept nogil:
     return (kind == EVENT or kind == STATUS or kind == TOPIC or kind == ISSUER or kind == PARCEL or kind == PROBE
             or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT or kind == ROUTE or kind == TRAIN
-            or kind == TRAINED)
+            or kind == TRAINED or kind == DENIAL)
 
 
 cdef inline bint next_in_order(Issuer* issuer, uint32_t sequence, bint peer) noexcept nogil:
@@ -192,6 +192,11 @@ cdef class Input(Trains):
                     break
             else:
                 verdict = KEEP
+            if number >= NO_ROOM:  # before it is remembered: sent again it is refused again
+                if not peer:
+                    self.refuse(port, p, get32(payload), number == DENIED)
+                self.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
+                continue
             sequence = get32(payload + 8)
             if course != NULL:
                 p.counters[ROUTED_IN] += 1
@@ -204,12 +209,9 @@ cdef class Input(Trains):
             again = ((course == NULL or course.local) and not next_in_order(&self.issuers[issuer], sequence, peer)
                      and self.repeated(&self.issuers[issuer], sequence, peer))
             if again:
-                self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number if number < NO_ROOM else 0, 1)
+                self.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number, 1)
                 if course == NULL or verdict == EXPIRED:
                     continue
-            if number >= NO_ROOM:
-                self.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
-                continue
             if verdict == EXPIRED:
                 self.count_drop(port, p, DROP_EXPIRED, OF_TOPIC, number, 1)
                 continue
@@ -306,6 +308,8 @@ cdef class Input(Trains):
             p.counters[PROBES_IN] += 1
             if p.nonward:
                 self.defer_echo(port, p, frame)
+            if p.refused_by_rule + p.refused_for_room != p.refused_told:
+                self.tell_refused(port, p)
             frame[0] = ECHO
             if self.put_frame(port, p, 0, frame, length + 4, True) < 0:
                 p.counters[DROP_QUEUE_FULL] += 1
@@ -328,6 +332,15 @@ cdef class Input(Trains):
         else:
             self.fault(port, p, f"frame kind 0x{kind:02x} is only sent by nodes to clients")
         return 0
+
+    cdef void tell_refused(self, int port, Port* p) noexcept:
+        """What was not taken of this client's events so far; it reads that before the ECHO that confirms the others."""
+        cdef uint8_t frame[20]
+        put_header(frame, DENIAL, 16)
+        put64(frame + 4, p.refused_by_rule)
+        put64(frame + 12, p.refused_for_room)
+        if self.put_frame(port, p, 0, frame, 20, False) == 0:
+            p.refused_told = p.refused_by_rule + p.refused_for_room
 
     cdef int status_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
         """Decide and copy run by run."""

@@ -20,6 +20,7 @@ cdef enum:
     CONTROL = 0x05
     LOSS = 0x15
     CREDIT = 0x25
+    DENIAL = 0x35
 
 cdef enum:
     FREE = 0
@@ -123,6 +124,12 @@ cdef struct Port:
     uint32_t nissuers_in
     uint32_t issuer             # of a client port
     bint failed                 # a bad frame arrived: nothing more is read
+    uint32_t* refused           # by topic number of the other side: events that a rule refused and nobody counted yet
+    uint32_t nrefused
+    bint refusing               # there are some
+    uint64_t refused_by_rule    # events of this client, in all
+    uint64_t refused_for_room
+    uint64_t refused_told       # of both
     Mark* onward                # where events went on that came here by ways and that others may not have yet
     uint32_t nonward
     uint32_t onward_room

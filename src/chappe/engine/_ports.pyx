@@ -97,6 +97,7 @@ cdef class Ports(Stack):
         free(p.pending_index)
         free(p.carry)
         free(p.aliases)
+        free(p.refused)
         free(p.issuers_in)
         free(p.topics_out)
         free(p.issuers_out)

@@ -20,9 +20,14 @@ cdef class Ways(Marks):
     cdef dict chosen_groups    # place -> names of the queue groups served here
     cdef dict rests            # place -> way to the destinations that cannot be reached now
     cdef uint64_t way_memory
+    cdef dict denied           # port -> its topic number -> (kind, topic) that a rule refuses, so many of each
+    cdef dict refusals         # port -> (kind, topic) -> events refused and not yet taken
     cdef int topic_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
     cdef int route_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
     cdef bint permitted(self, int port, int kind, uint8_t* name, uint32_t size) except -1
+    cdef int note_denied(self, int port, Port* p, uint32_t alias, object topic) except -1
+    cdef int refuse(self, int port, Port* p, uint32_t alias, bint by_rule) except -1
+    cdef int settle(self, int port, Port* p, uint32_t alias) except -1
     cdef int room_for_alias(self, int port, Port* p, uint32_t alias) except -1
     cdef uint32_t topic_number(self, const uint8_t* name, uint32_t size, int kind)
     cdef void drop_alias(self, Port* p, uint32_t alias)

@@ -31,6 +31,9 @@ cdef enum:
     WAY_LIMIT = 0xFFFF             # bytes of one way
     WAYS_LIMIT = 16777216          # bytes of all ways that one link defines
     FIRST_MARK = 1024
+    DENIED_NAMES = 64              # topics of one port that are named when a rule refuses them
+
+OTHERS = ("", b"")  # refused topics beyond those that are named
 
 # not in the enum: C makes an int of its members, and this is more than one holds
 cdef const int64_t HOLD_LIMIT_NS = 10_000_000_000
@@ -41,6 +44,8 @@ cdef class Ways(Marks):
         self.spare_courses = []
         self.chosen_groups = {}
         self.rests = {}
+        self.denied = {}
+        self.refusals = {}
         self.ncourses = 1
         self.way_mark = FIRST_MARK
 
@@ -74,9 +79,67 @@ cdef class Ways(Marks):
         self.room_for_alias(port, p, alias)
         if self.permitted(port, payload[4], payload + skip, size - skip):
             number = self.topic_number(payload + skip, size - skip, payload[4])
+        if not p.peer and self.authorize is not None:
+            topic = (chr(payload[4]), <bytes> payload[skip:size]) if number == DENIED else None
+            self.note_denied(port, p, alias, topic)
         self.drop_alias(p, p.aliases[alias])
         p.aliases[alias] = number
         return 0
+
+    cdef int note_denied(self, int port, Port* p, uint32_t alias, object topic) except -1:
+        """What a number stands for that a rule refuses, or None if none does any more."""
+        cdef dict names
+        self.settle(port, p, alias)
+        if topic is None:
+            if port in self.denied:
+                self.denied[port].pop(alias, None)
+            return 0
+        names = self.denied.setdefault(port, {})
+        if alias in names or len(names) < DENIED_NAMES:
+            names[alias] = topic
+        return 0
+
+    cdef int refuse(self, int port, Port* p, uint32_t alias, bint by_rule) except -1:
+        """An event that is not taken: its publisher hears of it before the next ECHO."""
+        if not by_rule:
+            p.refused_for_room += 1
+            return 0
+        p.refused_by_rule += 1
+        if alias >= p.nrefused:
+            p.refused = <uint32_t*> self.take_memory(p.refused, p.naliases * sizeof(uint32_t))
+            memset(p.refused + p.nrefused, 0, (p.naliases - p.nrefused) * sizeof(uint32_t))
+            p.nrefused = p.naliases
+        p.refused[alias] += 1
+        if not p.refusing:
+            p.refusing = True
+            self.refusals[port] = {}
+        return 0
+
+    cdef int settle(self, int port, Port* p, uint32_t alias) except -1:
+        """Count what was refused under a number for the topic that it stands for until now."""
+        cdef dict rows
+        if alias >= p.nrefused or p.refused[alias] == 0:
+            return 0
+        rows = self.refusals[port]
+        name = self.denied.get(port, {}).get(alias, OTHERS)
+        if name not in rows and len(rows) >= DENIED_NAMES:
+            name = OTHERS
+        rows[name] = rows.get(name, 0) + p.refused[alias]
+        p.refused[alias] = 0
+        return 0
+
+    def refusing(self):
+        return list(self.refusals)
+
+    def take_refusals(self, int port):
+        cdef Port* p = self.port_at(port)
+        cdef uint32_t alias
+        if not p.refusing:
+            return []
+        for alias in range(p.nrefused):
+            self.settle(port, p, alias)
+        p.refusing = False
+        return [(kind, topic, count) for (kind, topic), count in self.refusals.pop(port).items()]
 
     cdef int route_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
         """A topic number with a way; said again unchanged, as after a lost connection, it stays what it was."""

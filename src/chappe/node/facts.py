@@ -108,7 +108,7 @@ class Facts:
             case "functions":
                 return Rows(iter(self.functions()))
             case "drops":
-                return Rows(self._drop_rows())
+                return Rows(iter(sorted(self._drop_rows(), key=lambda row: -int(row["count"]))))
         return Rows(iter([{"node": self._node, **self._engine.counters(), **self._turn_row()}]))
 
     def _turn_row(self) -> Row:
@@ -221,7 +221,11 @@ class Facts:
         }
 
     def _drop_rows(self) -> Iterator[Row]:
+        assert self.control is not None
+        yield from self.control.refusals.rows()
         for kind, address, reason, count in self._engine.address_drops():
+            if kind == "topic" and reason == "drop_not_permitted":
+                continue  # listed by client and topic
             known = kind == "variable" and isinstance(address, int)
             entry = self._variables.directory.numbered(int(address)) if known else None
             name = "/".join(entry.name) if entry else str(address)

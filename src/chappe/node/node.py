@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from chappe.node.mesh import NodeMesh
 
 log = structlog.get_logger(__name__)
+
+REFUSING = 16  # ports whose refused events are counted in one tick
 
 
 class Node:
@@ -420,6 +422,7 @@ class Node:
         log.info("connection ended", node=self.name, role=session.role, name=session.name, reason=reason)
         if session.role == "client":
             self.shell.hear_out(session.port)
+            self._count_refusals((session.port,))
         self.shell.forget(session)
         self.datagrams.gone(session.port)
         if self.mesh is not None:
@@ -549,7 +552,19 @@ class Node:
             return True
         if not self.control.is_neighbour(port):
             self.shell.publishes(port)
-        return self.control.authorize(port, kind, topic)
+        allowed = self.control.authorize(port, kind, topic)
+        if not allowed:
+            self.shell.perform(self.control.denials())
+        return allowed
+
+    def _count_refusals(self, ports: Iterable[int]) -> None:
+        """Take from the engine how many events of clients rules refused."""
+        for port in ports:
+            session = self.control.sessions.get(port)
+            taken = self.engine.take_refusals(port)
+            if session is not None:
+                named = [(address_of(kind, topic) if kind else "", count) for kind, topic, count in taken]
+                self.control.refusals.count(session.identity, named)
 
     # --- time
 
@@ -561,6 +576,8 @@ class Node:
         self.datagrams.tick(now_ns)
         self.alternates.tick(now_ns)
         self.shell.sweep()
+        self._count_refusals(self.engine.refusing()[:REFUSING])
+        self.shell.write_down(self.control.refusals.due(now_ns))
         self.shell.perform(self.control.tick(now_ns))
         away_ns = round(self.config.node.away_s * 1e9)
         for peer in self.peers:

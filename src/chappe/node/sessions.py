@@ -17,6 +17,7 @@ from chappe.node.listing import Find, listing
 from chappe.node.mesh_requests import MeshRequests
 from chappe.node.neighbours import NeighbourRules, address_of
 from chappe.node.outputs import Close, DataOpened, DataSaid, Intend, OpenData, Output, Record, Send, Work
+from chappe.node.refusals import Refusals
 from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Interest, Role
@@ -70,7 +71,8 @@ class Control:
         self._working: tuple[Session, control.Command, int] | None = None  # who waits for a mode change
         self._intents = count(1)  # numbers of what is written down before it is done
         self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
-        self._denied: list[Output] = []  # told at the next flush: the engine asks in the middle of a buffer
+        self.refusals = Refusals()
+        self._denied: list[Output] = []
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Register: self._register,
             control.Withdraw: self._withdraw,
@@ -113,7 +115,7 @@ class Control:
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
         return (
-            bool(self._denied or self._commands.notices or self._unsubscribing)
+            bool(self._commands.notices or self._unsubscribing)
             or self._commands.busy
             or self._variables.busy
             or self._registrations.busy
@@ -183,8 +185,7 @@ class Control:
 
     def flush(self) -> list[Output]:
         """What accumulated for peers and refused publishers; called once after a batch of messages."""
-        denied, self._denied = self._denied, []
-        return denied + self._notices() + self._variables.flush()
+        return self._notices() + self._variables.flush()
 
     def tick(self, now_ns: int) -> list[Output]:
         """Answer the watches whose time is over and forget what is away for too long."""
@@ -202,17 +203,26 @@ class Control:
             return False
         if session.role == "node":
             return self._forwards(session, kind, topic)
+        text = topic_text(kind, topic)
         address = address_of(kind, topic)
         if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
-            self.refused += 1
-            reason = f"only nodes publish to {address[:80]!r}: there the mesh tells of itself"
-            self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=reason)))
-            return False
+            reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
+            return self._deny(session, kind, text, address, reason)
         decision = self.book.allows(session.identity, "publish", address)
         if not decision:
-            self.refused += 1
-            self._denied.append(Send(port, control.Failed(id=0, code="denied", reason=decision.reason)))
-        return bool(decision)
+            return self._deny(session, kind, text, address, decision.reason)
+        return True
+
+    def _deny(self, session: Session, kind: str, text: str, address: str, reason: str) -> bool:
+        self.refused += 1
+        self.refusals.note(session.identity, address, reason)
+        self._denied.append(Send(session.port, control.PublishRefused(topic=text, kind=kind, reason=reason)))
+        return False
+
+    def denials(self) -> list[Output]:
+        """What publishers are told about topics that were refused; they read it before any ECHO of events to them."""
+        denied, self._denied = self._denied, []
+        return denied
 
     def is_neighbour(self, port: int) -> bool:
         """Whether a port is that of another node."""

@@ -316,6 +316,14 @@ class Shell:
         if self._recording is None:
             self._recording = asyncio.get_running_loop().create_task(self._write_down(audit))
 
+    def write_down(self, lines: Iterable[Line]) -> None:
+        """Lines for the log and the audit log that no answer waits for."""
+        for line in lines:
+            log.warning("publishing refused", client=str(line.who), topic=line.target, **line.details)
+            if self._audit is not None and line.who is not None:
+                record = Record(line.who, line.action, line.target, line.outcome, line.reason, line.details, None)
+                self._write(record, self._audit)
+
     async def _write_down(self, audit: AuditLog) -> None:
         """Commands are done and answers leave when their lines are on disk, in order; all that wait share one sync."""
         try:

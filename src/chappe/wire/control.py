@@ -68,6 +68,17 @@ class Refused(Message):
     code: str = "protocol"  # protocol, version, identity, limit, address, draining
 
 
+class PublishRefused(Message):
+    """The client published to a topic that it may not publish to: its events there are dropped and counted.
+
+    Sent once for each definition of the topic, before any ECHO of events to it.
+    """
+
+    topic: str  # of an integer topic: its number as text
+    kind: str = "s"
+    reason: str = ""  # names the rule that would allow it
+
+
 class Goodbye(Message):
     """The node drains: connect elsewhere or again later; everything accepted is being delivered."""
 
@@ -250,8 +261,8 @@ class SetMode(Command):
 
 
 _ALL: tuple[type[Message], ...] = (
-    Hello, Welcome, Refused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching, Unwatch,
-    Subscribe, Unsubscribe, Advertise, Unadvertise, Measure, List, Listing,
+    Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
+    Unwatch, Subscribe, Unsubscribe, Advertise, Unadvertise, Measure, List, Listing,
     OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     CONTROL = 0x05
     LOSS = 0x15
     CREDIT = 0x25
+    DENIAL = 0x35
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -60,6 +60,14 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class Denial:
+    """EVENT frames of this client that the node did not take since the port opened: by rules, for want of numbers."""
+
+    by_rule: int
+    for_room: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parcel:
     """Reserved for cells: what follows the version of its header is theirs to define."""
 
@@ -71,7 +79,20 @@ class Parcel:
 
 
 Payload = (
-    Status | Event | Topic | Issuer | Route | Parcel | Probe | Echo | Train | Trained | Loss | Credit | control.Message
+    Status
+    | Event
+    | Topic
+    | Issuer
+    | Route
+    | Parcel
+    | Probe
+    | Echo
+    | Train
+    | Trained
+    | Loss
+    | Credit
+    | Denial
+    | control.Message
 )
 
 
@@ -110,6 +131,10 @@ def decode_payload(frame: Frame) -> Payload:
             credit = Credit(cursor.unsigned(8, "total"))
             cursor.finish()
             return credit
+        case Kind.DENIAL:
+            denial = Denial(cursor.unsigned(8, "refused by rules"), cursor.unsigned(8, "without room"))
+            cursor.finish()
+            return denial
 
 
 def encode_payload(payload: Payload) -> Frame:
@@ -139,6 +164,8 @@ def encode_payload(payload: Payload) -> Frame:
             return Frame(Kind.LOSS, unsigned(status, 8, "status records") + unsigned(events, 8, "events"))
         case Credit(total_bytes):
             return Frame(Kind.CREDIT, unsigned(total_bytes, 8, "total"))
+        case Denial(by_rule, for_room):
+            return Frame(Kind.DENIAL, unsigned(by_rule, 8, "refused by rules") + unsigned(for_room, 8, "without room"))
         case control.Message():
             return Frame(Kind.CONTROL, control.encode(payload))
 

@@ -8,7 +8,7 @@ import pytest
 
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
-from tests.model.engine import CREDIT, ECHO, EVENT, ISSUER, LOSS, PROBE, STATUS, TOPIC, frame
+from tests.model.engine import CREDIT, DENIAL, ECHO, EVENT, ISSUER, LOSS, PROBE, STATUS, TOPIC, frame
 
 PUBLISHER, SUBSCRIBER, OTHER = b"p" * 16, b"s" * 16, b"o" * 16
 
@@ -414,3 +414,40 @@ def test_writing_nothing_does_not_tear_a_half_written_frame() -> None:
     engine.feed(publisher, event(2, b"alarm", priority=0))
     bodies = [payload[12:] for kind, payload in split(out + written(engine, port)) if kind == EVENT]
     assert bodies == [b"x" * 100, b"alarm"]
+
+
+def test_a_publisher_hears_before_the_echo_what_was_not_taken() -> None:
+    engine = Engine(max_topics=1, authorize=lambda port, kind, topic: not topic.startswith(b"closed"))
+    publisher = engine.open_port(issuer=PUBLISHER)
+    names = {1: b"open", 2: b"closed/a", 3: b"more", 4: b"closed/b"}
+    for number, name in names.items():
+        engine.feed(publisher, frame(TOPIC, struct.pack(">IBB", number, 115, 0) + name))
+    for sequence, number in enumerate((1, 2, 2, 3, 4), 1):
+        engine.feed(publisher, frame(EVENT, struct.pack(">III", number, 3 << 24, sequence)))
+    for _ in range(2):
+        engine.feed(publisher, frame(PROBE, struct.pack(">Qq", 9, 0)))
+    told = [kind for kind, _ in split(written(engine, publisher))]
+    assert told == [DENIAL, ECHO, ECHO]  # said once
+    assert engine.refusing() == [publisher]
+    assert sorted(engine.take_refusals(publisher)) == [("s", b"closed/a", 2), ("s", b"closed/b", 1)]
+    assert (engine.refusing(), engine.take_refusals(publisher)) == ([], [])
+    engine.feed(publisher, frame(EVENT, struct.pack(">III", 2, 3 << 24, 2)))  # sent again it is refused again
+    engine.feed(publisher, frame(TOPIC, struct.pack(">IBB", 2, 115, 0) + b"closed/c"))
+    engine.feed(publisher, frame(EVENT, struct.pack(">III", 2, 3 << 24, 7)))
+    engine.feed(publisher, frame(PROBE, struct.pack(">Qq", 9, 0)))
+    assert split(written(engine, publisher))[0] == (DENIAL, struct.pack(">QQ", 5, 1))
+    assert sorted(engine.take_refusals(publisher)) == [("s", b"closed/a", 1), ("s", b"closed/c", 1)]
+
+
+def test_refused_topics_beyond_the_limit_are_counted_without_a_name() -> None:
+    engine = Engine(authorize=lambda port, kind, topic: False)
+    publisher = engine.open_port(issuer=PUBLISHER)
+    for number in range(1000):
+        engine.feed(publisher, frame(TOPIC, struct.pack(">IBB", number, 115, 0) + b"t/%d" % number))
+        engine.feed(publisher, frame(EVENT, struct.pack(">III", number, 3 << 24, number + 1)))
+    taken = engine.take_refusals(publisher)
+    assert len(taken) == 65
+    assert sum(count for _, _, count in taken) == 1000
+    engine.close_port(publisher)
+    assert engine.free_port(publisher)
+    assert engine.refusing() == []

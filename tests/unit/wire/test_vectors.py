@@ -19,6 +19,7 @@ from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader
 from chappe.wire.payloads import (
     Credit,
+    Denial,
     Echo,
     Loss,
     Parcel,
@@ -76,6 +77,7 @@ FRAMES: dict[str, Payload] = {
     "trained": Trained(9, half_bytes=512, half_ns=1_000, first_ns=-5, last_ns=1_995),
     "loss": Loss(10, 20),
     "credit": Credit(1 << 20),
+    "denial": Denial(3, 1),
     "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
     "welcome": Welcome(name="tower-1", session=SESSION, issuer=ISSUER, capabilities=("credit", "loss"), credit=65_536),
     "refused": Refused(reason="version 1.2 is not 2.0", code="version"),
@@ -104,6 +106,7 @@ REFUSED = {
     "trained too short": "34000027" + "00" * 39,
     "parcel of version 1": "03000022" + "01" + "00" * 33,
     "probe too short": "0400000f" + "00" * 15,
+    "denial too short": "3500000f" + "00" * 15,
     "loss too long": "15000011" + "00" * 17,
     "control that is no map": "0500000101",
 }
