@@ -102,7 +102,7 @@ async def test_what_no_rule_allows_is_refused_and_the_missing_rule_is_named(keys
             await bob.flush()
             await bob.until(lambda: bool(bob.told))
             told = bob.told[0]
-            assert isinstance(told, control.Failed)
+            assert isinstance(told, control.PublishRefused)
             assert 'action = "publish"\npattern = "plant/one/volts"\nnames = ["bob"]' in told.reason
             alice.publish("plant/one/volts", b"true")
             await alice.flush()

@@ -108,7 +108,7 @@ class Facts:
             case "functions":
                 return Rows(iter(self.functions()))
             case "drops":
-                return Rows(iter(sorted(self._drop_rows(), key=lambda row: -int(row["count"]))))
+                return Rows(self._drop_rows())
         return Rows(iter([{"node": self._node, **self._engine.counters(), **self._turn_row()}]))
 
     def _turn_row(self) -> Row:

@@ -35,7 +35,7 @@ from chappe.node.functions import Functions
 from chappe.node.groups import Groups
 from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot, TurnSample
-from chappe.node.neighbours import NeighbourRules
+from chappe.node.neighbours import NeighbourRules, address_of
 from chappe.node.paths import PathTable
 from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
