@@ -83,7 +83,7 @@ class NodeMesh:
         self._certificate = node.credentials.own
         self.member = Member(
             Address.parse(mesh.unit if mesh is not None else "", node.name), node.engine,
-            settings_of(mesh, self._measure, node.config.report is not None),
+            settings_of(mesh, self._measure, node.config.report is not None, node.config.node.capabilities),
             random.Random(), sign=Signer(node.credentials) if signs else None, verify=self._verifier,
         )  # fmt: skip
         self.member.withheld = node.rules.withheld

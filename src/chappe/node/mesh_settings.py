@@ -11,7 +11,9 @@ SECOND = 1_000_000_000
 REFRESHES = 3  # without one in so many times it is forgotten
 
 
-def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> MemberSettings:
+def settings_of(
+    mesh: Mesh | None, measure: Measure, reports: bool = False, capabilities: tuple[str, ...] = ()
+) -> MemberSettings:
     """What the member is told; without `[mesh]` it measures and does nothing else."""
     given = mesh or Mesh()
     base_ns = round(measure.interval_s * SECOND)
@@ -37,7 +39,7 @@ def settings_of(mesh: Mesh | None, measure: Measure, reports: bool = False) -> M
             gain=given.gain,
             gain_ms=given.gain_ms,
             hold_down=given.hold_down,
-            capabilities=tuple(sorted(set(given.capabilities))),
+            capabilities=tuple(sorted({*given.capabilities, *capabilities})),
             refresh_ns=round(given.refresh_s * SECOND),
             lifetime_ns=round(REFRESHES * given.refresh_s * SECOND),
         ),
