@@ -6,6 +6,7 @@ from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
 from chappe.engine.rescue import RawOutputs as RawOutputs
 from chappe.engine.rescue import Rescued as Rescued
+from chappe.errors import ProtocolError
 
 class Engine(Stack):
     """Forwards frames between ports: bytes in, bytes out, no file descriptor, no clock, no asyncio."""
@@ -98,6 +99,11 @@ class Engine(Stack):
     # --- control and probes
     def send(self, port: int, frame: bytes, priority: int = 0) -> bool:
         """Queue one whole frame (CONTROL, PROBE …) in that class 0..3; False if the queue is full."""
+    @property
+    def deferred(self) -> list[int]:
+        """Ports whose bytes wait for `feed_deferred`: do not read them meanwhile."""
+    def feed_deferred(self) -> list[tuple[int, ProtocolError]]:
+        """Go on with bytes that asked Python too many questions for one turn; the ports that turned out to be bad."""
     def take_control(self) -> list[tuple[int, bytes]]:
         """CONTROL payloads that arrived, with their ports, in order."""
     def refusing(self) -> list[int]:

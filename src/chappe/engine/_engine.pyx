@@ -1,18 +1,19 @@
 """The engine of a node: its ports, tables, queues and counters, as Python calls them."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 from chappe.engine._bytes cimport payload_size, put64, put_header
 from chappe.engine._events cimport COURSE, Issuer
-from chappe.engine._input cimport Input
+from chappe.engine._input cimport QUESTIONS, Input
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
 from chappe.engine._stack cimport iovec
 
 from chappe.engine._ports import NAMES
 from chappe.engine.rescue import RawOutputs, Rescued
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, ProtocolError
 from chappe.wire.addresses import shown
 
 __all__ = ["Engine", "RawOutputs", "Rescued"]
@@ -66,6 +67,7 @@ cdef class Engine(Input):
             queue_clear(&self.pool, &p.queues[cls])
         p.sticky = -1
         p.carry_size = 0
+        p.deferred = False
         self.unhold(p)
         self.forget_publisher(port)
         self.forget_marks(port)
@@ -112,6 +114,7 @@ cdef class Engine(Input):
         if p.state == OPEN:
             p.state = PARKED
             p.carry_size = 0
+            p.deferred = False
             p.train_in.size = p.train_out.size = 0
             p.riding_token = 0
             self.forget_echoes(port, p)
@@ -123,6 +126,7 @@ cdef class Engine(Input):
         p.state = OPEN
         p.failed = False
         p.carry_size = 0
+        p.deferred = False
         p.last_heard = self.mono_ns
         self.rebuild(port, p)
         self.renew_marks(port)
@@ -214,6 +218,38 @@ cdef class Engine(Input):
             p.queues[priority].keep = p.queues[priority].enqueued
         p.counters[CONTROL_OUT] += 1
         return True
+
+    @property
+    def deferred(self):
+        return [port for port in self.deferred_ports if self.port_at(port).deferred]
+
+    def feed_deferred(self):
+        cdef list turn = self.deferred_ports, failed = []
+        cdef int port, asked = 0
+        cdef Port* p
+        cdef uint8_t* data
+        cdef uint32_t size
+        self.deferred_ports = []
+        for place, port in enumerate(turn):
+            if asked >= QUESTIONS:
+                self.deferred_ports = turn[place:] + self.deferred_ports
+                break
+            p = self.port_at(port)
+            if not p.deferred:
+                continue
+            data, size = p.carry, p.carry_size
+            p.carry = NULL
+            p.carry_size = p.carry_capacity = 0
+            p.deferred = False
+            p.counters[BYTES_IN] -= size
+            try:
+                self.feed_bytes(port, data, size)
+            except ProtocolError as error:
+                failed.append((port, error))
+            finally:
+                free(data)
+            asked += self.questions
+        return failed
 
     def take_control(self):
         self.attention = False

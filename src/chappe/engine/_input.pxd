@@ -4,11 +4,15 @@ from chappe.engine._ports cimport Port
 from chappe.engine._status cimport PortList, StatusTable
 from chappe.engine._trains cimport Trains
 
+cdef enum:
+    QUESTIONS = 64             # of one buffer to Python code, 10 to 20 us each: the rest of it waits for the next turn
+
 cdef class Input(Trains):
     cdef readonly StatusTable status
     cdef list control_inbox
     cdef list echo_inbox
     cdef dict freeing          # port -> where the slice-wise removal stands
+    cdef list deferred_ports   # whose bytes wait for `feed_deferred`, in turn
     cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1
     cdef void tell_refused(self, int port, Port* p) noexcept
@@ -16,4 +20,5 @@ cdef class Input(Trains):
     cdef void send_records(self, int arrival, PortList* targets, uint8_t* start, uint32_t size, uint32_t count) noexcept
     cdef int limit_frames(self, Port* p, uint64_t events) noexcept
     cdef uint32_t _frame_need(self, int port, Port* p, const uint8_t* head) except 0
+    cdef int defer(self, int port, Port* p, const uint8_t* data, Py_ssize_t size) except -1
     cdef int _grow_carry(self, Port* p, uint32_t need) except -1

@@ -19,6 +19,7 @@ from chappe.errors import ProtocolError
 
 cdef enum:
     CARRY_START = 512
+    DEFERRED_MAX = 4194304     # bytes of one port; it is not read meanwhile, so that only what is under way comes on top
 
 cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
 
@@ -54,6 +55,7 @@ cdef class Input(Trains):
         self.control_inbox = []
         self.echo_inbox = []
         self.freeing = {}
+        self.deferred_ports = []
 
     cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
         cdef Port* p = self.port_at(port)
@@ -63,6 +65,9 @@ cdef class Input(Trains):
             return 0
         p.last_heard = self.mono_ns
         p.counters[BYTES_IN] += size
+        if p.deferred:
+            return self.defer(port, p, data, size)
+        self.questions = 0
         if p.carry_size:
             # complete the frame that the last buffer cut
             if p.carry_size < 4:
@@ -86,7 +91,9 @@ cdef class Input(Trains):
             p.carry_size = 0
             self.frames(port, p, p.carry, need)
         used += self.frames(port, p, data + used, size - used)
-        if used < size:
+        if used < size and self.questions >= QUESTIONS:
+            self.defer(port, p, data + used, size - used)
+        elif used < size:
             take = size - used
             if not known_kind(data[used]):
                 self.fault(port, p, f"unknown frame kind 0x{data[used]:02x}")
@@ -99,6 +106,20 @@ cdef class Input(Trains):
                 p.train_in.after = min(p.train_in.done + <uint32_t> take, p.train_in.size)
         if p.window:
             self.grant_credit(port, p)
+        return 0
+
+    cdef int defer(self, int port, Port* p, const uint8_t* data, Py_ssize_t size) except -1:
+        """Keep bytes for `feed_deferred`."""
+        if p.carry_size + size > DEFERRED_MAX:
+            self.fault(port, p, f"more than {DEFERRED_MAX} bytes wait for definitions of topics to be looked at")
+        if p.carry_capacity < p.carry_size + size:
+            self._grow_carry(p, <uint32_t> (p.carry_size + size))
+        memcpy(p.carry + p.carry_size, data, size)
+        p.carry_size += size
+        if not p.deferred:
+            p.deferred = True
+            self.deferred_ports.append(port)
+            self.attention = True
         return 0
 
     cdef uint32_t _frame_need(self, int port, Port* p, const uint8_t* head) except 0:
@@ -133,7 +154,7 @@ cdef class Input(Trains):
         run.allow = NULL
         run.route = NULL
         run.end = NULL
-        while size - position >= 4:
+        while size - position >= 4 and self.questions < QUESTIONS:
             frame = data + position
             kind = frame[0]
             length = payload_size(frame)

@@ -113,6 +113,7 @@ cdef struct Port:
     uint64_t sticky_end
     bint dirty
     # input side
+    bint deferred               # `carry` holds bytes that wait for a later turn: they ask Python too many questions
     uint8_t* carry              # a frame that has not arrived completely
     uint32_t carry_size
     uint32_t carry_capacity

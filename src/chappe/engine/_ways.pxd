@@ -5,6 +5,7 @@ from chappe.engine._marks cimport Marks
 from chappe.engine._ports cimport Port
 
 cdef class Ways(Marks):
+    cdef int questions           # that Python was asked since the last buffer was fed
     cdef object authorize
     cdef object publish_way
     cdef object forward_way

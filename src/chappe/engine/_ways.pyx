@@ -193,6 +193,7 @@ cdef class Ways(Marks):
         if self.authorize is None:
             return True
         self.attention = True  # whoever is asked may have to tell the publisher
+        self.questions += 1
         return bool(self.authorize(port, chr(kind), <bytes> name[:size]))
 
     cdef int room_for_alias(self, int port, Port* p, uint32_t alias) except -1:
@@ -296,6 +297,8 @@ cdef class Ways(Marks):
         cdef bint local, failed = False, back = False
         cdef uint32_t denied = 0, incapable = 0
         cdef bytes rest = b""
+        if self.authorize is not None:  # a simulated node is asked by nobody else: it defers nothing
+            self.questions += 1
         kind, name, _ = self.topics.name(course.topic)
         try:
             if course.port < 0:

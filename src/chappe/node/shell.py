@@ -59,6 +59,7 @@ class Shell:
         self._control_bytes = 0  # that arrived, ever
         self.background = Background(self.data_bytes, self._give_up)
         self._publishers: set[int] = set()
+        self._deferred: set[int] = set()  # ports that are not read until what they sent was looked at
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
         self._records: list[Record | Intend] = []  # not yet given to the disk
         self._owed: deque[Line] = deque(maxlen=OWED)  # outcomes that the disk did not take
@@ -67,6 +68,8 @@ class Shell:
 
     def arrived(self) -> None:
         """Handle what sockets delivered since the last flush; where that is data alone, this costs next to nothing."""
+        if self._deferred or self._engine.deferred:
+            self._feed_deferred()
         control = self._engine.take_control()
         if control:
             self._take(control)
@@ -74,6 +77,24 @@ class Shell:
             self._work()
         if self._throttles:
             self._throttle()
+
+    def _feed_deferred(self) -> None:
+        """Go on with ports that define many topics at once; they are not read until nothing of them waits."""
+        for port, error in self._engine.feed_deferred():
+            self.perform([Close(port, str(error))])
+        waiting = set(self._engine.deferred)
+        for port in waiting - self._deferred:
+            connection = self._connections.by_port.get(port)
+            if connection is not None:
+                connection.link.pause_reading()
+        for port in self._deferred - waiting:
+            connection = self._connections.by_port.get(port)
+            if connection is not None and not connection.paused_until_ns:
+                connection.link.resume_reading()
+        self._deferred = waiting
+        if waiting:
+            assert self.tick is not None
+            self.tick.loop.call_soon(self.tick.soon)
 
     def limit_rates(self, limited: bool) -> None:
         """Whether clients have a rate limit: then every tick looks at it."""
