@@ -103,6 +103,25 @@ async def test_subscriptions_and_variables_are_limited() -> None:
         await client.close()
 
 
+async def test_nothing_of_a_burst_of_definitions_is_lost_and_its_connection_is_read_again() -> None:
+    """More questions than one turn of the loop asks: the rest waits, unread, and then it goes on."""
+    async with running(LISTEN) as (node,):
+        burst, other = await WireClient.open(node.url, name="burst"), await WireClient.open(node.url, name="other")
+        try:
+            await other.subscribe("#")
+            for turn in range(2):
+                for number in range(1_500):
+                    burst.publish(f"t/{turn}/{number}", b"")
+                await burst.flush()
+                await other.until(lambda turn=turn: len(other.events) == (turn + 1) * 1_500)  # type: ignore[misc]
+            topics = [topic for topic, _ in other.events]
+            assert topics == [f"t/{turn}/{number}" for turn in range(2) for number in range(1_500)]
+            assert node.engine.deferred == []
+        finally:
+            await burst.close()
+            await other.close()
+
+
 async def test_what_one_identity_advertises_leaves_room_for_others() -> None:
     async with running(LISTEN) as (node,):
         greedy = [await WireClient.open(node.url, name="greedy") for _ in range(5)]

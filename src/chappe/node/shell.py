@@ -83,7 +83,7 @@ class Shell:
         for port, error in self._engine.feed_deferred():
             self.perform([Close(port, str(error))])
         waiting = set(self._engine.deferred)
-        for port in waiting - self._deferred:
+        for port in waiting:  # also again: its rate may have let it go on
             connection = self._connections.by_port.get(port)
             if connection is not None:
                 connection.link.pause_reading()
