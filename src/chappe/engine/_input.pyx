@@ -19,7 +19,7 @@ from chappe.errors import ProtocolError
 
 cdef enum:
     CARRY_START = 512
-    DEFERRED_MAX = 4194304     # bytes of one port; it is not read meanwhile, so that only what is under way comes on top
+    DEFERRED_MAX = 4194304     # bytes of one port; it is not read meanwhile: only what is under way comes on top
 
 cdef uint8_t[8] CLASS_OF = [0, 1, 1, 2, 2, 3, 3, 3]
 
