@@ -66,6 +66,17 @@ class TimeoutExpired(ChappeError):
     """An answer did not arrive in time."""
 
 
+class UnconfirmedError(TimeoutExpired):
+    """A durable event was published, and nobody knows whether an archive has stored it; subscribers may have it.
+
+    Publishing it again would deliver it twice: `client.confirm_again(error)` sends it to archives alone.
+    """
+
+    def __init__(self, reason: str, event: Any = None) -> None:
+        super().__init__(reason)
+        self.event = event
+
+
 class StoreError(ChappeError):
     """The durable store cannot be opened, read or written; nothing was changed."""
 

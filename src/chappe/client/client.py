@@ -29,7 +29,7 @@ from chappe.client.topics import Advertisement, Topic, pattern_text
 from chappe.client.violations import Violation
 from chappe.client.watchdog import Care
 from chappe.client.watched import Order
-from chappe.errors import WithdrawnError
+from chappe.errors import UnconfirmedError, WithdrawnError
 from chappe.wire import control
 from chappe.wire.management import Condense, Function, Issued, Uncondense
 from chappe.wire.mesh import Pace
@@ -50,6 +50,7 @@ class Client(Connection):
         self.durable = Durable(self)
         self.core.on_durable = self.durable.publish
         self._told_of_end += [self._replies.close, self.durable.close]
+        self._told_of_refusal += [self._replies.refused, self.durable.refused]
 
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
@@ -364,6 +365,16 @@ class Client(Connection):
         """
         await self._connected()
         self.core.send_control(control.encode(Pace(interval_ns=-1 if every is None else round(every * 1e9))))
+
+    async def confirm_again(self, error: UnconfirmedError) -> str:
+        """The archive that has an event which was published and not confirmed; subscribers do not get it again."""
+        await self._connected()
+        return await self.durable.again(error)
+
+    async def check_right(self, action: str, address: str) -> None:
+        """DeniedError, with the rule that is missing, unless this client may do that at an address or in a pattern."""
+        await self._ask(lambda request: control.Check(id=request, action=action, address=address), control.Done,
+                        f"check {action} {address!r}")  # fmt: skip
 
     async def command(self, command: control.Command) -> None:
         """Send a command of brokers (Setup, SetMode …; `id` is filled in) and wait until it is carried out."""

@@ -85,9 +85,10 @@ class Connection:
         self._subscriptions: list[Subscription] = []
         self._advertised: dict[Advertisement, int] = {}  # how often each is held
         self._told_of_end: list[Callable[[Exception], None]] = []
-        self._told_of_refusal: list[Callable[[Topic, DeniedError], None]] = []
+        self._told_of_refusal: list[Callable[[Topic, DeniedError], int]] = []  # how many fail with it
         self._denials: dict[Topic, DeniedError] = {}  # that no `flush` has raised yet
         self._refused = (0, 0)  # events that the node did not take and that an error was raised about
+        self._excused = 0  # of these, by calls that waited for the event itself
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._room: asyncio.Future[None] | None = None
         self._up = asyncio.Event()
@@ -380,13 +381,13 @@ class Connection:
         self._denials[topic] = error
         self.core.refuse(topic)
         self.report(error)
-        for told in self._told_of_refusal:
-            told(topic, error)
+        self._excused += sum(told(topic, error) for told in self._told_of_refusal)
 
     def _refusal(self) -> RefusedError | None:
         """The error about events that the node did not take, once for each of them."""
         (by_rule, for_room), (known, roomless) = self.core.refused, self._refused
-        self._refused = (by_rule, for_room)
+        by_rule -= self._excused
+        self._refused = (max(by_rule, known), for_room)
         if by_rule > known:
             reasons = "\n".join(dict.fromkeys(str(error) for error in self._denials.values()))
             self._denials.clear()

@@ -8,14 +8,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chappe.archive.stored import STORE, Again, Stored, decode, encode_again, stored_topic
 from chappe.client._inbox import Subscription
 from chappe.client.topics import Topic, topic_name
-from chappe.errors import ChappeError, LinkError, QueueFullError, RefusedError, TimeoutExpired
+from chappe.errors import (
+    ChappeError,
+    DeniedError,
+    LinkError,
+    QueueFullError,
+    RefusedError,
+    TimeoutExpired,
+    UnconfirmedError,
+)
+from chappe.security.patterns import topic_address
 
 if TYPE_CHECKING:
     from chappe.client.client import Client
@@ -40,9 +49,10 @@ class Event:
     extension: dict[str, Any]
     deadline: float
     stored: asyncio.Future[str]
-    sequence: int = -1
+    sequence: int = -1  # none: it was not published yet
     pause_s: float = FIRST_S
     sent: float = 0.0  # last
+    connection: int = 0  # on which it was published: how often the client had connected again
 
     def again(self) -> Again:
         """What it is when it is sent again."""
@@ -69,7 +79,7 @@ class Outstanding:
     def __len__(self) -> int:
         return len(self._events)
 
-    def __iter__(self) -> Iterable[Event]:
+    def __iter__(self) -> Iterator[Event]:
         return iter(list(self._events.values()))
 
     @property
@@ -141,7 +151,10 @@ class Durable:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._waiting = Outstanding()
-        self._later: deque[Event] = deque()  # there is no room for them yet
+        self._later: deque[Event] = deque()  # the node was not asked about their topic yet, or there is no room
+        self._allowed: set[Topic] = set()  # topics that the node says may be published to, on this connection
+        self._asking: dict[Topic, asyncio.Task[None]] = {}
+        self._connection = 0  # that it said so on
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.sent_again = 0
@@ -154,7 +167,9 @@ class Durable:
     def publish(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> asyncio.Future[str]:
         """Publish now, or as soon as there is room; what comes back is there when an archive has stored the event.
 
-        TimeoutExpired after the client's `durable_s`. QueueFullError at once if far too many wait.
+        DeniedError if a right is missing, and then nothing was published. UnconfirmedError after the client's
+        `durable_s` if it was published and no archive has confirmed it; TimeoutExpired if it was not even published.
+        QueueFullError at once if far too many wait.
         """
         if self._client.state == "closed":
             raise LinkError("the client is closed: connect again")
@@ -168,17 +183,47 @@ class Durable:
         topic_name(topic)
         if self._subscription is None:
             self._listen()
-        if self._later or not self._sent(event):
+        if self._later or not self._may(topic) or not self._sent(event):
             self._later.append(event)
         self._look_again()
         return event.stored
+
+    def again(self, unconfirmed: UnconfirmedError) -> asyncio.Future[str]:
+        """Wait on for an event: archives get it again under its identity, subscribers do not."""
+        event = unconfirmed.event
+        if not isinstance(event, Event) or not event.stored.done():
+            raise ValueError("only an event that was given up can be waited for again")
+        loop = asyncio.get_running_loop()
+        event.stored, event.pause_s = loop.create_future(), FIRST_S
+        event.deadline = loop.time() + self._client.durable_s
+        self._waiting.add(event, loop.time() - FIRST_S)
+        self._look_again()
+        return event.stored
+
+    def refused(self, topic: Topic, error: DeniedError) -> int:
+        """The node takes no events to that topic any more: nothing of it may reach an archive by another route.
+
+        How many events were refused and fail with that.
+        """
+        self._allowed.discard(topic)
+        taken = self._waiting.take([event for event in self._waiting if topic in (event.topic, STORE)])
+        now_refused = [event for event in taken if event.connection == self._client.reconnections and topic != STORE]
+        self._fail(now_refused, DeniedError(f"not published: {error}"))
+        for event in taken:
+            self._fail([event], unconfirmed(event, f"it cannot be sent to archives again: {error}"))
+        self._fail_later(topic, error)
+        return len(now_refused)
 
     def close(self, failure: Exception) -> None:
         """Nothing more will be heard."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._fail([*self._waiting.clear(), *self._later], failure)
+        for task in self._asking.values():
+            task.cancel()
+        for event in self._waiting.clear():
+            self._fail([event], unconfirmed(event, str(failure)))
+        self._fail(self._later, failure)
         self._later.clear()
 
     def _listen(self) -> None:
@@ -198,7 +243,9 @@ class Durable:
         if not isinstance(error, RefusedError):  # a lost connection asks again when it is back
             return
         reason = f"durable events need the right to subscribe to archive/stored/#: {error}"
-        self._fail([*self._waiting.clear(), *self._later], type(error)(reason))
+        for event in self._waiting.clear():
+            self._fail([event], unconfirmed(event, reason))
+        self._fail(self._later, type(error)(f"not published: {reason}"))
         self._later.clear()
 
     def _told(self) -> None:
@@ -214,19 +261,60 @@ class Durable:
                     event.stored.set_result(told.archive)
         self._send_later()
 
+    def _may(self, topic: Topic) -> bool:
+        """Whether the node said that this may be published and sent again; if not, it is asked."""
+        if self._connection != self._client.reconnections:  # another node, or other rules
+            self._connection = self._client.reconnections
+            self._allowed.clear()
+        if topic in self._allowed:
+            return True
+        if topic not in self._asking:
+            self._asking[topic] = asyncio.get_running_loop().create_task(self._ask(topic))
+        return False
+
+    async def _ask(self, topic: Topic) -> None:
+        name = topic_name(topic)
+        connection = self._client.reconnections
+        try:
+            await self._client.check_right("subscribe", stored_topic(self._client.issuer))
+            for address in dict.fromkeys((topic_address(name.kind, str(name.name)), STORE)):
+                await self._client.check_right("publish", address)
+        except DeniedError as error:
+            self.refused(topic, error)
+        except RefusedError as error:
+            self._fail_later(topic, error)
+        except ChappeError:
+            pass  # the connection was lost: asked again when it is back
+        else:
+            if connection == self._client.reconnections:
+                if len(self._allowed) >= WAITING:
+                    self._allowed.clear()
+                self._allowed.add(topic)
+        finally:
+            del self._asking[topic]
+        self._send_later()
+
+    def _fail_later(self, topic: Topic, error: RefusedError) -> None:
+        refused = [event for event in self._later if event.topic == topic]
+        self._later = deque(event for event in self._later if event.topic != topic)
+        self._fail(refused, type(error)(f"not published: {error}"))
+
     def _sent(self, event: Event) -> bool:
         if self._waiting.full:
             return False
         sequence = self._client.core.publish_durable(event.topic, event.body, event.priority, **event.extension)
         if sequence is None:
             return False
-        event.sequence = sequence
+        event.sequence, event.connection = sequence, self._client.reconnections
         self._waiting.add(event, asyncio.get_running_loop().time())
         return True
 
     def _send_later(self) -> None:
-        while self._later and (self._later[0].stored.done() or self._sent(self._later[0])):
+        while self._later and (self._later[0].stored.done() or self._sends(self._later[0])):
             self._later.popleft()
+
+    def _sends(self, event: Event) -> bool:
+        return self._may(event.topic) and self._sent(event)
 
     def _look_again(self) -> None:
         if self._timer is None and (self._waiting or self._later):
@@ -240,9 +328,13 @@ class Durable:
         late = [event for event in self._later if event.deadline <= now]
         for event in late:
             self._later.remove(event)
-        for event in [*self._waiting.expired(now), *late]:
-            self._fail([event], TimeoutExpired(_unheard(event, self._client.durable_s, self._client.state)))
-        if self._client.state == "connected" and self._client.core.has_room:
+        for event in self._waiting.expired(now):
+            self._fail([event], unconfirmed(event, _unheard(self._client.durable_s, self._client.state)))
+        for event in late:
+            reason = f"not published: the event to {event.topic!r} found no room within {self._client.durable_s:g} s"
+            self._fail([event], TimeoutExpired(f"{reason} ({self._client.state})"))
+        again = bool(self._waiting) and self._client.state == "connected" and self._client.core.has_room
+        if again and self._may(STORE):
             self._send_again(self._waiting.due(now))
         self._send_later()
         self._look_again()
@@ -269,10 +361,16 @@ class Durable:
                 event.stored.exception()  # who does not await it has not asked to hear of it
 
 
-def _unheard(event: Event, seconds: float, state: str) -> str:
+def unconfirmed(event: Event, reason: str) -> UnconfirmedError:
+    """The error about an event that subscribers may have and of which nobody knows whether it is stored."""
+    state = f"the event to {event.topic!r} was published and is not known to be stored"
+    return UnconfirmedError(f"{state}: {reason}", event)
+
+
+def _unheard(seconds: float, state: str) -> str:
     if state != "connected":
-        return f"the event to {event.topic!r} is not known to be stored after {seconds:g} s: the client is {state}"
+        return f"nothing was heard for {seconds:g} s, the client is {state}"
     return (
-        f"no archive has confirmed the event to {event.topic!r} within {seconds:g} s: run one "
-        "(chappe archive run FILE) at a node that this one reaches, and see its log; subscribers may have it anyway"
+        f"no archive has confirmed it within {seconds:g} s; run one (chappe archive run FILE) at a node that this one "
+        "reaches, and see its log"
     )

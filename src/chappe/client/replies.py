@@ -21,6 +21,7 @@ class Replies:
         self._topic = ""
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._topics: dict[int, Topic] = {}  # that they were published to
         self._subscription: Subscription | None = None
         self._opening = asyncio.Lock()
 
@@ -32,6 +33,7 @@ class Replies:
         number = self._last
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
+        self._topics[number] = topic
         core = self._client.core
         try:
             async with asyncio.timeout(timeout_s):
@@ -43,7 +45,7 @@ class Replies:
         except TimeoutError:
             raise TimeoutExpired(f"no answer from {topic!r} within {timeout_s:g} s") from None
         finally:
-            del self._waiting[number]
+            del self._waiting[number], self._topics[number]
 
     async def _open(self) -> None:
         async with self._opening:
@@ -59,6 +61,14 @@ class Replies:
             waiting = self._waiting.get(message.correlation or 0)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
+
+    def refused(self, topic: Topic, error: Exception) -> int:
+        """The node takes no events to that topic: nobody will answer. How many requests fail with that."""
+        failed = [answer for number, answer in self._waiting.items() if self._topics[number] == topic]
+        for answer in failed:
+            if not answer.done():
+                answer.set_exception(error)
+        return len(failed)
 
     def close(self, failure: Exception) -> None:
         """No answer will come any more."""

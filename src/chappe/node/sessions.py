@@ -26,7 +26,7 @@ from chappe.node.session import Session
 from chappe.node.variables import SLICE, Variables
 from chappe.security.config import Action
 from chappe.security.patterns import Pattern, topic_address, variable_address
-from chappe.security.rules import Rights, RuleBook
+from chappe.security.rules import ACTIONS, Rights, RuleBook
 from chappe.wire import control, management, told
 from chappe.wire.addresses import shown
 from chappe.wire.mesh import MESH, MeshJoin
@@ -82,6 +82,7 @@ class Control:
             management.Uncondense: self._uncondense,
             control.Subscribe: self._subscribe,
             control.Unsubscribe: self._unsubscribe,
+            control.Check: self._check,
             control.List: self._list,
             control.OpenDatagram: self._open_datagram,
             control.Goodbye: self._leave,
@@ -418,6 +419,17 @@ class Control:
         return [Send(session.port, control.Done(id=request.id))]
 
     # --- everything else
+
+    def _check(self, session: Session, request: control.Check, now_ns: int) -> list[Output]:
+        """Say whether it has a right, and do nothing."""
+        action = next((each for each in ACTIONS if each == request.action), None)
+        if action is None:
+            reason = f"unknown action {request.action[:40]!r}; actions are {', '.join(ACTIONS)}"
+            return [failed(session.port, request, "invalid", reason)]
+        decision = self.book.allows(session.identity, action, request.address, whole=True)
+        if not decision:
+            return [failed(session.port, request, "denied", decision.reason)]
+        return [Send(session.port, control.Done(id=request.id))]
 
     def _list(self, session: Session, request: control.List, now_ns: int) -> list[Output]:
         job = listing(self._facts, self.book, session, request, self._count_refusal)

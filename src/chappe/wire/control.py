@@ -155,6 +155,13 @@ class Unsubscribe(Request):
     group: str = ""
 
 
+class Check(Request):
+    """Whether the asker has a right: Done or Failed, and nothing else happens."""
+
+    action: str
+    address: str  # or a pattern: for all of it
+
+
 class Advertise(Request):
     """This client will publish to a topic, or to topics of a pattern; over when it goes (MR-133)."""
 
@@ -262,7 +269,7 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Subscribe, Unsubscribe, Advertise, Unadvertise, Measure, List, Listing,
+    Unwatch, Subscribe, Unsubscribe, Check, Advertise, Unadvertise, Measure, List, Listing,
     OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
