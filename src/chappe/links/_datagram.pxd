@@ -31,6 +31,13 @@ cdef class DatagramSession(Target):
     cdef uint64_t window[32]         # one bit a sequence number, by number modulo 2,048
     cdef sockaddr_storage place
     cdef uint32_t place_size         # 0 until the other side is known
+    cdef bint mute                   # a listener of a group: answers nothing, sends nothing
+    cdef sockaddr_storage candidate  # where authentic datagrams come from now, not proven yet
+    cdef uint32_t candidate_size     # 0: nowhere else
+    cdef uint64_t token              # that must come back from there
+    cdef long long challenged_at
+    cdef readonly unsigned long long challenges
+    cdef readonly unsigned long long moves
     cdef readonly unsigned long long accepted
     cdef readonly unsigned long long bad_tag
     cdef readonly unsigned long long replayed
@@ -43,6 +50,9 @@ cdef class DatagramSession(Target):
     cdef int set_peer(self, host, int port) except -1
     cdef int accept(self, unsigned char* data, Py_ssize_t size, sockaddr_storage* source,
                     uint32_t source_size) except -1
+    cdef void challenge(self, sockaddr_storage* source, uint32_t source_size) noexcept
+    cdef int answered(self, uint64_t token, sockaddr_storage* source, uint32_t source_size) except -1
+    cdef void send_path(self, unsigned char kind, uint64_t token, sockaddr_storage* to, uint32_t to_size) noexcept
 
 cdef class DatagramSocket:
     cdef readonly int fd

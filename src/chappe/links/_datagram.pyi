@@ -12,6 +12,8 @@ class DatagramSession(Target):
     replayed: int
     reflected: int
     bad_frame: int
+    challenges: int
+    moves: int
     written: int
     send_errors: int
     def writable(self) -> bool: ...
@@ -37,8 +39,9 @@ class DatagramSocket:
     writes: int
     def __init__(self, fd: int, flusher: Flusher | None = None) -> None: ...
     def bind(
-        self, session: int, stack: Stack, port: int, key: bytes, *, opener: bool, peer: tuple[str, int] | None = None
-    ) -> DatagramSession: ...
+        self, session: int, stack: Stack, port: int, key: bytes, *, opener: bool, peer: tuple[str, int] | None = None,
+        mute: bool = False,
+    ) -> DatagramSession: ...  # fmt: skip
     def unbind(self, session: int) -> None: ...
     def readable(self) -> int: ...
     def on_readable(self) -> None: ...

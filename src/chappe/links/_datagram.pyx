@@ -31,6 +31,7 @@ cdef extern from "<sys/socket.h>" nogil:
     unsigned char* CMSG_DATA(cmsghdr* item)
     int recvmmsg(int fd, mmsghdr* messages, unsigned int limit, int flags, timespec* timeout)
     int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags)
+    Py_ssize_t sendto(int fd, const void* data, size_t size, int flags, const void* to, unsigned int to_size)
     int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, SOL_SOCKET, SO_RXQ_OVFL, AF_INET, AF_INET6
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -66,6 +67,10 @@ cdef enum:
     READ_BUDGET = 262144
     WRITE_BATCHES = 16
     WINDOW = 1024
+    CHALLENGE = 0x44        # a path frame: 8 bytes that
+    RESPONSE = 0x54         # must come back from the same address before anything is sent there
+    PATH_SIZE = HEAD + 4 + 8 + TAG
+    CHALLENGE_NS = 50000000
     RING = 2048             # bits kept, a multiple of 64 above the window, so that whole words can be cleared
 
 cdef uint64_t TOP_BIT = <uint64_t> 1 << 63
@@ -141,6 +146,7 @@ cdef class DatagramSession(Target):
         cdef unsigned char tag[TAG]
         cdef unsigned char difference = 0
         cdef uint64_t sequence = load_be(data + 4, 8)
+        cdef bint elsewhere, newest
         cdef int i
         chappe_siphash128(self.key, data, size - TAG, tag)
         for i in range(TAG):
@@ -155,21 +161,74 @@ cdef class DatagramSession(Target):
         if not self.fresh(sequence):
             self.replayed += 1
             return 0
-        if sequence > self.newest and (
-            self.place_size != source_size or memcmp(&self.place, source, source_size) != 0
-        ):
-            # Only the newest authentic datagram moves the address: a late one may come from where the peer was before.
-            memcpy(&self.place, source, source_size)
-            if self.place_size == 0 and self.socket.flusher is not None:
-                self.socket.flusher.wake(self.port)  # what was queued before the address was known
-            self.place_size = source_size
+        elsewhere = self.place_size != source_size or memcmp(&self.place, source, source_size) != 0
+        newest = sequence > self.newest
         self.remember(sequence)
         self.accepted += 1
+        if size == PATH_SIZE and data[HEAD] in (CHALLENGE, RESPONSE):
+            if data[HEAD] == RESPONSE:
+                return self.answered(load_be(data + HEAD + 4, 8), source, source_size)
+            if not self.mute:
+                self.send_path(RESPONSE, load_be(data + HEAD + 4, 8), source, source_size)
+            return 1
+        if newest and elsewhere:
+            # Only the newest one may mean a move: a late one may come from where the peer was before.
+            self.challenge(source, source_size)
         try:
             self.stack.feed_datagram_bytes(self.port, data + HEAD, size - HEAD - TAG)
         except ProtocolError:
             self.bad_frame += 1
         return 1
+
+    cdef void challenge(self, sockaddr_storage* source, uint32_t source_size) noexcept:
+        """Authentic datagrams come from elsewhere, which whoever copied one can bring about: ask there for an answer."""
+        cdef unsigned char seed[136]  # an address of any family, and a count
+        cdef unsigned char tag[TAG]
+        cdef bint known = self.candidate_size == source_size and memcmp(&self.candidate, source, source_size) == 0
+        if self.mute or self.socket is None:
+            return
+        if self.candidate_size and self.stack.mono_ns - self.challenged_at < CHALLENGE_NS:
+            return  # one small datagram in a while: nobody is flooded by way of us
+        if not known:
+            memcpy(&self.candidate, source, source_size)
+            self.candidate_size = source_size
+            memset(seed, 0, sizeof(seed))
+            memcpy(seed, source, source_size)
+            store_be(seed + 128, self.sent + 1, 8)
+            chappe_siphash128(self.key, seed, sizeof(seed), tag)
+            self.token = load_be(tag, 8)
+        self.challenged_at = self.stack.mono_ns
+        self.challenges += 1
+        self.send_path(CHALLENGE, self.token, source, source_size)
+
+    cdef int answered(self, uint64_t token, sockaddr_storage* source, uint32_t source_size) except -1:
+        """The other side is where it says: send there from now on."""
+        if (
+            token != self.token or self.candidate_size == 0 or self.candidate_size != source_size
+            or memcmp(&self.candidate, source, source_size) != 0
+        ):
+            return 1
+        memcpy(&self.place, source, source_size)
+        self.place_size = source_size
+        self.candidate_size = 0
+        self.moves += 1
+        if self.socket is not None and self.socket.flusher is not None:
+            self.socket.flusher.wake(self.port)  # what was queued before the address was known
+        return 1
+
+    cdef void send_path(self, unsigned char kind, uint64_t token, sockaddr_storage* to, uint32_t to_size) noexcept:
+        cdef unsigned char data[PATH_SIZE]
+        if self.socket is None:
+            return
+        self.sent += 1
+        store_be(data, self.session, 4)
+        store_be(data + 4, self.sent | self.direction_out, 8)
+        data[HEAD] = kind
+        store_be(data + HEAD + 1, 8, 3)
+        store_be(data + HEAD + 4, token, 8)
+        chappe_siphash128(self.key, data, PATH_SIZE - TAG, data + PATH_SIZE - TAG)
+        if sendto(self.socket.fd, data, PATH_SIZE, MSG_DONTWAIT | MSG_NOSIGNAL, to, to_size) < 0:
+            self.send_errors += 1
 
     cdef int drain(self) except -1:
         cdef iovec frames[BATCH]
@@ -289,6 +348,8 @@ cdef class DatagramSession(Target):
             "replayed": self.replayed,
             "reflected": self.reflected,
             "bad_frame": self.bad_frame,
+            "challenges": self.challenges,
+            "moves": self.moves,
             "written": self.written,
             "send_errors": self.send_errors,
         }
@@ -303,11 +364,13 @@ cdef class DatagramSocket:
         self.sessions = {}
         self.ended = {}
 
-    def bind(self, uint32_t session, Stack stack not None, int port, bytes key not None, *, bint opener, peer=None):
+    def bind(self, uint32_t session, Stack stack not None, int port, bytes key not None, *, bint opener, peer=None,
+             bint mute=False):
         """Carry `port` as that session under a key of 16 bytes.
 
-        Exactly one of the two sides is the opener. Without `peer` the address is learned from the first authentic
-        datagram; later ones move it. Sessions that exist are refused: unbind them first, and never bind a key twice.
+        Exactly one of the two sides is the opener. Without `peer` the address is learned: where an authentic datagram
+        comes from is asked for an answer, and sent to once that has come; so are addresses that it moves to later.
+        `mute`: nothing is ever sent. Sessions that exist are refused: unbind them first, and never bind a key twice.
         """
         if len(key) != 16:
             raise ValueError(f"the key of session {session} has {len(key)} bytes, not 16")
@@ -320,6 +383,7 @@ cdef class DatagramSocket:
         bound.socket = self
         memcpy(bound.key, <const unsigned char*> key, 16)
         bound.direction_out = 0 if opener else TOP_BIT
+        bound.mute = mute
         if peer is not None:
             bound.set_peer(peer[0], peer[1])
         self.sessions[session] = bound

@@ -64,14 +64,16 @@ class DatagramEndpoint:
         return effective(self._sock)
 
     def bind(
-        self, session: int, stack: Stack, port: int, key: bytes, *, opener: bool, peer: tuple[str, int] | None = None
-    ) -> DatagramSession:
+        self, session: int, stack: Stack, port: int, key: bytes, *, opener: bool, peer: tuple[str, int] | None = None,
+        mute: bool = False,
+    ) -> DatagramSession:  # fmt: skip
         """Carry `port` as that session.
 
         Exactly one side is the `opener` (the one that asked for the session). `peer` is a numeric address; without it
-        the address of the first authentic datagram is taken, and what the port queues waits until then.
+        the address of the first authentic datagram is asked for an answer, and what the port queues waits until then.
+        `mute`: nothing is ever sent.
         """
-        bound = self._socket.bind(session, stack, port, key, opener=opener, peer=peer)
+        bound = self._socket.bind(session, stack, port, key, opener=opener, peer=peer, mute=mute)
         self._sessions[session] = bound
         self._tick.bind(port, self, bound)
         return bound

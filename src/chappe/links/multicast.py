@@ -30,7 +30,7 @@ class GroupEndpoint(DatagramEndpoint):
 
     def listen_to(self, session: int, stack: Stack, port: int, key: bytes) -> DatagramSession:
         """What the sender of the group says under that key arrives on the port; nothing is ever answered."""
-        bound = self.bind(session, stack, port, key, opener=True)
+        bound = self.bind(session, stack, port, key, opener=True, mute=True)
         self._tick.unbind(port, self)
         return bound
 

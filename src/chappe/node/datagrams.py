@@ -33,6 +33,7 @@ from chappe.wire.control import (
 
 log = structlog.get_logger(__name__)
 
+KEY_BYTES = 16
 PEER_REQUEST = 1  # id of the OpenDatagram that a node sends to a peer, at most one a connection
 SILENT_NS = 3_000_000_000  # then STATUS goes by the stream again
 UDP_SECURITY = Security(True, "SipHash-2-4-128 tags; not encrypted")
@@ -51,6 +52,8 @@ class Datagrams:
         self.groups: Groups | None = None  # of multicast, set once both exist
         self.listens: dict[int, str] = {}  # ports of peers whose groups we asked for, with our interface
         self.constraint = Constraint()  # when values of new links leave for the stream and return
+        self._asked: set[int] = set()  # ports of peers that were asked for a data link and have not answered
+        self.refused = 0  # answers that nobody had asked for, or that cannot be
         self._sessions: set[int] = set()
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -92,6 +95,8 @@ class Datagrams:
 
     def ask(self, port: int, multicast: bool = False) -> None:
         """Ask the other node for a data link, or to listen to its groups."""
+        if not multicast:
+            self._asked.add(port)
         self._send(port, OpenDatagram(id=PEER_REQUEST, reports=True, multicast=multicast))
 
     def listen_to(self, port: int, interface: str) -> None:
@@ -100,16 +105,27 @@ class Datagrams:
         self.ask(port, multicast=True)
 
     def opened(self, port: int, answer: DatagramOpened, tick: FlushTick) -> None:
-        """The other node agreed."""
+        """The other node agreed to what we asked for; an answer without a question changes nothing."""
         connection = self._connections.by_port.get(port)
-        if connection is not None and answer.group:
-            if self.groups is not None and port in self.listens:
-                self.groups.joined(connection, answer, self.listens[port], tick)
-        elif connection is not None and answer.id == PEER_REQUEST:
-            self._tick = tick
-            task = tick.loop.create_task(self._open(connection, answer, tick))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+        if connection is None:
+            return
+        if answer.group and self.groups is not None and port in self.listens:
+            self.groups.joined(connection, answer, self.listens[port], tick)
+            return
+        asked = port in self._asked and answer.id == PEER_REQUEST and not answer.group
+        self._asked.discard(port)
+        fits = 0 < answer.port < 65_536 and 0 <= answer.link < 1 << 32 and len(answer.key) == KEY_BYTES
+        if not asked or not fits:
+            self.refused += 1
+            log.warning(
+                "DatagramOpened refused", peer=connection.session.name,
+                reason="it cannot be" if asked else "nobody asked for it",
+            )  # fmt: skip
+            return
+        self._tick = tick
+        task = tick.loop.create_task(self._open(connection, answer, tick))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
     def said(self, port: int, message: Message, now_ns: int) -> None:
         """The other node says something about the data link beside that port."""
@@ -138,6 +154,8 @@ class Datagrams:
 
     def gone(self, port: int, reason: str = "its control connection is over") -> None:
         """The control connection of that port is over: so is its data link."""
+        if port not in self._connections.by_port:
+            self._asked.discard(port)
         if self.groups is not None and port not in self._connections.by_port:
             self.listens.pop(port, None)
             self.groups.gone(port)

@@ -55,7 +55,7 @@ class Side:
         return place
 
     def counted(self) -> dict[str, int]:
-        quiet = {"received", "reads", "writes", "written"}
+        quiet = {"received", "reads", "writes", "written", "challenges", "moves"}
         return {name: count for name, count in self.socket.counters().items() if count and name not in quiet}
 
 
@@ -66,6 +66,14 @@ def side(*, opener: bool, peer: tuple[str, int] | None = None, options: LinkOpti
     tape = Tape()
     carried = DatagramSocket(sock.fileno(), Flusher(tape))
     return Side(sock, carried, carried.bind(SESSION, tape, 4, KEY, opener=opener, peer=peer), tape)
+
+
+def answer(sock: socket.socket, node: Side, sequence: int) -> None:
+    """What the other side does about the path frame of a node: it sends the bytes back."""
+    asked = sock.recv(2000)
+    assert asked[12:16] == b"\x44\0\0\x08"
+    sock.sendto(datagram(sequence, b"\x54\0\0\x08" + asked[16:24]), node.address)
+    node.socket.readable()
 
 
 @pytest.fixture
@@ -92,12 +100,15 @@ def test_frames_go_both_ways_in_batches(node: Side, client: Side) -> None:
     assert node.socket.readable() == 150 * (28 + 12 + 16)
     assert node.tape.datagrams[4] == frames
     assert node.socket.reads == 3
+    assert node.session.peer is None  # until the client has answered from there
+    client.socket.readable()
+    node.socket.readable()
     assert node.session.peer == client.address
     node.tape.queue_datagrams(4, [FRAME])
     assert node.session.writable()
     client.socket.readable()
     assert client.tape.datagrams[4] == [FRAME]
-    assert node.counted() == {"accepted": 150}
+    assert node.counted() == {"accepted": 151}
 
 
 def test_frames_wait_until_the_other_side_was_heard(node: Side, client: Side) -> None:
@@ -106,6 +117,10 @@ def test_frames_wait_until_the_other_side_was_heard(node: Side, client: Side) ->
     assert node.tape.pending(4) == 1
     client.tape.queue_datagrams(4, [FRAME])
     client.session.writable()
+    node.socket.readable()
+    assert node.session.writable()
+    assert node.tape.pending(4) == 1  # nothing goes to an address from which no answer came
+    client.socket.readable()
     node.socket.readable()
     assert node.session.writable()
     assert node.tape.pending(4) == 0
@@ -133,12 +148,14 @@ def test_what_is_not_authentic_and_new_is_counted_and_dropped(node: Side, bad: b
     ):
         honest.bind(("127.0.0.1", 0))
         honest.sendto(datagram(2), node.address)
+        node.socket.readable()
+        answer(honest, node, 3)
         thief.sendto(bad, node.address)
         node.socket.readable()
         assert node.tape.datagrams[4] == [FRAME]
-        assert node.counted() == {"accepted": 1, counter: 1}
+        assert node.counted() == {"accepted": 2, counter: 1}
         assert node.session.peer == honest.getsockname()  # the thief's address was not believed
-        honest.sendto(datagram(3), node.address)
+        honest.sendto(datagram(4), node.address)
         node.socket.readable()
         assert len(node.tape.datagrams[4]) == 2
 
@@ -153,19 +170,49 @@ def test_a_datagram_sent_back_to_its_sender_is_not_taken(node: Side, client: Sid
     assert client.counted() == {"reflected": 1}
 
 
-def test_an_authentic_datagram_from_elsewhere_moves_the_address_and_a_late_one_does_not(node: Side) -> None:
+def test_the_address_moves_when_an_answer_has_come_from_it(node: Side) -> None:
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second,
     ):
         first.sendto(datagram(1), node.address)
-        second.sendto(datagram(3), node.address)
         node.socket.readable()
-        assert node.session.peer == ("127.0.0.1", second.getsockname()[1])
-        first.sendto(datagram(2), node.address)
+        answer(first, node, 2)
+        assert node.session.peer == ("127.0.0.1", first.getsockname()[1])
+        second.sendto(datagram(4), node.address)
         node.socket.readable()
-        assert node.session.accepted == 3
+        assert node.session.peer == ("127.0.0.1", first.getsockname()[1])
+        answer(second, node, 5)
         assert node.session.peer == ("127.0.0.1", second.getsockname()[1])
+        first.sendto(datagram(3), node.address)  # a late one, from where the peer was before
+        node.socket.readable()
+        assert (node.session.accepted, node.session.challenges, node.session.moves) == (5, 2, 2)
+
+
+def test_a_copied_datagram_sends_nothing_to_where_it_was_sent_from(node: Side) -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as honest,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief,
+    ):
+        for sock in (honest, thief):
+            sock.setblocking(False)
+            sock.bind(("127.0.0.1", 0))
+        honest.sendto(datagram(1), node.address)
+        node.socket.readable()
+        answer(honest, node, 2)
+        for sequence in range(3, 50):  # datagrams of the honest side that the thief got hold of first
+            thief.sendto(datagram(sequence), node.address)
+        node.socket.readable()
+        asked = thief.recv(2000)
+        with pytest.raises(BlockingIOError):
+            thief.recv(2000)  # one small datagram, however many were sent
+        thief.sendto(datagram(50, b"\x54\0\0\x08" + asked[16:24], key=b"k" * 16), node.address)
+        thief.sendto(asked, node.address)
+        node.socket.readable()
+        assert node.session.peer == honest.getsockname()
+        node.tape.queue_datagrams(4, [FRAME])
+        assert node.session.writable()
+        assert honest.recv(2000)[12:-16] == FRAME
 
 
 @given(
