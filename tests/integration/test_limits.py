@@ -90,9 +90,8 @@ async def test_subscriptions_and_variables_are_limited() -> None:
         await client.register("p/a")
         await client.register("p/b")
         answer = await client.ask(control.Register, publisher="p", variable="c")
-        assert answer == control.Failed(
-            id=answer.id, code="limit", reason="greedy has 2 variables, the most allowed (limits.variables)"
-        )
+        most = "2 variables, the most allowed to all its connections (limits.variables)"
+        assert answer == control.Failed(id=answer.id, code="limit", reason=f"client 'greedy' has {most}")
         await client.subscribe("t/#")
         await client.watch("p/a")
         answer = await client.ask(control.Watch, publisher="p", variable="b")
@@ -142,6 +141,29 @@ async def test_what_one_identity_advertises_leaves_room_for_others() -> None:
         finally:
             for client in (*greedy, other):
                 await client.close()
+
+
+async def test_more_connections_of_one_identity_do_not_get_more() -> None:
+    async with running(LISTEN + "[limits]\nsubscriptions = 3\nvariables = 2\n") as (node,):
+        first, second, other = [await WireClient.open(node.url, name=name) for name in ("greedy", "greedy", "other")]
+        await first.register("p/a")
+        await second.register("p/b")
+        for client, variable in ((first, "c"), (second, "d")):
+            answer = await client.ask(control.Register, publisher="p", variable=variable)
+            assert (answer.code, "limits.variables" in answer.reason) == ("limit", True)
+        await first.subscribe("t/1")
+        await second.subscribe("t/1")
+        await second.watch("p/a")
+        answer = await first.ask(control.Subscribe, pattern="t/2")
+        assert (answer.code, "limits.subscriptions" in answer.reason) == ("limit", True)
+        await other.register("p/e")
+        await other.subscribe("t/2")
+        await second.close()
+        await eventually(lambda: len(node.connections) == 2)
+        await first.subscribe("t/2")
+        await first.register("p/d")
+        await first.close()
+        await other.close()
 
 
 async def test_a_client_above_its_rate_is_slowed_down_and_the_others_are_not() -> None:

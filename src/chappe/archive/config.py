@@ -13,6 +13,7 @@ from chappe.archive.writer import Limits
 from chappe.attached import Attachment, Section, decoded, resolved, text_of
 from chappe.errors import ConfigError, ProtocolError
 from chappe.links.address import parse as parse_address
+from chappe.security.pages import PageAccess
 from chappe.wire.events import check_topic
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.]+$")]
@@ -68,17 +69,11 @@ class Archive(Attachment, frozen=True, kw_only=True):
         return [dataset for dataset in DATASET_SWITCHES if getattr(self, dataset)]
 
 
-class Metrics(Section, frozen=True):
-    """Where /metrics, /health and /ready are served."""
-
-    address: str = ""  # host:port; empty: nowhere
-
-
 class Config(Section, frozen=True):
     """The whole file."""
 
     archive: Archive
-    metrics: Metrics = Metrics()
+    metrics: PageAccess = PageAccess()
 
 
 def load(path: str | Path) -> Config:
@@ -102,7 +97,8 @@ def from_table(table: object, source: str, base: Path = Path()) -> Config:
 
 
 def _resolved(config: Config, base: Path) -> Config:
-    return msgspec.structs.replace(config, archive=resolved(config.archive, base, "folder", "log"))
+    archive = resolved(config.archive, base, "folder", "log")
+    return msgspec.structs.replace(config, archive=archive, metrics=config.metrics.resolved(base))
 
 
 def _check(config: Config) -> None:
@@ -117,9 +113,11 @@ def _check(config: Config) -> None:
         _check_pattern(pattern)
     if config.metrics.address:
         try:
-            parse_address(f"tcp://{config.metrics.address}")
+            address = parse_address(f"tcp://{config.metrics.address}")
         except ConfigError:
             raise ConfigError(f"metrics.address: {config.metrics.address!r} is not host:port") from None
+        for problem in config.metrics.problems(address.is_loopback):
+            raise ConfigError(problem)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -18,6 +18,7 @@ from chappe.archive.role import Role
 from chappe.archive.watching import Quality
 from chappe.attached import WAIT_S, Connect
 from chappe.errors import ChappeError
+from chappe.security.pages import PageAccess
 
 BROKERS_S = 5.0  # for brokers at the start
 AGAIN_S = 2.0  # until a broker that was not there is tried again
@@ -43,18 +44,18 @@ def run(config: Config, connect: Connect, quality: Quality, web: Web) -> int:
 
 async def _served(config: Config, connect: Connect, web: Web, role: Role, over: asyncio.Event) -> None:
     """With its page, if it has one; that is there before the node is."""
-    address = config.metrics.address
-    page = _page(address, role, web, asyncio.get_running_loop()) if address else None
+    access = config.metrics
+    page = _page(access, role, web, asyncio.get_running_loop()) if access.address else None
     try:
         if page is not None:
-            print(f"metrics http://{address.rpartition(':')[0]}:{page.port}", flush=True)
+            print(f"metrics {page.url}", flush=True)
         await _connected(config, connect, role, over)
     finally:
         if page is not None:
             await asyncio.to_thread(page.close)
 
 
-def _page(address: str, role: Role, web: Web, loop: asyncio.AbstractEventLoop) -> Any:
+def _page(access: PageAccess, role: Role, web: Web, loop: asyncio.AbstractEventLoop) -> Any:
     """The page of an archive that runs in this loop."""
 
     async def taken() -> Snapshot:
@@ -73,7 +74,7 @@ def _page(address: str, role: Role, web: Web, loop: asyncio.AbstractEventLoop) -
             return 503, "its disk does not take the log"
         return (200, "ready") if role.serving and found.connected else (503, "its node is not reached")
 
-    return web(address, lambda: render(snapshot()), health, ready)
+    return web(access, lambda: render(snapshot()), health, ready)
 
 
 async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:

@@ -95,14 +95,15 @@ class Granted:
 
     interval: float
     every: int  # one of so many published values
-    latency: float  # of the slowest of its paths, by the model of admission
+    latency: float | None  # of the slowest of its paths, by the model of admission; None: nobody promises one
     redundancy: int
     priority: int
 
     @classmethod
     def of(cls, grant: Grant) -> Granted:
         """A grant of the wire."""
-        return cls(grant.interval_ns / NS, grant.every, grant.latency_ns / NS, grant.redundancy, grant.priority)
+        latency = grant.latency_ns / NS if grant.latency_ns else None
+        return cls(grant.interval_ns / NS, grant.every, latency, grant.redundancy, grant.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +203,6 @@ class Quality:
         if wanted is None or wanted.latency_ns == 0:
             return 0
         granted = self.granted.get(mode)
-        if granted is not None and granted.latency * NS > wanted.latency_ns:
+        if granted is not None and (granted.latency or 0) * NS > wanted.latency_ns:
             return wanted.worst_latency_ns or wanted.latency_ns
         return wanted.latency_ns

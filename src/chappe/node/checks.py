@@ -76,6 +76,7 @@ def _addresses(config: Config, dev: bool) -> Iterator[str]:
         else:
             if dev and not address.is_loopback:
                 yield f"metrics.address: --dev serves loopback only; {address.host} is not loopback"
+            yield from config.metrics.problems(address.is_loopback)
 
 
 def _site(url: str, dev: bool) -> Iterator[str]:

@@ -70,6 +70,7 @@ def _resolved(config: Config, base: Path) -> Config:
         tls=config.tls and config.tls.resolved(base),
         tokens=config.tokens and config.tokens.resolved(base),
         audit=config.audit and config.audit.resolved(base),
+        metrics=config.metrics.resolved(base),
         manages=config.manages and config.manages.resolved(base),
     )
 

@@ -61,6 +61,7 @@ class Connections:
         self.transports = Transports(uuid.uuid4)
         self.transports.watch(self._noticed)
         self.fan_out: dict[int, Mapping[int, object]] = {}  # port of a group -> the ports of its members
+        self.apart: set[int] = set()  # ports whose values go by datagrams, too
         self._engine = engine
         self._gone = gone
         self._due: list[tuple[int, int, Connection]] = []
@@ -101,6 +102,13 @@ class Connections:
         if notice.what == "switched" and connection is not None and connection.entry is notice.entry:
             self._schedule(connection, self._engine.mono_ns)
             self.hurry()
+
+    def security(self, port: int) -> int:
+        """What protects what goes by that port: 0 nothing, 1 authentic (datagrams), 2 encrypted or on this machine."""
+        connection = self.by_port.get(port)
+        if connection is None or not connection.link.security.secure:
+            return 0
+        return 1 if port in self.apart else 2
 
     def client(self, issuer: bytes) -> Connection | None:
         """The connection of the client that publishes as that issuer."""

@@ -161,6 +161,7 @@ class Datagrams:
             self.groups.gone(port)
         link = self._links.pop(port, None)
         if link is not None:
+            self._connections.apart.discard(port)
             self._sessions.discard(link.number)
             link.free(reason)
 
@@ -242,6 +243,7 @@ class Datagrams:
             local=str(endpoint.address), remote=str(remote), security=UDP_SECURITY, wall_ns=time.time_ns(),
             data=() if reports else ("status",), alternate=True,
         )  # fmt: skip
+        self._connections.apart.add(connection.port)
         self._links[connection.port] = DataLink(
             self._engine, self._connections, connection, self._tick, self._send, endpoint, bound, data_port,
             own_endpoint, reports, entry, self.constraint,

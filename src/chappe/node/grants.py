@@ -8,6 +8,7 @@ from chappe.status.rates import every_of, interval_of
 from chappe.wire.control import Grant, Qos, Variable, Watch
 
 MODES = 16
+LEVELS = ("plain", "authentic", "encrypted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,23 @@ def grants_of(grants: tuple[Grant | None, ...], modes: int) -> Terms:
 
 
 def local_grants(
-    variable: Variable, wanted: tuple[Qos, ...], any_redundancy: bool = False
+    variable: Variable, wanted: tuple[Qos, ...], security: int, whatever: bool = False
 ) -> tuple[Grant | None, ...] | str:
-    """What a node without a broker gives: the interval; no promise of latency, one way. The reason if that is too few.
+    """What a node without a broker gives: the interval, one path, and no promise of latency (0).
 
-    A latency of 0 says that nothing is promised.
+    The reason if that is too few, or if the path is not as secure as asked for: `security` is what its links give.
+    `whatever`: grant what there is.
     """
     granted: list[Grant | None] = []
     for qos in wanted:
         least = min(qos.redundancy, qos.worst_redundancy or qos.redundancy)
-        if least > 1 and not any_redundancy:
+        if least > 1 and not whatever:
             return f"no broker manages this node: there is one path, not {least} disjoint ones"
+        if qos.security > security and not whatever:
+            return (
+                f"security: the path has level {security} ({LEVELS[security]}), not {qos.security} "
+                f"({LEVELS[qos.security]}), as far as this node without a broker knows"
+            )
         every = every_of(variable, qos.interval_ns)
         granted.append(Grant(interval_of(variable, every), every, 0, 1, qos.priority))
     return tuple(granted)

@@ -12,6 +12,7 @@ from chappe.node.web import HTML, JSON, Page
 
 Row = dict[str, Any]
 REFRESH_S = 2
+PUBLICATIONS = "/publications.json"
 COLUMNS = (
     ("name", "link", ""),
     ("status", "state", ""),
@@ -65,7 +66,7 @@ def pages(rows: Callable[[str, str], tuple[str, list[Row]]]) -> dict[str, Page]:
 
     return {
         "/links": links, "/map": drawing, "/links.json": raw("links"), "/map.json": raw("map"),
-        "/publications.json": raw("publications"),
+        PUBLICATIONS: raw("publications"),
     }  # fmt: skip
 
 

@@ -117,6 +117,7 @@ class Node:
             name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge,
             neighbours=self.rules,
         )  # fmt: skip
+        self.control.security = self.connections.security
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
         self.groups = self.datagrams.groups = Groups(
             self.engine, self.connections, self.connections.send,
@@ -132,6 +133,7 @@ class Node:
             credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted, capabilities=config.node.capabilities, stamps=config.mesh is not None,
+            connected=lambda name: self.control.usage(name).connections,
         )  # fmt: skip
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows
@@ -364,7 +366,10 @@ class Node:
         )  # fmt: skip
         if not internal:
             self._limit_rate(port)
-        session = Session(port, identity.known_as(hello.name), "client", identity, welcome.issuer, internal=internal)
+        session = Session(
+            port, identity.known_as(hello.name), "client", identity, welcome.issuer, internal=internal,
+            usage=self.control.usage(identity.name),
+        )  # fmt: skip
         connection = self._attach(raw, session, welcome.heartbeat_ns, False)
         if self.mesh is not None and not internal and not connection.lost.is_set():
             self.mesh.client_up(connection)

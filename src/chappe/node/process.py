@@ -18,11 +18,11 @@ from chappe.errors import ChappeError, ConfigError
 from chappe.links import administrative
 from chappe.links.negotiation import Capabilities
 from chappe.node.config import load
-from chappe.node.mesh_pages import pages
+from chappe.node.mesh_pages import PUBLICATIONS, pages
 from chappe.node.metrics import render
 from chappe.node.node import Node
 from chappe.node.sections import Config, Listen, Log, NodeSection
-from chappe.node.web import JSON, Answer, Web
+from chappe.node.web import JSON, TEXT, Answer, Page, Web
 from chappe.security.redact import redact
 
 log = structlog.get_logger(__name__)
@@ -105,7 +105,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
             for address in node.addresses:
                 print(f"listening {address}", flush=True)
             if web is not None:
-                print(f"metrics http://{config.metrics.address.rpartition(':')[0]}:{web.port}", flush=True)
+                print(f"metrics {web.url}", flush=True)
             print("serving", flush=True)
         reloading = loop.create_task(_reload_on(again, node, path))
         await over.wait()
@@ -137,9 +137,10 @@ async def _reload_on(again: asyncio.Event, node: Node, path: Path | None) -> Non
 
 def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
     """The pages of a node that runs in this loop; None if its configuration has no address for them."""
-    address = node.config.metrics.address
-    if not address:
+    access = node.config.metrics
+    if not access.address:
         return None
+    shown = node.dev or access.proves  # what `List` shows only to those who may subscribe
 
     def metrics() -> bytes:
         return render(asyncio.run_coroutine_threadsafe(node.snapshot(scrape=True), loop).result(ANSWER_S))
@@ -156,7 +157,8 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
         return (200, "ready") if is_ready else (503, "not listening")
 
     async def rows(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
-        return node.name, [] if node.mesh is None else node.mesh.page_rows(what, name)
+        hidden = node.mesh is None or (what == "publications" and not shown)
+        return node.name, [] if hidden or node.mesh is None else node.mesh.page_rows(what, name)
 
     def asked(what: str, name: str) -> tuple[str, list[dict[str, Any]]]:
         return asyncio.run_coroutine_threadsafe(rows(what, name), loop).result(ANSWER_S)
@@ -167,7 +169,15 @@ def open_web(node: Node, loop: asyncio.AbstractEventLoop) -> Web | None:
     def links(query: dict[str, str]) -> tuple[int, str, bytes]:
         return 200, JSON, asyncio.run_coroutine_threadsafe(offered(), loop).result(ANSWER_S)
 
-    return Web(address, metrics, health, ready, {**pages(asked), administrative.PATH: links})
+    served: dict[str, Page] = {**pages(asked), administrative.PATH: links}
+    if not shown:
+        served[PUBLICATIONS] = _withheld
+    return Web(access, metrics, health, ready, served, public=(administrative.PATH,))
+
+
+def _withheld(asked: dict[str, str]) -> tuple[int, str, bytes]:
+    reason = "publications are shown to viewers who prove who they are: set metrics.token or metrics.client_ca\n"
+    return 403, TEXT, reason.encode()
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -49,6 +49,7 @@ class Reception:
     limits: Limits
     mode: Callable[[], int]
     open_client: OpenClient
+    connected: Callable[[str], int]  # how many clients of that identity there are
     restarted: Callable[[Hello, Identity, bytes], bool]  # whether a client was known by another issuer
     capabilities: tuple[str, ...] = ()  # that this node may agree on
     datagrams: bool = False
@@ -128,13 +129,8 @@ class Reception:
         most = self.limits.per_identity
         if not most or hello.role != "client":
             return False
-        issuer = issuer_of(identity, hello.session)
-        others = [
-            connection
-            for connection in self.connections
-            if connection.session.identity.name == identity.name and connection.session.issuer != issuer
-        ]
-        return len(others) >= most
+        again = self.connections.client(issuer_of(identity, hello.session)) is not None  # it takes the place of one
+        return self.connected(identity.name) - again >= most
 
     def _full(self) -> Refused:
         most = f"{self.limits.connections} connections, the most allowed (limits.connections)"

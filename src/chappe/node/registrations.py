@@ -39,14 +39,19 @@ class Registrations:
     """Registers and watches variables for clients whose right to do so was checked.
 
     In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
-    (its link had failed, it comes back with the same session) is answered at once. `find(port)` is the session there.
+    (its link had failed, it comes back with the same session) is answered at once. `find(port)` is the session there,
+    `security(port)` what protects its link: 0 nothing, 1 authentic, 2 encrypted.
     """
 
-    def __init__(self, variables: Variables, edge: Edge | None, find: Find, mode: Callable[[], int]) -> None:
+    def __init__(
+        self, variables: Variables, edge: Edge | None, find: Find, mode: Callable[[], int],
+        security: Callable[[int], int],
+    ) -> None:  # fmt: skip
         self.edge = edge
         self._variables = variables
         self._find = find
         self._mode = mode
+        self._security = security
         self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
         self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
         self._order = 0
@@ -378,12 +383,19 @@ class Registrations:
         if not request.qos:
             terms = Terms([request.interval_ns], [request.priority], request.modes)
             return self._start(session, request, entry, terms, ())
-        grants = local_grants(variable, request.qos)
+        security = self._path_security(session, entry)
+        grants = local_grants(variable, request.qos, security)
         if isinstance(grants, str):
-            best = local_grants(variable, request.qos, any_redundancy=True)
+            best = local_grants(variable, request.qos, security, whatever=True)
             assert not isinstance(best, str)
             return [Send(session.port, Failed(id=request.id, code="capacity", reason=grants, best=best))]
         return self._start(session, request, entry, grants_of(grants, request.modes), grants)
+
+    def _path_security(self, session: Session, entry: Entry) -> int:
+        """Of the links between publisher and subscriber, 0 if the publisher is not here: nobody knows the others."""
+        if entry.inputs or entry.sources or self._find(entry.owner) is None:
+            return 0
+        return min(self._security(session.port), self._security(entry.owner))
 
     def _start(
         self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from chappe.security.config import Audit, Rule, Tls, Tokens
+from chappe.security.pages import PageAccess
 from chappe.status.topology import Topology
 from chappe.wire.control import CAPABILITIES, Capability
 
@@ -180,20 +181,14 @@ class Limits(Section, frozen=True):
     rate: Annotated[float, Meta(ge=0)] = 0.0  # EVENT frames and STATUS records a second of one client; 0: no limit
     burst: Count = 0  # how many may come at once; 0: one second's worth
     payload: Annotated[int, Meta(ge=1024, le=16_777_215)] = 1 << 20  # of one frame
-    subscriptions: Count = 100_000  # topics and watched variables of one client
-    variables: Count = 1_000_000  # registered by one client
+    subscriptions: Count = 100_000  # topics and watched variables of one identity
+    variables: Count = 1_000_000  # registered by one identity
     topics: Annotated[int, Meta(ge=1, le=1 << 24)] = 65_536  # numbers a link may define
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 4 << 20  # of each of the four classes of one client
     credit: Bytes = 8 << 20  # EVENT bytes a client may have under way; 0: no credits
     handshake_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
     heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 1.0  # to clients
     idle_s: Seconds = 0.0  # a client that sends nothing but heartbeats for so long is closed; 0: never
-
-
-class Metrics(Section, frozen=True):
-    """Where /metrics, /health and /ready are served."""
-
-    address: str = ""  # host:port; empty: nowhere
 
 
 class Log(Section, frozen=True):
@@ -222,7 +217,7 @@ class Config(Section, frozen=True):
     tokens: Tokens | None = None
     rule: tuple[Rule, ...] = ()
     audit: Audit | None = None
-    metrics: Metrics = Metrics()
+    metrics: PageAccess = PageAccess()
     log: Log = Log()
 
     @property

@@ -22,7 +22,7 @@ from chappe.node.registrations import Registrations, failed
 from chappe.node.requests import bad_register, bad_subscribe, bad_watch
 from chappe.node.roles import Interest, Role
 from chappe.node.sections import Limits
-from chappe.node.session import Session
+from chappe.node.session import Session, Usage
 from chappe.node.variables import SLICE, Variables
 from chappe.security.config import Action
 from chappe.security.patterns import Pattern, topic_address, variable_address
@@ -33,6 +33,8 @@ from chappe.wire.mesh import MESH, MeshJoin
 from chappe.wire.patterns import topic_text
 
 log = structlog.get_logger(__name__)
+
+PRUNE_AT = 4_096  # identities before those that have nothing are forgotten
 
 
 class Control:
@@ -55,18 +57,22 @@ class Control:
         neighbours: NeighbourRules | None = None,
     ) -> None:
         self.role = role
+        self.security: Callable[[int], int] = lambda port: 0  # what protects the link of a port, set where links are
         self.mesh: Interest | None = None  # set where the node is in a mesh
         self.book = book
         self.neighbours = neighbours or NeighbourRules(book)
         self.limits = limits
         self.sessions: dict[int, Session] = {}
         self.refused = 0  # actions that a rule or limit forbade
+        self._usage: dict[str, Usage] = {}  # by the name of an identity
         self._node = node
         self._engine = engine
         self._variables = variables
         self._commands = commands
         self._facts = facts
-        self._registrations = Registrations(variables, edge, self.sessions.get, lambda: commands.modes.mode)
+        self._registrations = Registrations(
+            variables, edge, self.sessions.get, lambda: commands.modes.mode, lambda port: self.security(port)
+        )
         self.asked = MeshRequests(node, lambda: self.mesh, self._refusal)
         self._working: tuple[Session, control.Command, int] | None = None  # who waits for a mode change
         self._intents = count(1)  # numbers of what is written down before it is done
@@ -127,9 +133,19 @@ class Control:
         """Whether the next `tick` should come soon."""
         return self.busy or self._variables.behind
 
+    def usage(self, name: str) -> Usage:
+        """What the clients of that identity have at this node."""
+        found = self._usage.get(name)
+        if found is None:
+            if len(self._usage) >= PRUNE_AT:
+                self._usage = {name: usage for name, usage in self._usage.items() if not usage.nothing}
+            found = self._usage[name] = Usage()
+        return found
+
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""
         self.sessions[session.port] = session
+        session.usage.connections += 1
 
     def opened(self, session: Session, now_ns: int) -> list[Output]:
         """Its connection can be sent to."""
@@ -152,6 +168,8 @@ class Control:
         """A connection is over; what a client registered may come back. `Free` follows when all is forgotten."""
         session = self.sessions.pop(port, None)
         outputs: list[Output] = []
+        if session is not None:
+            session.release()
         if session is not None and self.role is not None:
             outputs = self.role.closed(session, now_ns)
         if session is not None and self.mesh is not None and session.subscriptions:
@@ -321,7 +339,7 @@ class Control:
         refusal = self._refused_variable(session, request, "register")
         if refusal is not None:
             return [refusal]
-        if len(session.variables) >= self.limits.variables:
+        if session.usage.variables.count >= self.limits.variables:
             entry = self._variables.directory.named(request.publisher, request.variable)
             if entry is None or entry.owner != session.port:
                 return [self._limited(session, request, "variables", self.limits.variables)]
@@ -562,7 +580,7 @@ class Control:
         return Record(session.identity, "control", target, outcome, reason, details, back, number)
 
     def _used(self, session: Session) -> int:
-        return len(session.watched) + len(session.subscriptions) + session.waiting
+        return session.usage.subscriptions.count + session.waiting
 
     def _refused_variable(
         self, session: Session, request: control.Register | control.Watch, action: Action
@@ -597,7 +615,7 @@ class Control:
 
     def _limited(self, session: Session, request: control.Request, key: str, limit: int) -> Send:
         self.refused += 1
-        reason = f"{session.name} has {limit} {key}, the most allowed (limits.{key})"
+        reason = f"{session.identity} has {limit} {key}, the most allowed to all its connections (limits.{key})"
         return failed(session.port, request, "limit", reason)
 
 

@@ -42,7 +42,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def resolved(self, base: Path) -> Tls:
         """The same with paths taken relative to `base`."""
-        paths = {name: _under(base, getattr(self, name)) for name in ("ca", "cert", "key", "crl")}
+        paths = {name: under(base, getattr(self, name)) for name in ("ca", "cert", "key", "crl")}
         return msgspec.structs.replace(self, **paths)
 
 
@@ -58,8 +58,8 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def resolved(self, base: Path) -> Tokens:
         """The same with paths taken relative to `base`."""
-        keys = tuple(_under(base, key) for key in self.keys)
-        return msgspec.structs.replace(self, keys=keys, revoked=_under(base, self.revoked))
+        keys = tuple(under(base, key) for key in self.keys)
+        return msgspec.structs.replace(self, keys=keys, revoked=under(base, self.revoked))
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -97,8 +97,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def resolved(self, base: Path) -> Audit:
         """The same with its path taken relative to `base`."""
-        return msgspec.structs.replace(self, path=_under(base, self.path))
+        return msgspec.structs.replace(self, path=under(base, self.path))
 
 
-def _under(base: Path, path: str) -> str:
+def under(base: Path, path: str) -> str:
     return str(base / path) if path else ""

@@ -80,7 +80,7 @@ class Grant(msgspec.Struct, array_like=True, frozen=True):
 
     interval_ns: int  # a multiple of the publishing interval (GS-061)
     every: int  # one of so many published events
-    latency_ns: int  # of the slowest of its paths, by the model of admission
+    latency_ns: int  # of the slowest of its paths, by the model of admission; 0: nobody promises one
     redundancy: int
     priority: int
     bound_ns: int = 0  # what admission keeps the latency below from then on; 0: no bound
