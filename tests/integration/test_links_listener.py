@@ -93,6 +93,24 @@ async def test_three_hundred_connections_at_once_are_all_served() -> None:
             raw.abort()
 
 
+async def test_a_flood_from_one_host_ends_only_connections_of_that_host() -> None:
+    async with echo_node(LinkOptions(max_pending=60, max_pending_of_host=20)) as (_, listener):
+        place = (listener.address.host, listener.address.port)
+        calm = [socket.create_connection(place, source_address=("127.0.0.2", 0)) for _ in range(5)]
+        await until(lambda: listener.accepted_total == 5)
+        flood = [socket.create_connection(place) for _ in range(100)]
+        try:
+            await until(lambda: listener.accepted_total == 105)
+            assert (listener.pending, listener.evicted) == (25, 80)
+            for each in calm:
+                each.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    each.recv(1)  # nothing ended it
+        finally:
+            for each in calm + flood:
+                each.close()
+
+
 async def test_a_flood_of_silent_connections_does_not_keep_others_out() -> None:
     async with echo_node(LinkOptions(max_pending=50)) as (_, listener):
         served = await handshake(listener)

@@ -158,3 +158,26 @@ async def test_an_address_that_stripes_nothing_is_named() -> None:
     with pytest.raises(LinkError, match="refused"):
         await dial(parse("tcp://127.0.0.1:1?parallel=3"))
     await listener.close()
+
+
+async def test_connections_of_links_that_are_not_complete_count_as_unfinished() -> None:
+    async def accepted(raw: Raw) -> None:
+        raise AssertionError("no link is complete")
+
+    options = LinkOptions(max_pending_of_host=8, handshake_timeout_s=60.0)
+    listener = await listen(parse("tcp://127.0.0.1:0?parallel=2"), accepted, options=options)
+    streams = []
+    try:
+        for number in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
+            streams.append((reader, writer))
+            writer.write(Preface(number.to_bytes(16, "big"), 0, 2).encode())
+        await until(lambda: listener.evicted == 12)
+        assert listener.pending == 8
+        for reader, _ in streams[:12]:
+            assert await reader.read() == b""  # the oldest ones are closed
+        assert listener.counters()["pending"] == 8
+    finally:
+        await listener.close()
+        for _, writer in streams:
+            writer.close()

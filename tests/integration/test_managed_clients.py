@@ -61,7 +61,7 @@ async def ways(made: Deployed) -> dict[str, list[list[str]]]:
 async def test_a_subscription_goes_over_channels_of_its_security_only(tmp_path: Path) -> None:
     """From a to d one way is encrypted, one authentic, and a third, the shortest, is neither."""
     channels = (*SECURE, "a-d")
-    file = deployment({"leaf": ""}, {"leaf": tuple("abcd")}, channels, security=SECURE)
+    file = deployment({"leaf": ""}, {"leaf": tuple("abcd")}, channels, security=SECURE, sockets=tmp_path)
     async with (
         deployed(tmp_path, file) as made,
         chappe.connect(made.url("a"), name="meter") as meter,

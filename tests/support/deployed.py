@@ -19,16 +19,20 @@ from tests.support.wireclient import WireClient
 
 def deployment(
     tree: Mapping[str, str], clouds: Mapping[str, Iterable[str]], channels: Iterable[str], inner: Iterable[str] = (),
-    security: Mapping[str, int] | None = None,
+    security: Mapping[str, int] | None = None, sockets: Path | None = None,
 ) -> TopologyFile:  # fmt: skip
-    """`tree`: broker -> parent; `clouds`: leaf -> routers, edges but for `inner`; `channels` and `security`: `a-b`."""
+    """`tree`: broker -> parent; `clouds`: leaf -> routers, edges but for `inner`; `channels` and `security`: `a-b`.
+
+    `sockets`: routers listen on Unix sockets there, which give any security.
+    """
     within = set(inner)
     levels = security or {}
     pairs = [(text, text.split("-")) for text in channels]
     return TopologyFile(
         dev=True,
         broker=tuple(BrokerSpec(name=name, parent=parent, listen=(local(),)) for name, parent in tree.items()),
-        router=tuple(RouterSpec(name=name, cloud=cloud, listen=local(), edge=name not in within)
+        router=tuple(RouterSpec(name=name, cloud=cloud, edge=name not in within,
+                                listen=f"unix://{sockets}/{name}.sock" if sockets else local())
                      for cloud, names in clouds.items() for name in names),
         channel=tuple(ChannelSpec(between=(a, b), security=levels.get(text, 0)) for text, (a, b) in pairs),
     )  # fmt: skip

@@ -26,6 +26,7 @@ Finished: TypeAlias = Callable[[Raw], None]
 Opener: TypeAlias = Callable[[socket.socket, Address, Finished], Awaitable[Raw | None]]  # None: nothing to hand over
 
 ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
+LOG_S = 1.0  # between two lines about handshakes that were ended
 PAUSE_S = 0.1  # after the system ran out of descriptors or memory
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -113,7 +114,9 @@ class Listener:
         self._accepted = accepted
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[asyncio.Task[None], None] = {}  # in order of arrival
+        self._pending: dict[asyncio.Task[None], str] = {}  # in order of arrival, with the host each comes from
+        self._hosts: dict[str, dict[asyncio.Task[None], None]] = {}  # those of each host
+        self._logged_s = -1.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], socket.socket] = {}  # whose task has not begun
         self._pause: asyncio.TimerHandle | None = None
@@ -174,17 +177,37 @@ class Listener:
         self._loop.add_reader(self._sock, self._on_readable)
 
     def _start(self, sock: socket.socket, place: Any) -> None:
-        if len(self._pending) >= self._options.max_pending:
-            # An honest handshake takes milliseconds: the one that has waited longest is the least likely to be one.
-            oldest = next(iter(self._pending))
-            del self._pending[oldest]
-            oldest.cancel()
-            self.evicted += 1
+        host = place[0] if isinstance(place, tuple) else ""
+        same = self._hosts.setdefault(host, {})
+        # An honest handshake takes milliseconds: the one that has waited longest is the least likely to be one.
+        if host and len(same) >= self._options.max_pending_of_host:
+            self._evict(next(iter(same)), f"{len(same)} connections of {host} have not finished their handshake")
+        elif len(self._pending) >= self._options.max_pending:
+            self._evict(next(iter(self._pending)), f"{len(self._pending)} connections have not finished theirs")
         task = self._loop.create_task(self._serve(sock, self._peer(place)))
         self._unserved[task] = sock
-        self._pending[task] = None
+        self._pending[task] = host
+        self._hosts.setdefault(host, {})[task] = None
         self._tasks.add(task)
         task.add_done_callback(self._done)
+
+    def _evict(self, task: asyncio.Task[None], reason: str) -> None:
+        host = self._pending[task]
+        self._settled(task)
+        task.cancel()
+        self.evicted += 1
+        if self._loop.time() - self._logged_s >= LOG_S:
+            self._logged_s = self._loop.time()
+            log.warning("the oldest handshake was ended", peer=host, address=str(self.address), reason=reason)
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        """Its handshake is over, however it ended."""
+        host = self._pending.pop(task, None)
+        if host is not None:
+            same = self._hosts[host]
+            del same[task]
+            if not same:
+                del self._hosts[host]
 
     def _peer(self, place: Any) -> Address:
         if self.address.scheme == "unix":
@@ -192,7 +215,7 @@ class Listener:
         return Address(self.address.scheme, place[0], place[1])
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._pending.pop(task, None)
+        self._settled(task)
         self._tasks.discard(task)
         sock = self._unserved.pop(task, None)
         if sock is not None:  # cancelled before it began
@@ -204,7 +227,7 @@ class Listener:
         del self._unserved[task]
 
         def finished(raw: Raw) -> None:
-            self._pending.pop(task, None)
+            self._settled(task)
 
         try:
             apply(sock, self._options)

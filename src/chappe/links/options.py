@@ -23,6 +23,7 @@ class LinkOptions:
     handshake_timeout_s: float = 10.0
     backlog: int = 1024
     max_pending: int = 4096  # connections that have not finished their handshake; the oldest one goes first
+    max_pending_of_host: int = 2048  # of them from one host: a flood from there leaves room for others
     budget: int = 262_144  # bytes read in one callback
 
 

@@ -32,8 +32,12 @@ class _Waiting:
     count: int
     stripes: dict[int, Stripe] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # the link is used, or over
+    failure: str = ""
 
-    def drop(self) -> None:
+    def drop(self, reason: str) -> None:
+        self.failure = reason
+        self.settled.set()
         if self.timer is not None:
             self.timer.cancel()
         for stripe in self.stripes.values():
@@ -124,17 +128,23 @@ class Parallel(Traits):
             if known is not None:
                 _rejoin(known, preface, stripe)
                 return None
-            stripes = _gather(waiting, preface, stripe, timeout_s)
-            if stripes is None:
+            group, complete = _gather(waiting, preface, stripe, timeout_s)
+            if not complete:
+                await _settled(waiting, group, preface, stripe)
                 return None
-            raw, striped = self._raw(stripes, peer, finished)
+
+            def used(raw: Raw) -> None:
+                group.settled.set()
+                finished(raw)
+
+            raw, striped = self._raw([group.stripes[index] for index in range(group.count)], peer, used)
             live[preface.link] = striped
             striped.on_over = functools.partial(_forget, live, preface.link)
             return raw
 
         def over() -> None:
             for group in waiting.values():
-                group.drop()
+                group.drop("the listener was closed")
             waiting.clear()
 
         listener = await bind(address, opener, accepted, how.options)
@@ -147,14 +157,16 @@ def _abort(stripe: Stripe) -> None:
         stripe.transport.abort()
 
 
-def _gather(waiting: dict[bytes, _Waiting], preface: Preface, stripe: Stripe, timeout_s: float) -> list[Stripe] | None:
-    """All connections of the link, if this was the last one; ProtocolError if it does not belong there."""
+def _gather(
+    waiting: dict[bytes, _Waiting], preface: Preface, stripe: Stripe, timeout_s: float
+) -> tuple[_Waiting, bool]:
+    """The link that it belongs to, and whether that is complete; ProtocolError if it does not belong there."""
     group = waiting.get(preface.link)
     if group is None:
         if len(waiting) >= WAITING_MAX:  # the one that has waited longest is the least likely to be complete soon
-            waiting.pop(next(iter(waiting))).drop()
+            waiting.pop(next(iter(waiting))).drop("too many parallel links are not complete")
         group = waiting[preface.link] = _Waiting(preface.count)
-        forget: Callable[[], None] = lambda: _expire(waiting, preface.link)  # noqa: E731
+        forget: Callable[[], None] = lambda: _expire(waiting, preface.link, timeout_s)  # noqa: E731
         group.timer = asyncio.get_running_loop().call_later(timeout_s, forget)
     strange = group.stripes and _certificate(stripe) != _certificate(next(iter(group.stripes.values())))
     if preface.count != group.count or preface.index in group.stripes or strange:
@@ -162,11 +174,28 @@ def _gather(waiting: dict[bytes, _Waiting], preface: Preface, stripe: Stripe, ti
         raise ProtocolError("a connection does not belong to the parallel link that it names")
     group.stripes[preface.index] = stripe
     if len(group.stripes) < group.count:
-        return None
+        return group, False
     del waiting[preface.link]
     if group.timer is not None:
         group.timer.cancel()
-    return [group.stripes[index] for index in range(group.count)]
+    return group, True
+
+
+async def _settled(waiting: dict[bytes, _Waiting], group: _Waiting, preface: Preface, stripe: Stripe) -> None:
+    """Until its link is used: a connection that waits counts as one whose handshake is not over.
+
+    LinkError if the others did not come; cancelled, it takes the whole link with it.
+    """
+    try:
+        await group.settled.wait()
+    except BaseException:
+        if waiting.get(preface.link) is group:
+            del waiting[preface.link]
+            group.drop("one of its connections was ended")
+        _abort(stripe)
+        raise
+    if group.failure:
+        raise LinkError(f"connection {preface.index} of a parallel link: {group.failure}")
 
 
 def _rejoin(link: Striped, preface: Preface, stripe: Stripe) -> None:
@@ -181,10 +210,10 @@ def _forget(live: dict[bytes, Striped], link: bytes) -> None:
     live.pop(link, None)
 
 
-def _expire(waiting: dict[bytes, _Waiting], link: bytes) -> None:
+def _expire(waiting: dict[bytes, _Waiting], link: bytes, timeout_s: float) -> None:
     group = waiting.pop(link, None)
     if group is not None:
-        group.drop()
+        group.drop(f"{len(group.stripes)} of {group.count} connections came within {timeout_s:g} s")
 
 
 def _certificate(stripe: Stripe) -> bytes | None:

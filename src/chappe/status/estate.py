@@ -10,6 +10,7 @@ from chappe.status.machine import Address
 from chappe.status.netview import NetView
 from chappe.status.outbox import Outbox
 from chappe.status.state import ChannelItem, Item
+from chappe.status.topology import overclaimed
 from chappe.wire.base import Done, Failed, Message
 from chappe.wire.management import AddChannel, AddChild, RemoveChannel, RemoveChild
 
@@ -89,6 +90,8 @@ class Estate:
         elif min(request.bytes_per_s, request.latency_ns, request.security) < 0 or request.security > 2:
             self._fail(source, request.id, "invalid", f"channel {request.a} - {request.b}: bandwidth and latency must "
                        "not be negative, security is 0 to 2")  # fmt: skip
+        elif claim := overclaimed(request.url, request.data, request.security):
+            self._fail(source, request.id, "invalid", f"channel {request.a} - {request.b}: {claim}")
         else:
             item = ChannelItem(a=request.a, b=request.b, url=request.url, security=request.security,
                                bytes_per_s=request.bytes_per_s or 100_000_000.0, data=request.data,

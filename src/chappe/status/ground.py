@@ -9,7 +9,7 @@ import msgspec
 
 from chappe.status.allocation import Allocator
 from chappe.status.state import ChannelItem, RouterItem
-from chappe.status.topology import Topology
+from chappe.status.topology import Topology, most_security
 from chappe.wire.management import AddChannel, AddRouter, Channel, ChannelFact, RouterFact
 
 
@@ -104,6 +104,7 @@ class Ground:
         return gone
 
     def add_line(self, line: Line) -> None:
+        line.security = min(line.security, most_security(line.url, line.data))  # whatever an older store says
         self.lines[pair(line.a, line.b)] = line
         for name, other in ((line.a, line.b), (line.b, line.a)):
             if name in self.sites:

@@ -13,7 +13,7 @@ from chappe.status.registry import Registry
 from chappe.status.routers import FLOOD
 from chappe.status.spreading import Spreading
 from chappe.status.state import ChannelItem, RouterItem
-from chappe.status.topology import NAME, Topology
+from chappe.status.topology import NAME, Topology, overclaimed
 from chappe.wire.management import AddChannel, AddRouter, RemoveChannel, RemoveRouter
 
 
@@ -81,6 +81,8 @@ class Operating:
         elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
                              "negative or endless, security is 0, 1 or 2")  # fmt: skip
+        elif claim := overclaimed(request.url, request.data, request.security):
+            self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: {claim}")
         else:
             item = ground.line(request, 1 if len(inside) == 2 else max(2, request.level))
             ground.add_line(ground.line_of(item))

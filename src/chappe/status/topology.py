@@ -55,6 +55,31 @@ class RouterSpec(_Table, frozen=True, kw_only=True):
     y: float = 100
 
 
+LEVELS = ("plain", "authentic", "encrypted")
+ENCRYPTED = ("tls", "wss", "unix")  # or on one machine
+
+
+def most_security(url: str, data: str) -> int:
+    """The level that a channel may claim: of the link that is dialled, and of datagrams if values go by them."""
+    if url.partition(":")[0] not in ENCRYPTED:
+        return 0
+    return 1 if data == "udp" else 2
+
+
+def overclaimed(url: str, data: str, security: int) -> str:
+    """Why a channel may not claim that level of security; empty if it may."""
+    most = most_security(url, data)
+    if security <= most:
+        return ""
+    by = (
+        f"{url.partition(':')[0]} with udp data"
+        if data == "udp" and most
+        else url.partition(":")[0] or "an unknown link"
+    )
+    remedy = 'data = "stream"' if most else "tls://, wss:// or unix://"
+    return f"security {security} ({LEVELS[security]}) is more than {by} gives ({most}, {LEVELS[most]}); use {remedy}"
+
+
 class ChannelSpec(_Table, frozen=True):
     """`[[channel]]`: two directed event channels between two routers."""
 

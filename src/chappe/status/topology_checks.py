@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from chappe.errors import ConfigError
 from chappe.links.address import Address, parse
 from chappe.links.kinds import stream_schemes
-from chappe.status.topology import Topology
+from chappe.status.topology import Topology, overclaimed
 
 SHOWN = 5  # names in one line
 
@@ -180,6 +180,9 @@ def _channels(topology: Topology) -> Iterator[str]:
             yield f"channel[{at}].between: it joins {a} with itself; name two routers"
         elif (first := pairs.setdefault(frozenset((a, b)), at)) != at:
             yield f"channel[{at}].between: {a} and {b} have channel[{first}] already; leave one of them out"
+        claim = "" if b in missing else overclaimed(topology.routers[b].listen, channel.data, channel.security)
+        if claim:
+            yield f"channel[{at}].security: {claim}"
         if channel.data == "udp":
             for name in {a, b} - {*missing}:
                 if topology.routers[name].listen.startswith("unix:"):
