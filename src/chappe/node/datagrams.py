@@ -34,6 +34,8 @@ from chappe.wire.control import (
 log = structlog.get_logger(__name__)
 
 KEY_BYTES = 16
+BAD = ("bad_tag", "replayed", "reflected", "bad_frame")  # why a datagram of a session was dropped
+UNREAD = ("unknown_session", "too_short", "truncated", "kernel_drops", "challenges", "moves")
 PEER_REQUEST = 1  # id of the OpenDatagram that a node sends to a peer, at most one a connection
 SILENT_NS = 3_000_000_000  # then STATUS goes by the stream again
 UDP_SECURITY = Security(True, "SipHash-2-4-128 tags; not encrypted")
@@ -193,9 +195,21 @@ class Datagrams:
     def counters(self, port: int) -> dict[str, int]:
         """Of the data link beside a control port; empty if there is none that was ever used."""
         link = self._links.get(port)
-        if link is None or not link.used:
+        if link is None:
             return {}
-        return {**self._engine.port_counters(link.port), "kernel_drops": link.endpoint.counters()["kernel_drops"]}
+        found = {f"drop_datagram_{name}": count for name, count in link.bound.counters().items() if name in BAD}
+        if not link.used:
+            return found
+        kernel_drops = link.endpoint.counters()["kernel_drops"]
+        return {**found, **self._engine.port_counters(link.port), "kernel_drops": kernel_drops}
+
+    def socket_counters(self) -> dict[str, dict[str, int]]:
+        """Of the UDP socket that this node listens on, by its address; of sessions that have ended, too."""
+        if self._endpoint is None:
+            return {}
+        counters = self._endpoint.counters()
+        shown = {name: counters.get(name, 0) for name in (*BAD, *UNREAD)}
+        return {str(self._endpoint.address): {**shown, "unasked": self.refused}}
 
     async def close(self) -> None:
         """End every session and socket."""

@@ -310,6 +310,7 @@ class Node:
         `scrape`: the longest turn of the loop is counted anew from now on.
         """
         listeners = {str(listener.address): listener.counters() for listener in self._listeners}
+        listeners |= self.datagrams.socket_counters()
         snapshot = await take(
             self.name, self.engine, self.connections, self.peers, self.variables, self.reception, self.datagrams,
             listeners,
