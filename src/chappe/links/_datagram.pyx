@@ -31,7 +31,9 @@ cdef extern from "<sys/socket.h>" nogil:
     unsigned char* CMSG_DATA(cmsghdr* item)
     int recvmmsg(int fd, mmsghdr* messages, unsigned int limit, int flags, timespec* timeout)
     int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags)
-    Py_ssize_t sendto(int fd, const void* data, size_t size, int flags, const void* to, unsigned int to_size)
+    struct sockaddr:
+        pass
+    Py_ssize_t sendto(int fd, const void* data, size_t size, int flags, const sockaddr* to, unsigned int to_size)
     int MSG_DONTWAIT, MSG_NOSIGNAL, MSG_TRUNC, SOL_SOCKET, SO_RXQ_OVFL, AF_INET, AF_INET6
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -227,7 +229,7 @@ cdef class DatagramSession(Target):
         store_be(data + HEAD + 1, 8, 3)
         store_be(data + HEAD + 4, token, 8)
         chappe_siphash128(self.key, data, PATH_SIZE - TAG, data + PATH_SIZE - TAG)
-        if sendto(self.socket.fd, data, PATH_SIZE, MSG_DONTWAIT | MSG_NOSIGNAL, to, to_size) < 0:
+        if sendto(self.socket.fd, data, PATH_SIZE, MSG_DONTWAIT | MSG_NOSIGNAL, <const sockaddr*> to, to_size) < 0:
             self.send_errors += 1
 
     cdef int drain(self) except -1:
