@@ -62,7 +62,7 @@ async def test_two_sessions_of_one_socket_echo_their_own_frames(sides: tuple[Sid
     await until(lambda: all(len(client.tape.datagrams.get(port, ())) == 200 for port in wanted))
     assert client.tape.datagrams == wanted
     counters = node.endpoint.counters()
-    assert (counters["accepted"], counters["written"]) == (400, 400)
+    assert (counters["accepted"], counters["paths"], counters["written"]) == (402, 2, 400)
     assert counters["writes"] < 100  # in batches, not one call a datagram
 
 
@@ -121,7 +121,7 @@ async def test_a_full_socket_keeps_frames_queued_and_goes_on(sides: tuple[Side, 
     )
     client.send(0, [b"\x01\0\0\x18" + bytes(24)] * 3000)
     await until(lambda: client.tape.pending(0) == 0)
-    await until(lambda: sum(node.endpoint.counters()[name] for name in ("accepted", "kernel_drops")) == 3000)
+    await until(lambda: sum(node.endpoint.counters()[name] for name in ("accepted", "kernel_drops")) >= 3000)
     assert client.endpoint.counters()["written"] == 3000
 
 

@@ -36,6 +36,7 @@ cdef class DatagramSession(Target):
     cdef uint32_t candidate_size     # 0: nowhere else
     cdef uint64_t token              # that must come back from there
     cdef long long challenged_at
+    cdef readonly unsigned long long paths       # path frames among those accepted
     cdef readonly unsigned long long challenges
     cdef readonly unsigned long long moves
     cdef readonly unsigned long long accepted

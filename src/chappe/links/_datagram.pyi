@@ -12,6 +12,7 @@ class DatagramSession(Target):
     replayed: int
     reflected: int
     bad_frame: int
+    paths: int
     challenges: int
     moves: int
     written: int

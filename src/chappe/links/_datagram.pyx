@@ -168,6 +168,7 @@ cdef class DatagramSession(Target):
         self.remember(sequence)
         self.accepted += 1
         if size == PATH_SIZE and data[HEAD] in (CHALLENGE, RESPONSE):
+            self.paths += 1
             if data[HEAD] == RESPONSE:
                 return self.answered(load_be(data + HEAD + 4, 8), source, source_size)
             if not self.mute:
@@ -350,6 +351,7 @@ cdef class DatagramSession(Target):
             "replayed": self.replayed,
             "reflected": self.reflected,
             "bad_frame": self.bad_frame,
+            "paths": self.paths,
             "challenges": self.challenges,
             "moves": self.moves,
             "written": self.written,

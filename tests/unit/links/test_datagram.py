@@ -55,7 +55,7 @@ class Side:
         return place
 
     def counted(self) -> dict[str, int]:
-        quiet = {"received", "reads", "writes", "written", "challenges", "moves"}
+        quiet = {"received", "reads", "writes", "written", "paths", "challenges", "moves"}
         return {name: count for name, count in self.socket.counters().items() if count and name not in quiet}
 
 
