@@ -184,7 +184,7 @@ cdef class DatagramSession(Target):
         return 1
 
     cdef void challenge(self, sockaddr_storage* source, uint32_t source_size) noexcept:
-        """Authentic datagrams come from elsewhere, which whoever copied one can bring about: ask there for an answer."""
+        """Authentic datagrams come from elsewhere, as those do that somebody copied: ask there for an answer."""
         cdef unsigned char seed[136]  # an address of any family, and a count
         cdef unsigned char tag[TAG]
         cdef bint known = self.candidate_size == source_size and memcmp(&self.candidate, source, source_size) == 0
