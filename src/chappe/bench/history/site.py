@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -14,6 +15,7 @@ from chappe.bench.history.client import Task
 from chappe.bench.history.network import Network
 from chappe.links.ports import free_ports
 from chappe.security.authority import Authority
+from chappe.security.config import Action
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 LINKS = (("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n4", "n5"), ("n5", "n1"), ("n2", "n4"))
@@ -100,7 +102,7 @@ class Site:
 
     def _node(self, name: str) -> str:
         ca, cert, key = self.tls(name)
-        everything = ["publish", "subscribe", "register", "watch"]
+        everything = [action for action in get_args(Action) if action not in ("control", "admin")]
         rules = [
             {"action": everything, "pattern": "#"},
             {"action": "control", "pattern": f"{name}/#", "names": list(BROKERS)},

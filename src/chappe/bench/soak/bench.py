@@ -31,6 +31,7 @@ from chappe.links.ports import free_ports
 MINUTES, QUICK_MINUTES = 20.0, 1.0
 NODES = ("a", "b", "c")
 AWAY = "away"  # killed in the beginning
+LEVEL_S = 600.0  # a shorter run shows that it works: bounded tables are not full in its first half
 WARM_S = 3.0
 LINK_S = (4.0, 1.0)  # how long the link of b and c is there, and is not
 FLOORS = {"resident_bytes": 2 << 20, "engine.memory_bytes": 1 << 20, "process.objects": 2_000}
@@ -117,7 +118,7 @@ class Soak:
         text = (
             f'[node]\nname = "{name}"\naway_s = 3.0\n[[listen]]\nurl = "tcp://127.0.0.1:{self._ports[name]}"\n[mesh]\n'
         )
-        text += "refresh_s = 5.0\n[limits]\ntopics = 1024\n"
+        text += "refresh_s = 5.0\n[limits]\ntopics = 512\n"
         peers = {
             "a": [("b", self._ports["b"]), (AWAY, self._ports[AWAY])],
             "b": [("a", 0), ("c", self._relay.port), (AWAY, self._ports[AWAY])],
@@ -196,7 +197,11 @@ def _judge(options: Options, report: Report, soak: Soak, series: Series, seconds
         )
     report.compare("tables sampled", len(trends), "", ">=", 100)
     report.compare("sessions", soak.churn.counts["sessions"], "", ">=", seconds / 4)
-    report.compare("series of memory and tables that do not level off", len(growing), "", "==", 0)
+    text = "series of memory and tables that do not level off"
+    if seconds < LEVEL_S:
+        report.show(f"{text}: some are not full yet", len(growing), "")
+    else:
+        report.compare(text, len(growing), "", "==", 0)
     memory = {f"{name}: resident memory, MiB": _scaled(series[f"{name} resident_bytes"], 2**-20) for name in NODES}
     largest = sorted(trends, key=lambda name: -trends[name].median)
     chosen = dict.fromkeys([*growing, *(name for name in largest if not name.endswith("bytes"))])

@@ -12,7 +12,7 @@ from chappe.client.connecting import connect
 from chappe.errors import ChappeError
 
 SESSIONS_HZ = 10.0
-TOPICS_HZ = 100.0
+TOPICS_HZ = 200.0
 SUBSCRIPTIONS_HZ = 30.0
 REQUESTS_HZ = 30.0
 VARIABLES_HZ = 10.0

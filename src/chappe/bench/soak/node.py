@@ -11,21 +11,43 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
 
 from chappe.bench.soak.tables import sizes_of
+from chappe.events.lastways import LastWays
+from chappe.netmap import interests
 from chappe.node.config import load
 from chappe.node.node import Node
 from chappe.node.process import start_log
 from chappe.node.sections import Log
 
 EVERY_S = 1.0
+TOPICS = {"a": 4096, "b": 16_384, "c": 4096}  # b holds what its neighbours hold, too
+ISSUERS = 256
+REMEMBERED = 2048
+
+
+class ShortMemory(Node):
+    """A node whose bounded tables are full within minutes: what grows after that has no bound."""
+
+    def _ways(self) -> dict[str, Any]:
+        topics = TOPICS.get(self.config.node.name, max(TOPICS.values()))
+        return {**super()._ways(), "max_topics": topics, "max_ways": topics, "max_issuers": ISSUERS}
+
+
+def _shortened(file: Path) -> Node:
+    interests.EMPTY = 256
+    node = ShortMemory(load(file, True), dev=True)
+    assert node.mesh is not None
+    node.mesh.member.ways._last = LastWays(REMEMBERED, 4 * REMEMBERED)
+    return node
 
 
 async def _run(file: Path, sizes: Path) -> None:
-    node = Node(load(file, True), dev=True)
+    node = _shortened(file)
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     try:

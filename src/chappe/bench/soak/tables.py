@@ -53,7 +53,7 @@ def _count(name: str, value: object, sizes: Counter[str], seen: set[int], object
             continue
         if isinstance(each, CONTAINERS):
             seen.add(id(each))
-            sizes[name] += len(each)
+            sizes[name] += 0 if isinstance(each, tuple) else len(each)  # a record, or a key of two parts
             if isinstance(each, dict):
                 left += [*each.keys(), *each.values()]
             elif not isinstance(each, bytearray):
