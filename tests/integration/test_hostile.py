@@ -63,7 +63,7 @@ class Honest(threading.Thread):
         assert bodies == [str(number).encode() for number in range(self.sent)]
 
 
-PENDING = ("UnsolicitedDatagramOpened", "ReplayedDatagrams", "DeniedToNode")  # the node does not hold these yet
+PENDING = ("UnsolicitedDatagramOpened", "ReplayedDatagrams")  # the node does not hold these yet
 KINDS = [
     pytest.param(kind, id=kind.__name__, marks=[pytest.mark.xfail(strict=False)] if kind.__name__ in PENDING else [])
     for kind in ATTACKS

@@ -29,6 +29,7 @@ PAIRS = 10
 RATE = 10_000.0  # events a second of the honest stream
 LONGEST_TURN_MS = 5.0
 SETTLE_S = 0.1
+MEMORY_MIB = 256
 RATE_SHARE, P99_RATIO = 0.95, 1.25
 LONGEST_TURN = "chappe_loop_turn_seconds_max"
 
@@ -43,7 +44,7 @@ class Outcome:
     refused: int = 0
     lost: int = 0
     turn_ms: float = float("nan")
-    memory: float = float("nan")  # share of the budget of the node
+    memory_mib: float = float("nan")  # of the tables and queues of the node
     succeeded: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
 
@@ -114,14 +115,12 @@ def _pair(session: Session, attacker: Attacker, effort: Effort, outcome: Outcome
 
 
 def _own_figures(node: HostileNode, outcome: Outcome) -> None:
-    """What the node says of itself: the longest turn of its loop, and how much of its memory budget is used."""
+    """What the node says of itself: the longest turn of its loop, and the memory of its tables and queues."""
     samples = node.evidence.samples()
     turns = [value for name, value in samples.items() if name.startswith(LONGEST_TURN) and 'since="start"' in name]
     outcome.turn_ms = max(turns, default=float("nan")) * 1_000
-    used = [value for name, value in samples.items() if name.startswith("chappe_memory_bytes")]
-    budget = [value for name, value in samples.items() if name.startswith("chappe_memory_budget_bytes")]
-    if used and budget:
-        outcome.memory = max(used) / max(budget)
+    used = [value for name, value in samples.items() if name.startswith("chappe_engine_memory_bytes")]
+    outcome.memory_mib = max(used, default=float("nan")) / 2**20
 
 
 def _judge(report: Report, kind: type[Attack], outcome: Outcome) -> None:
@@ -132,7 +131,7 @@ def _judge(report: Report, kind: type[Attack], outcome: Outcome) -> None:
     report.compare(f"{name}: p99 of the honest stream", median(outcome.p99), "of without", "<=", P99_RATIO)
     report.compare(f"{name}: longest turn of the loop", outcome.turn_ms, "ms", "<=", LONGEST_TURN_MS)
     report.compare(f"{name}: events lost or out of order", outcome.lost, "events", "==", 0)
-    report.compare(f"{name}: memory of the node", outcome.memory, "of its budget", "<=", 1.0)
+    report.compare(f"{name}: memory of the node's engine", outcome.memory_mib, "MiB", "<=", MEMORY_MIB)
     problems = [*outcome.succeeded, *outcome.unseen, *(["it did not take place"] if not outcome.acts else [])]
     report.compare(f"{name}: what it gained, or was not shown", len(problems), "things", "==", 0)
     for text in problems[:5]:

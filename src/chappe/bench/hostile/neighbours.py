@@ -208,7 +208,9 @@ class DeniedToNode(MaliciousNode):
             budget.tally.succeeded.append("an event on a topic that is denied to the node was delivered")
 
     def unseen(self, evidence: Evidence) -> list[str]:
-        return evidence.lacks_counter("mallet", "not_permitted") + evidence.lacks_log("mallet", "announcement refused")
+        return evidence.lacks_log("mallet", "refused to a neighbour", "publish") + evidence.lacks_log(
+            "mallet", "refused to a neighbour", "register"
+        )
 
 
 class ForwardingQuota(MaliciousNode):
