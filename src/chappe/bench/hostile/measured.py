@@ -92,9 +92,8 @@ def measure(kind: type[Attack], pairs: int, within_s: float) -> Outcome:
                 _pair(session, attacker, effort, outcome, backwards=bool(turn % 2))
             total = session.account()
             outcome.lost = total.lost + total.reordered + total.wrong
-            shown = kind(node.target)
-            outcome.unseen = unseen_after(shown, node.evidence)
             _own_figures(node, outcome)
+            outcome.unseen = unseen_after(kind(node.target), node.evidence)
     return outcome
 
 
@@ -115,9 +114,9 @@ def _pair(session: Session, attacker: Attacker, effort: Effort, outcome: Outcome
 
 
 def _own_figures(node: HostileNode, outcome: Outcome) -> None:
-    """What the node says of itself: the longest turn of its loop, and the memory of its tables and queues."""
+    """What the node says of itself since the mark: the longest turn of its loop, the memory of tables and queues."""
     samples = node.evidence.samples()
-    turns = [value for name, value in samples.items() if name.startswith(LONGEST_TURN) and 'since="start"' in name]
+    turns = [value for name, value in samples.items() if name.startswith(LONGEST_TURN) and 'since="scrape"' in name]
     outcome.turn_ms = max(turns, default=float("nan")) * 1_000
     used = [value for name, value in samples.items() if name.startswith("chappe_engine_memory_bytes")]
     outcome.memory_mib = max(used, default=float("nan")) / 2**20
