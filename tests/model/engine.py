@@ -62,6 +62,7 @@ class EngineModel:
         self.echoes: list[tuple[int, int]] = []
         self.address_drops: Counter[tuple[str, int | str, str]] = Counter()
         self.denied: set[bytes] = set()
+        self.generation = 1  # of answers of where events go
         self.wall_ns = 0
         self.mono_ns = 0
 
@@ -114,6 +115,10 @@ class EngineModel:
             return
         p.counts["bytes_in"] += len(data)
         p.unread += data
+        for other in self.ports.values():
+            if other.starved and (not other.open or self._room(other, 0, other.limit // 2)):
+                other.starved = False
+                self.generation += other.peer
         try:
             while p.unread:
                 if p.unread[0] not in KINDS:
@@ -135,8 +140,11 @@ class EngineModel:
             return
         used = p.granted - p.event_bytes  # credit left
         if p.credit and used <= p.credit // 2:
+            self._grant(p)
+
+    def _grant(self, p: Port) -> None:
+        if self._put(p, 0, frame(CREDIT, struct.pack(">Q", p.event_bytes + p.credit))):
             p.granted = p.event_bytes + p.credit
-            self._put(p, 0, frame(CREDIT, struct.pack(">Q", p.granted)), bounded=False)
 
     def _frame(self, port: int, p: Port, kind: int, payload: bytes) -> None:
         if kind == EVENT:
@@ -345,10 +353,16 @@ class EngineModel:
             self._copy(target, cls, (*topic, group), issuer, payload)
         return bool(plain or groups)
 
-    def _define(self, q: Port, key: Key) -> None:
+    def _define(self, q: Port, key: Key) -> bool:
+        """A number is defined within the bound of class 0; where that has no room no event may follow."""
         if key not in q.topics_out:
+            definition = self._definition(key)
+            if q.open and not self._room(q, 0, len(definition)):
+                q.starved = True
+                return False
             q.topics_out.add(key)
-            self._put(q, 0, self._definition(key), bounded=False, key=key)
+            self._put(q, 0, definition, bounded=False, key=key)
+        return True
 
     def _definition(self, key: Key) -> bytes:
         kind, name, of = key
@@ -363,8 +377,14 @@ class EngineModel:
             self._lose(q, 1, "topic", self._key_name(key), "drop_closed")
             return False
         if issuer not in q.issuers_out:
-            q.issuers_out.add(issuer)
-            self._put(q, 0, self._issuer_frame(issuer), bounded=False)
+            if self._room(q, 0, 28):
+                q.issuers_out.add(issuer)
+                self._put(q, 0, self._issuer_frame(issuer))
+            else:
+                q.starved = True
+        if q.starved:
+            self._lose(q, 1, "topic", self._key_name(key), "drop_queue_full")
+            return False
         copy = b"????" + payload[4:5] + issuer.to_bytes(3, "big") + payload[8:]
         done = self._put(q, cls, frame(EVENT, copy), key=key)
         if done:
@@ -402,11 +422,11 @@ class EngineModel:
         if not q.open or q.parked:
             self._lose(q, 0, "variable", variable, "drop_closed")
         elif q.conflate and cls:
-            if variable in q.newest:
-                q.counts["conflated"] += 1
-            elif (len(q.newest) + 1) * 28 > q.limit:
+            waiting = sum(32 + len(kept) for other, kept in q.newest.items() if other != variable)
+            if waiting + 32 + len(record) > q.limit:
                 self._lose(q, 0, "variable", variable, "drop_queue_full")
                 return
+            q.counts["conflated"] += variable in q.newest
             q.newest[variable] = record
         elif self._room(q, cls, len(record) + 4):
             self._append_record(q, cls, record)
@@ -515,3 +535,5 @@ class EngineModel:
         queue.wrote(count, p.retain)
         p.sticky = (cls, left) if left and (count or p.sticky) else None
         queue.planned = 0
+        if count and p.credit and p.granted - p.event_bytes <= p.credit // 2:
+            self._grant(p)

@@ -19,7 +19,6 @@ class MeshModel(EngineModel):
     ) -> None:
         super().__init__()
         self.publish, self.forward = publish, forward
-        self.generation = 1
         self.published: dict[tuple[int, bytes], Course] = {}
         self.holding: list[Course] = []
         self.tokens = 0
@@ -47,15 +46,18 @@ class MeshModel(EngineModel):
         p.parked = p.failed = False
         p.unread, p.sticky = b"", None
         old, p.queues = p.queues, [Queue() for _ in range(4)]
-        left = set(p.topics_out)
-        while left:
-            assert learn[0] in (TOPIC, ROUTE), "a definition is missing"
+        left, p.topics_out = set(p.topics_out), set()
+        while learn and learn[0] in (TOPIC, ROUTE):
             size = 4 + int.from_bytes(learn[1:4], "big")
             key = next(key for key in left if self._definition(key)[8:] == learn[8:size])
             assert self.numbers.get(key) in (None, 0, int.from_bytes(learn[4:8], "big"))
             left.remove(key)
+            p.topics_out.add(key)
             self._put(p, 0, self._definition(key), bounded=False, key=key)
             learn = learn[size:]
+        events = [item for queue in old for item in queue.kept + queue.frames if item.data[0] == EVENT]
+        assert {item.key for item in events} <= p.topics_out, "a definition is missing"
+        p.issuers_out = {int.from_bytes(item.data[9:12], "big") for item in events}
         for issuer in sorted(p.issuers_out):
             self._put(p, 0, self._issuer_frame(issuer), bounded=False)
         for queue, fresh in zip(old, p.queues, strict=True):
@@ -182,8 +184,10 @@ class MeshModel(EngineModel):
             if target == port or not self._usable(target) or not way:
                 course.missing += 1
                 continue
-            self._define(self.ports[target], (*course.topic, way))
-            course.branches.append((target, way))
+            if self._define(self.ports[target], (*course.topic, way)):
+                course.branches.append((target, way))
+            else:
+                course.missing += 1
         if hold and port < 0:
             course.hold_until = max(course.hold_until, self.mono_ns + hold)
 

@@ -117,6 +117,7 @@ class Port:
     unread: bytes = b""
     failed: bool = False
     open: bool = True
+    starved: bool = False  # a definition found no room
     sticky: tuple[int, int] | None = None  # class and bytes of it that must be written first
     topics_in: dict[int, tuple[int, bytes] | None] = field(default_factory=dict)
     courses: dict[int, Course] = field(default_factory=dict)  # of the numbers that have a way

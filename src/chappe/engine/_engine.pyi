@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Literal
 
+from chappe.engine._accounts import Accounts
+from chappe.engine._memory import MemoryBudget
 from chappe.engine._stack import Stack
 from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
@@ -14,6 +16,8 @@ class Engine(Stack):
     status: StatusTable
     topics: TopicTable
     allocations: int  # allocator calls since start, all tables and queues included
+    memory: MemoryBudget
+    accounts: Accounts
     way_error: Exception | None  # the last one that publish_way or forward_way raised
 
     def __init__(
@@ -27,6 +31,11 @@ class Engine(Stack):
         authorize: Callable[[int, str, bytes], bool] | None = None,
         publish_way: Callable[[str, bytes], RawOutputs] | None = None,
         forward_way: Callable[[int, bytes, str, bytes], RawOutputs] | None = None,
+        seed: int | None = None,
+        memory_bytes: int = 0,
+        account_topics: int = 0,
+        account_ways: int = 0,
+        account_bytes: int = 0,
     ) -> None:
         """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message.
 
@@ -35,6 +44,10 @@ class Engine(Stack):
         its definition and at the first one after `topics.new_ways()` or after a peer's port was closed. They must not
         open, close, free or feed ports. What they raise is counted (`way_errors`), kept in `way_error`, and ends
         there.
+
+        `seed` keys the hashes of what strangers choose: random unless given. `memory_bytes` bounds all memory of the
+        engine, the others what the ports of one account may hold: topic numbers, forwarding entries, bytes in queues.
+        0 is no bound.
         """
 
     # --- ports
@@ -55,6 +68,7 @@ class Engine(Stack):
         issuer: bytes = b"",
         epoch: int = 1,
         partner: int = -1,
+        account: str = "",
     ) -> int:
         """A new port.
 
@@ -66,6 +80,7 @@ class Engine(Stack):
         control port leaves by
         the datagram port.
         retain: EVENT frames are kept until the other side's engine has them, and sent again after `resume_port`.
+        account: whom its topics, forwarding entries and (of clients) queued bytes are charged to, "" nobody.
         queue_bytes bounds each of the four classes. credit: window of EVENT bytes granted to a client (0 = no credits).
         """
     def close_port(self, port: int) -> None:

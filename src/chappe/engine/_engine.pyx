@@ -1,11 +1,10 @@
 """The engine of a node: its ports, tables, queues and counters, as Python calls them."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memset
 
 from chappe.engine._bytes cimport payload_size, put64, put_header
-from chappe.engine._events cimport COURSE, Issuer
+from chappe.engine._events cimport COURSE
 from chappe.engine._input cimport QUESTIONS, Input
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
@@ -13,7 +12,7 @@ from chappe.engine._stack cimport iovec
 
 from chappe.engine._ports import NAMES
 from chappe.engine.rescue import RawOutputs, Rescued
-from chappe.errors import ChappeError, ProtocolError
+from chappe.errors import ChappeError, ProtocolError, RefusedError
 from chappe.wire.addresses import shown
 
 __all__ = ["Engine", "RawOutputs", "Rescued"]
@@ -24,8 +23,9 @@ cdef class Engine(Input):
 
     def open_port(self, *, bint peer=False, bint datagram=False, int level=0, queue_bytes=4 << 20,
                   max_frame=1 << 20, packing=0, bint conflate=False, bint retain=False, credit=0, bint loss=True,
-                  max_topics=65536, bytes issuer=b"", epoch=1, int partner=-1):
-        cdef uint32_t number = 0
+                  max_topics=65536, bytes issuer=b"", epoch=1, int partner=-1,
+                  str account=""):
+        cdef uint32_t number = 0, charged
         cdef int port
         cdef Port* p
         if not peer and not datagram:
@@ -34,9 +34,20 @@ cdef class Engine(Input):
             number = self.issuer_number(issuer, epoch)
         if partner >= 0:
             self.port_at(partner)
-        port = self.new_port()
+        charged = 0
+        try:
+            charged = self.accounts.open(account)
+            port = self.new_port()
+        except MemoryError as error:
+            self.accounts.close(charged)
+            if number:
+                self.release_issuer(number)
+            raise RefusedError(str(error)) from None
         p = self.table[port]
         p.state = OPEN
+        p.account = charged
+        if charged and not peer:
+            p.holding.account = self.accounts.items[charged]
         p.peer = peer
         p.datagram = datagram
         p.conflate = conflate
@@ -52,7 +63,11 @@ cdef class Engine(Input):
         if partner >= 0:
             self.table[partner].data_port = port
         if level:
-            self.status.set_level(port, level)
+            try:
+                self.status.set_level(port, level)
+            except MemoryError as error:
+                self.free_port(port)
+                raise RefusedError(str(error)) from None
         return port
 
     def close_port(self, int port):
@@ -70,7 +85,6 @@ cdef class Engine(Input):
         p.deferred = False
         self.unhold(p)
         self.forget_publisher(port)
-        self.forget_marks(port)
         self.forget_echoes(port, p)
         if p.partner >= 0 and self.table[p.partner].data_port == port:
             self.table[p.partner].data_port = -1
@@ -84,6 +98,7 @@ cdef class Engine(Input):
         cdef Port* p = self.port_at(port)
         cdef uint32_t i
         cdef int place
+        cdef bint dirty
         if p.state != CLOSED:
             self.close_port(port)
         if self.topics.remove_port(port, limit):
@@ -105,8 +120,12 @@ cdef class Engine(Input):
             self.past[i] += p.counters[i]
         self.denied.pop(port, None)
         self.refusals.pop(port, None)
+        self.forget_starved(port)
         self._release(p)
+        self.accounts.close(p.account)
+        dirty = p.dirty
         memset(p, 0, sizeof(Port))
+        p.dirty = dirty  # it is still in the list of those
         return True
 
     def park_port(self, int port):
@@ -130,8 +149,6 @@ cdef class Engine(Input):
         p.last_heard = self.mono_ns
         self.rebuild(port, p)
         self.renew_marks(port)
-        if self.sweep_marks is not None:
-            self.sweep_marks = self.queue_marks()
 
     def ports(self):
         cdef int port
@@ -186,7 +203,10 @@ cdef class Engine(Input):
     def pending(self, int port):
         cdef Port* p = self.port_at(port)
         cdef int cls
-        cdef uint64_t total = <uint64_t> p.npending * 24
+        cdef uint64_t total = 0
+        cdef uint32_t i
+        for i in range(p.npending):
+            total += p.pending[i].size
         for cls in range(4):
             total += p.queues[cls].enqueued - p.queues[cls].sent
         return total
@@ -211,8 +231,9 @@ cdef class Engine(Input):
             raise ChappeError("send takes exactly one whole frame")
         if not 0 <= priority <= 3:
             raise ChappeError(f"class {priority} does not exist, use 0 to 3")
-        if self.put_frame(port, p, priority, data, <uint32_t> len(frame), True) < 0:
-            p.counters[DROP_QUEUE_FULL] += 1
+        cdef int result = self.put_frame(port, p, priority, data, <uint32_t> len(frame), True)
+        if result < 0:
+            p.counters[-result] += 1
             return False
         if data[0] == PARCEL:
             p.queues[priority].keep = p.queues[priority].enqueued
@@ -246,8 +267,10 @@ cdef class Engine(Input):
                 self.feed_bytes(port, data, size)
             except ProtocolError as error:
                 failed.append((port, error))
+            except MemoryError as error:
+                failed.append((port, ProtocolError(str(error))))
             finally:
-                free(data)
+                self.give_memory(data)
             asked += self.questions
         return failed
 
@@ -343,8 +366,7 @@ cdef class Engine(Input):
 
     @property
     def allocations(self):
-        return (self.own_allocations + self.pool.allocations + self.address_counts.allocations
-                + self.status.allocations + self.topics.allocations)
+        return self.memory.calls
 
     def port_counters(self, int port):
         cdef Port* p = self.port_at(port)
@@ -407,7 +429,4 @@ cdef class Engine(Input):
         return rows[:limit]
 
     def memory_bytes(self):
-        return (self.pool.held + self.address_counts.capacity * 16 + self.ntable * sizeof(Port)
-                + self.nissuers * sizeof(Issuer) + (self.ndefined + self.ntopic_full) * 8
-                + self.way_memory + self.courses_room * 8 + self.npublished * 4 + self.held_bytes
-                + self.status.memory_bytes() + self.topics.memory_bytes())
+        return self.memory.bytes

@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from chappe.engine._memory cimport MemoryBudget, Meter
 from chappe.engine._sets cimport ForwardingSets, Rate, Want
-from chappe.engine._store cimport Interner, Meter, Pool
+from chappe.engine._store cimport Interner, Pool
 
 cdef enum:
     MODES = 16
@@ -60,7 +61,7 @@ cdef struct Window:
 
 cdef class EntryTable:
     cdef public int slot
-    cdef public unsigned long long allocations
+    cdef MemoryBudget budget
     cdef bint edge
     cdef Meter meter
     cdef ForwardingSets forwarding
@@ -74,6 +75,7 @@ cdef class EntryTable:
     cdef int temporary_old, temporary_new
 
     cdef Entry* make(self, uint32_t variable) except NULL
+    cdef void count_entry(self, uint32_t variable) noexcept
     cdef void drop(self, uint32_t variable) noexcept
     cdef int64_t next_used(self, int64_t start) noexcept
     cdef int set_rate(self, Entry* entry, int64_t num, int64_t den) except -1

@@ -1,4 +1,9 @@
+from chappe.engine._memory import MemoryBudget
+
 class EntryTable:
     slot: int
-    allocations: int
-    def __init__(self, layout: str = "close", edge: bool = False) -> None: ...
+    @property
+    def allocations(self) -> int: ...
+    def __init__(
+        self, layout: str = "close", edge: bool = False, seed: int = 0, budget: MemoryBudget | None = None
+    ) -> None: ...

@@ -11,8 +11,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from chappe.engine._intervals cimport class_of, periods_of, stamp_of
+from chappe.engine._memory cimport MemoryBudget, meter_give, meter_lines
 from chappe.engine._sets cimport ForwardingSets, Rate, Want
-from chappe.engine._store cimport Interner, Pool, give, pool_at, resize, take, take_lines
+from chappe.engine._store cimport Interner, Pool, pool_at, resize, take
 
 cdef enum:
     TERMS_HEAD = 24             # bytes of Terms before its intervals
@@ -22,23 +23,25 @@ cdef enum:
 cdef class EntryTable:
     """Storage of a status table; every change keeps an entry's mode vector, window and references consistent."""
 
-    def __cinit__(self, str layout="close", bint edge=False):
+    def __cinit__(self, str layout="close", bint edge=False, seed: int = 0, MemoryBudget budget=None):
         if layout not in ("close", "sparse"):
             raise ValueError(f"table layout {layout!r} is not known; use 'close' or 'sparse'")
         self.edge = edge
         self.stride = sizeof(EdgeEntry) if edge else sizeof(Entry)
-        self.meter.calls = &self.allocations
+        self.budget = MemoryBudget() if budget is None else budget
+        self.meter.memory = &self.budget.memory
         self.temporary_old = self.temporary_new = -1
         self.leaves = <Page***> take(&self.meter, LEAVES * sizeof(Page**))
         if self.leaves == NULL:
             raise MemoryError("no memory for the status table")
         self.forwarding = ForwardingSets()
-        self.forwarding.start(&self.meter, layout == "sparse")
+        self.forwarding.start(&self.meter, layout == "sparse", seed & 0xFFFFFFFFFFFFFFFF)
         self.vectors = Interner()
         self.rates = Interner()
         self.inputs = Interner()
         self.terms = Interner()
         self.vectors.meter = self.rates.meter = self.inputs.meter = self.terms.meter = &self.meter
+        self.vectors.seed = self.rates.seed = self.inputs.seed = self.terms.seed = seed & 0xFFFFFFFFFFFFFFFF
         self.paths = Pool()
         self.windows = Pool()
         self.paths.meter = self.windows.meter = &self.meter
@@ -62,8 +65,13 @@ cdef class EntryTable:
         free(self.leaves)
         free(self.wants)
 
+    @property
+    def allocations(self):
+        """Calls of the allocator since the table was made."""
+        return self.meter.calls
+
     cdef Entry* make(self, uint32_t variable) except NULL:
-        """A new entry of this variable without rate; the caller sets one at once."""
+        """Room for an entry of this variable, which counts from its first rate on."""
         cdef Page*** directory = &self.leaves[variable >> 22]
         cdef Page** page
         if directory[0] == NULL:
@@ -72,12 +80,14 @@ cdef class EntryTable:
                 raise MemoryError("no memory for the status table")
         page = &directory[0][(variable >> 10) & (DIRECTORY - 1)]
         if page[0] == NULL:
-            page[0] = <Page*> take_lines(&self.meter, sizeof(Page) + PAGE * self.stride)
+            page[0] = <Page*> meter_lines(&self.meter, sizeof(Page) + PAGE * self.stride)
             if page[0] == NULL:
                 raise MemoryError("no memory for the status table")
-        page[0].used += 1
-        self.n_entries += 1
         return entry_at(self, page[0], variable)
+
+    cdef void count_entry(self, uint32_t variable) noexcept:
+        self.leaves[variable >> 22][(variable >> 10) & (DIRECTORY - 1)].used += 1
+        self.n_entries += 1
 
     cdef void drop(self, uint32_t variable) noexcept:
         """Forget a variable and give back all it referred to."""
@@ -92,12 +102,12 @@ cdef class EntryTable:
         if entry.window:
             self.windows.remove(entry.window)
         if self.edge:
-            give(&self.meter, (<EdgeEntry*> entry).options, (<EdgeEntry*> entry).room)
+            meter_give(&self.meter, (<EdgeEntry*> entry).options)
         memset(entry, 0, self.stride)
         self.n_entries -= 1
         page[0].used -= 1
         if page[0].used == 0:
-            give(&self.meter, page[0], sizeof(Page) + PAGE * self.stride)
+            meter_give(&self.meter, page[0])
             page[0] = NULL
 
     cdef int64_t next_used(self, int64_t start) noexcept:
@@ -147,8 +157,10 @@ cdef class EntryTable:
                 raise MemoryError("no memory for the status table")
             for i in range(n):
                 content[i] = ports[i]
-            entry.inputs = MANY | self.inputs.intern(content, n * sizeof(uint32_t))
-            give(&self.meter, content, n * sizeof(uint32_t))
+            try:
+                entry.inputs = MANY | self.inputs.intern(content, n * sizeof(uint32_t))
+            finally:
+                meter_give(&self.meter, content)
         else:
             entry.inputs = <uint32_t> ports[0] + 1 if n else 0
         if old & MANY and self.inputs.release(old ^ MANY):
@@ -177,7 +189,12 @@ cdef class EntryTable:
                 self.terms.discard(path.terms)
             path.terms = interned
             return 0
-        index = self.paths.add()
+        try:
+            index = self.paths.add()
+        except MemoryError:
+            if self.terms.release(interned):
+                self.terms.discard(interned)
+            raise
         if path != NULL:
             self.remove_paths(entry, number, -1)
         # In order of ports, so that the forwarding sets of a variable with many watchers need no sorting.
@@ -223,20 +240,26 @@ cdef class EntryTable:
             levels = old_vector.levels
         if levels != NULL:
             memcpy(vector.levels, levels, MODES)
-        for mode in range(MODES):
-            if mode and not changes >> mode & 1:
-                vector.sets[mode] = vector.sets[mode - 1]
-                if vector.sets[mode]:
-                    self.forwarding.sets.retain(vector.sets[mode])
-            else:
-                vector.sets[mode] = self._set_of(entry, mode, mode)
-            empty = empty and vector.sets[mode] == 0 and vector.levels[mode] == 0
-        if self.temporary_old >= 0:
-            vector.sets[MODES] = self._set_of(entry, self.temporary_old, self.temporary_new)
-            if vector.levels[self.temporary_new]:
-                vector.levels[MODES] = vector.levels[self.temporary_old]
+        try:
+            for mode in range(MODES):
+                if mode and not changes >> mode & 1:
+                    vector.sets[mode] = vector.sets[mode - 1]
+                    if vector.sets[mode]:
+                        self.forwarding.sets.retain(vector.sets[mode])
+                else:
+                    vector.sets[mode] = self._set_of(entry, mode, mode)
+                empty = empty and vector.sets[mode] == 0 and vector.levels[mode] == 0
+            if self.temporary_old >= 0:
+                vector.sets[MODES] = self._set_of(entry, self.temporary_old, self.temporary_new)
+                if vector.levels[self.temporary_new]:
+                    vector.levels[MODES] = vector.levels[self.temporary_old]
+            if not empty:
+                index = self.vectors.intern(&vector, sizeof(Vector))
+        except MemoryError:
+            for mode in range(SLOTS):
+                self.forwarding.release(vector.sets[mode])
+            raise
         if not empty:
-            index = self.vectors.intern(&vector, sizeof(Vector))
             if self.vectors.contents[index].refs > 1:
                 for mode in range(SLOTS):       # the interned vector holds references of its own
                     self.forwarding.release(vector.sets[mode])

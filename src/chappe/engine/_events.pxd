@@ -76,7 +76,7 @@ cdef class Events(Output):
     cdef list swept_issuers
     cdef uint64_t* defined     # by topic number: stamp at which every port of its route knew the number
     cdef uint32_t ndefined
-    cdef list sweep_marks      # (port, class, position) that must be written before swept numbers are reused
+    cdef int64_t recycled_at   # when free numbers were looked for
     cdef uint32_t nholding     # courses with events that wait: their numbers are in no queue yet
     cdef int fault(self, int port, Port* p, str reason) except -1
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1
@@ -87,7 +87,7 @@ cdef class Events(Output):
     cdef void send_group(self, int arrival, Port* p, Run* run) noexcept
     cdef void define_route(self, uint32_t number, Route* route) noexcept
     cdef void release_issuer(self, uint32_t number)
-    cdef list queue_marks(self)
-    cdef void forget_marks(self, int port)
-    cdef void try_recycle(self)
+    cdef bint may_recycle(self) noexcept
+    cdef int try_recycle(self) except -1
+    cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept
     cdef void forget_course(self, uint32_t topic)

@@ -4,11 +4,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from chappe.engine._bytes cimport get32, get64, put32
-from chappe.engine._ports cimport BAD_FRAMES, OPEN, PARKED, UNROUTED, Port
+from chappe.engine._bytes cimport frame_size, get32, get64, put32
+from chappe.engine._ports cimport BAD_FRAMES, EVENT, OPEN, UNROUTED, Port
+from chappe.engine._queue cimport Segment
 from chappe.engine._topics cimport GroupRef, Route
 
 from chappe.errors import ChappeError, ProtocolError
+
+cdef int64_t RECYCLE_PAUSE_NS = 100_000_000
 
 
 cdef class Events(Output):
@@ -35,8 +38,7 @@ cdef class Events(Output):
         """Whether this sequence was seen before; remembers it."""
         cdef int32_t ahead = <int32_t> (sequence - issuer.last)
         cdef uint32_t i
-        cdef bint first = not issuer.seen
-        if first:
+        if not issuer.seen:
             issuer.seen = True
             issuer.last = sequence
             ahead = 0
@@ -47,13 +49,6 @@ cdef class Events(Output):
                 return True
             issuer.last = sequence
             return False
-        if issuer.window == NULL:
-            issuer.window = <uint64_t*> self.take_memory(NULL, WINDOW // 8)
-            # a client's own port takes sequences in order, so everything before the last one was seen there
-            memset(issuer.window, 0 if first else 0xFF, WINDOW // 8)
-            if first:
-                issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
-                return False
         if ahead > 0:
             if ahead >= WINDOW:
                 memset(issuer.window, 0, WINDOW // 8)
@@ -91,20 +86,25 @@ cdef class Events(Output):
         return verdict
 
     cdef void define_route(self, uint32_t number, Route* route) noexcept:
-        """Make sure that every port of the route knows this topic number."""
+        """Make sure that every port of the route knows this topic number; one that has no room for it is starved."""
         cdef uint32_t capacity
         cdef int i
         cdef Port* p
+        cdef void* block
+        cdef bint known = True
         if number >= self.ndefined:
             capacity = max(number + 1, self.ndefined * 2)
-            self.defined = <uint64_t*> self.take_memory(self.defined, capacity * sizeof(uint64_t))
-            memset(self.defined + self.ndefined, 0, (capacity - self.ndefined) * sizeof(uint64_t))
-            self.ndefined = capacity
+            block = self.resize_memory(self.defined, capacity * sizeof(uint64_t))
+            if block != NULL:
+                self.defined = <uint64_t*> block
+                memset(self.defined + self.ndefined, 0, (capacity - self.ndefined) * sizeof(uint64_t))
+                self.ndefined = capacity
         for i in range(route.n):
             p = self.table[route.ports[i]]
             if number >= p.topics_words * 64 or not (p.topics_out[number >> 6] >> (number & 63)) & 1:
-                self.define_topic(<int> route.ports[i], p, number)
-        self.defined[number] = self.topics.stamp
+                known = self.define_topic(<int> route.ports[i], p, number) and known
+        if known and number < self.ndefined:
+            self.defined[number] = self.topics.stamp
 
     cdef void send_run(self, int arrival, Port* p, Run* run) noexcept:
         """Copy a run to every subscriber but the port it came from."""
@@ -168,7 +168,7 @@ cdef class Events(Output):
                 self.hold(arrival, p, port, member)
 
     cdef int issuer_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:
-        cdef uint32_t number, capacity, old
+        cdef uint32_t number, capacity, old, found
         if not p.peer:
             self.fault(port, p, "ISSUER from a client: a client publishes in its own name only")
         if size != 24:
@@ -182,7 +182,16 @@ cdef class Events(Output):
             memset(p.issuers_in + p.nissuers_in, 0, (capacity - p.nissuers_in) * sizeof(uint32_t))
             p.nissuers_in = capacity
         old = p.issuers_in[number]
-        p.issuers_in[number] = self.issuer_number(payload[8:24], get32(payload + 4))
+        found = self.issuer_number(payload[8:24], get32(payload + 4))
+        if self.issuers[found].window == NULL:
+            try:
+                self.issuers[found].window = <uint64_t*> self.take_memory(NULL, WINDOW // 8)
+            except MemoryError:
+                self.release_issuer(found)
+                raise
+            # a client's own port takes sequences in order, so everything before the last one was seen there
+            memset(self.issuers[found].window, 0xFF if self.issuers[found].seen else 0, WINDOW // 8)
+        p.issuers_in[number] = found
         if old:
             self.release_issuer(old)
         return 0
@@ -198,16 +207,16 @@ cdef class Events(Output):
             number = self.spare_issuers.pop() if self.spare_issuers else <uint32_t> len(self.sessions)
             if number >= 1 << 24:
                 raise ChappeError("16 million issuers publish through this node at once; spread them over more nodes")
-            if number == <uint32_t> len(self.sessions):
-                self.sessions.append(key)
-            else:
-                self.sessions[number] = key
-            self.issuer_numbers[key] = number
             if number >= self.nissuers:
                 capacity = max(number + 1, self.nissuers * 2, <uint32_t> 16)
                 self.issuers = <Issuer*> self.take_memory(self.issuers, capacity * sizeof(Issuer))
                 memset(self.issuers + self.nissuers, 0, (capacity - self.nissuers) * sizeof(Issuer))
                 self.nissuers = capacity
+            if number == <uint32_t> len(self.sessions):
+                self.sessions.append(key)
+            else:
+                self.sessions[number] = key
+            self.issuer_numbers[key] = number
         else:
             number = found
             self.idle_issuers.pop(number, None)
@@ -220,30 +229,36 @@ cdef class Events(Output):
         if self.issuers[number].refs == 0:
             self.idle_issuers[number] = None
 
-    cdef list queue_marks(self):
-        """How much every port has to write before a number that is swept now can mean something else."""
-        cdef int port, cls
-        return [
-            (port, cls, self.table[port].queues[cls].enqueued)
-            for port in range(self.ntable) if self.table[port].state in (OPEN, PARKED) for cls in range(4)
-        ]
-
-    cdef void forget_marks(self, int port):
-        """A closed port writes nothing any more."""
-        if self.sweep_marks is not None:
-            self.sweep_marks = [mark for mark in self.sweep_marks if mark[0] != port]
-
     cdef void forget_course(self, uint32_t topic):
         """The number of a topic gets another meaning."""
 
-    cdef void try_recycle(self):
-        """Reuse numbers nobody holds, once every port has written what was queued before they were swept."""
-        cdef int port, cls
-        cdef uint32_t number
+    cdef bint may_recycle(self) noexcept:
+        """Looking for free numbers costs as much as the tables are large: only when much was released, or now and then.
+
+        So whoever asks for numbers that there are none of cannot keep the engine busy.
+        """
+        if self.topics.released > self.topics.used // 64 or self.mono_ns - self.recycled_at >= RECYCLE_PAUSE_NS:
+            self.recycled_at = self.mono_ns
+            return True
+        return self.mono_ns == 0  # an engine that was told no time
+
+    cdef int try_recycle(self) except -1:
+        """Reuse numbers that nobody holds and nothing queued carries.
+
+        A port that is stalled or down keeps the numbers in its queues from being reused, and no others.
+        """
+        cdef uint32_t number, topic_words = (self.topics.used >> 6) + 1, issuer_words = (self.nissuers >> 6) + 1
+        cdef uint64_t* queued
+        cdef int port
         cdef Port* p
-        if self.sweep_marks is None:
-            if self.nholding:
-                return
+        cdef list waiting = []
+        if not self.may_recycle():
+            return 0
+        queued = <uint64_t*> self.resize_memory(NULL, (topic_words + issuer_words) * sizeof(uint64_t))
+        if queued == NULL:
+            return 0
+        memset(queued, 0, (topic_words + issuer_words) * sizeof(uint64_t))
+        try:
             self.topics.sweep()
             if len(self.issuer_numbers) >= self.max_issuers:
                 # the longest idle ones, so that a client that comes back soon is still recognised
@@ -251,28 +266,50 @@ cdef class Events(Output):
                     del self.idle_issuers[number]
                     del self.issuer_numbers[self.sessions[number]]
                     self.swept_issuers.append(number)
-            self.sweep_marks = self.queue_marks()
-        for port, cls, position in self.sweep_marks:
-            p = self.table[port]
-            if p.queues[cls].released < position:
-                return
-        self.sweep_marks = None
-        for number in self.topics.recycle():
-            self.forget_topic_drops(number)
-            self.forget_course(number)
-            for port in range(self.ntable):
-                p = self.table[port]
-                if number < p.topics_words * 64:
-                    p.topics_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
-            if number < self.ndefined:
-                self.defined[number] = 0
-        for number in self.swept_issuers:
-            for port in range(self.ntable):
-                p = self.table[port]
-                if number < p.issuers_words * 64:
-                    p.issuers_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
-            free(self.issuers[number].window)
-            memset(&self.issuers[number], 0, sizeof(Issuer))
-            self.sessions[number] = None
-            self.spare_issuers.append(number)
-        self.swept_issuers = []
+            self.find_queued(queued, queued + topic_words)
+            for number in self.topics.recycle_unless(queued):
+                self.forget_topic_drops(number)
+                self.forget_course(number)
+                for port in range(self.ntable):
+                    p = self.table[port]
+                    if number < p.topics_words * 64:
+                        p.topics_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+                if number < self.ndefined:
+                    self.defined[number] = 0
+            for number in self.swept_issuers:
+                if (queued[topic_words + (number >> 6)] >> (number & 63)) & 1:
+                    waiting.append(number)
+                    continue
+                for port in range(self.ntable):
+                    p = self.table[port]
+                    if number < p.issuers_words * 64:
+                        p.issuers_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+                self.give_memory(self.issuers[number].window)
+                memset(&self.issuers[number], 0, sizeof(Issuer))
+                self.sessions[number] = None
+                self.spare_issuers.append(number)
+            self.swept_issuers = waiting
+        finally:
+            self.give_memory(queued)
+        return 0
+
+    cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept:
+        """Set the bits of all topic and issuer numbers of events that are queued, or kept to be sent again."""
+        cdef int port, cls
+        cdef uint32_t number, offset
+        cdef Segment* segment
+        cdef uint8_t* frame
+        for port in range(self.ntable):
+            for cls in range(4):
+                segment = self.table[port].queues[cls].head
+                while segment != NULL:
+                    offset = 0
+                    while offset < segment.size:
+                        frame = segment.bytes + offset
+                        offset += frame_size(frame)
+                        if frame[0] == EVENT:
+                            number = get32(frame + 4)
+                            topics[number >> 6] |= <uint64_t> 1 << (number & 63)
+                            number = get32(frame + 8) & 0xFFFFFF
+                            issuers[number >> 6] |= <uint64_t> 1 << (number & 63)
+                    segment = segment.next

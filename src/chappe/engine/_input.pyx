@@ -7,10 +7,14 @@ subscribers into runs, so that a run costs one copy a port.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from os import urandom
+
+from chappe.engine._accounts cimport Accounts
 from chappe.engine._bytes cimport get32, get64, payload_size, put32, put64, put_header, record_size
 from chappe.engine._events cimport COURSE, DENIED, EXPIRED, KEEP, MALFORMED, NO_ROOM, WINDOW, Course, Issuer, Run
+from chappe.engine._memory cimport MemoryBudget
 from chappe.engine._ports cimport *
-from chappe.engine._queue cimport RUN_BYTES
+from chappe.engine._queue cimport RUN_BYTES, count_init
 from chappe.engine._status cimport PortList, StatusTable
 from chappe.engine._topics cimport Route, Topic, TopicTable
 from chappe.engine._trains cimport Trains
@@ -44,9 +48,18 @@ cdef inline bint next_in_order(Issuer* issuer, uint32_t sequence, bint peer) noe
 
 cdef class Input(Trains):
     def __init__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
-                 max_ways=1 << 16, authorize=None, publish_way=None, forward_way=None):
-        self.status = StatusTable(layout=layout, edge=edge)
-        self.topics = TopicTable(max_topics=max_topics, max_ways=max_ways)
+                 max_ways=1 << 16, authorize=None, publish_way=None, forward_way=None, seed=None, memory_bytes=0,
+                 account_topics=0, account_ways=0, account_bytes=0):
+        self.memory = MemoryBudget(memory_bytes)
+        self.seed = (int.from_bytes(urandom(8), "big") if seed is None else seed) & 0xFFFFFFFFFFFFFFFF
+        self.accounts = Accounts(self.memory, account_topics, account_ways, account_bytes)
+        self.pool.memory = &self.memory.memory
+        self.pool.account_limit = account_bytes
+        if count_init(&self.address_counts, &self.memory.memory, 1 << 21, self.seed) < 0:
+            raise MemoryError("no memory for an empty engine")
+        self.status = StatusTable(layout=layout, edge=edge, seed=self.seed, budget=self.memory)
+        self.topics = TopicTable(max_topics=max_topics, max_ways=max_ways, seed=self.seed, budget=self.memory)
+        self.topics.accounts = self.accounts
         self.authorize = authorize
         self.publish_way = publish_way
         self.forward_way = forward_way
@@ -149,7 +162,10 @@ cdef class Input(Trains):
         cdef Course* course
         cdef bint peer = p.peer, again, meshed = self.meshed and not peer
         cdef str wrong = None
-        cdef uint64_t stamp = self.topics.stamp
+        cdef uint64_t stamp
+        if self.nstarved:
+            self.feed_starved()
+        stamp = self.topics.stamp
         run.count = 0
         run.allow = NULL
         run.route = NULL
@@ -176,6 +192,8 @@ cdef class Input(Trains):
                     p.event_bytes += event_bytes
                     self.limit_frames(p, nevents)
                     nevents = event_bytes = 0
+                if p.rate > 0 and kind != STATUS:
+                    self.limit_frames(p, 1)  # of STATUS each record counts
                 self.other_frame(port, p, frame, length)
                 stamp = self.topics.stamp
                 continue
@@ -237,7 +255,13 @@ cdef class Input(Trains):
                 self.count_drop(port, p, DROP_EXPIRED, OF_TOPIC, number, 1)
                 continue
             if meshed:
-                course = self.course_of(number)
+                if number >= self.npublished or self.published[number] == 0:
+                    try:
+                        self.course_of(number)
+                    except MemoryError:
+                        self.count_drop(port, p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
+                        continue
+                course = self.courses[self.published[number]]
                 if course.asked != self.topics.ways_stamp:
                     if run.count:
                         self.send_run(port, p, &run)
@@ -253,7 +277,9 @@ cdef class Input(Trains):
                 if topic.stamp != stamp:
                     if run.count:
                         self.send_run(port, p, &run)
-                    self.topics.resolve(number)
+                    if self.topics.resolve(number) == NULL:
+                        self.count_drop(port, p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
+                        continue
                     topic = &self.topics.topics[number]
                 route = topic.route
                 if number >= self.ndefined or self.defined[number] != stamp:
@@ -304,11 +330,13 @@ cdef class Input(Trains):
             return 0
         p.tokens = min(p.burst, p.tokens + p.rate * 1e-9 * <double> (self.mono_ns - p.tokens_at))
         p.tokens_at = self.mono_ns
+        if p.tokens >= 0 and p.tokens < <double> events:
+            p.counters[THROTTLED] += 1
         p.tokens -= <double> events
         return 0
 
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1:
-        cdef int kind = frame[0]
+        cdef int kind = frame[0], result
         cdef uint8_t* payload = frame + 4
         cdef uint64_t token
         if kind == STATUS:
@@ -332,8 +360,9 @@ cdef class Input(Trains):
             if p.refused_by_rule + p.refused_for_room != p.refused_told:
                 self.tell_refused(port, p)
             frame[0] = ECHO
-            if self.put_frame(port, p, 0, frame, length + 4, True) < 0:
-                p.counters[DROP_QUEUE_FULL] += 1
+            result = self.put_frame(port, p, 0, frame, length + 4, True)
+            if result < 0:
+                p.counters[-result] += 1
         elif kind == ECHO:
             if length < 16:
                 self.fault(port, p, f"ECHO of {length} bytes, at least 16 are needed")

@@ -45,8 +45,12 @@ cdef class Keeping(Ways):
 
     def __dealloc__(self):
         cdef uint32_t i
+        cdef Held* held
         for i in range(self.nholding):
-            self.free_held(self.holding[i])
+            while self.holding[i].first != NULL:
+                held = self.holding[i].first
+                self.holding[i].first = held.next
+                free(held)
         free(self.holding)
 
     # --- waiting until nothing older can be overtaken
@@ -57,7 +61,7 @@ cdef class Keeping(Ways):
         if course.hold_until == 0:
             return False
         if self.mono_ns < course.hold_until and self.held_bytes + size <= HELD_LIMIT:
-            held = <Held*> self.take_memory(NULL, sizeof(Held) + size)
+            held = self._new_held(course, size)
         if held == NULL:
             if self.mono_ns < course.hold_until:
                 p.counters[HELD_EARLY] += course.nheld + run.count
@@ -72,9 +76,6 @@ cdef class Keeping(Ways):
         memcpy(held + 1, run.start, size)
         if course.first == NULL:
             course.first = held
-            if self.nholding == self.holding_room:
-                self.holding_room = self.holding_room * 2 + 16
-                self.holding = <Course**> self.take_memory(self.holding, self.holding_room * sizeof(Course*))
             self.holding[self.nholding] = course
             self.nholding += 1
         else:
@@ -85,13 +86,35 @@ cdef class Keeping(Ways):
         p.counters[HELD] += run.count
         return True
 
+    cdef Held* _new_held(self, Course* course, uint32_t size) noexcept:
+        """Room for a run, and for its course in the list of those that hold some; NULL without memory."""
+        cdef void* block
+        if course.first == NULL and self.nholding == self.holding_room:
+            block = self.resize_memory(self.holding, (self.holding_room * 2 + 16) * sizeof(Course*))
+            if block == NULL:
+                return NULL
+            self.holding = <Course**> block
+            self.holding_room = self.holding_room * 2 + 16
+        return <Held*> self.resize_memory(NULL, sizeof(Held) + size)
+
+    cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept:
+        cdef uint32_t i
+        cdef Held* held
+        Ways.find_queued(self, topics, issuers)
+        for i in range(self.nholding):
+            topics[self.holding[i].topic >> 6] |= <uint64_t> 1 << (self.holding[i].topic & 63)
+            held = self.holding[i].first
+            while held != NULL:
+                issuers[held.issuer >> 6] |= <uint64_t> 1 << (held.issuer & 63)
+                held = held.next
+
     cdef void free_held(self, Course* course) noexcept:
         cdef Held* held = course.first
         cdef Held* following
         while held != NULL:
             following = held.next
             self.held_bytes -= held.size
-            free(held)
+            self.give_memory(held)
             held = following
         course.first = course.last = NULL
         course.nheld = 0
@@ -190,6 +213,7 @@ cdef class Keeping(Ways):
         cdef bytes name = rescued.topic
         cdef int kind = ord(rescued.kind)
         cdef uint32_t number = 0
+        self.topics.charging = 0
         if not topic_fault(name, len(name), kind, False):
             number = self.topics.intern(name, len(name), kind, 0)
         self.count_lost(DROP_WAITED if waited else DROP_NO_WAY, number, 1)
@@ -254,6 +278,7 @@ cdef class Keeping(Ways):
                 or topic_fault(name, len(name), kind, False)):
             raise ChappeError("redirect takes what rescue gave")
         issuer = self.issuer_number(publisher, rescued.epoch)
+        self.topics.charging = 0
         frame[8] |= 0x20  # the neighbour may have passed it on before it was lost
         frame[9] = <uint8_t> (issuer >> 16)
         frame[10] = <uint8_t> (issuer >> 8)

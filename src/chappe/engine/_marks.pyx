@@ -24,6 +24,7 @@ cdef class Marks(Events):
     cdef void mark_onward(self, int arrival, int port, int cls) noexcept:
         """Events that came on one port by a way were queued for another one, or are kept because they have no way."""
         cdef Port* p = self.table[arrival]
+        cdef void* block
         if port == NOWHERE:
             self._raise(p, port, cls, 0)
         elif self.table[port].retain:
@@ -32,22 +33,31 @@ cdef class Marks(Events):
             return
         if p.tracked:
             return
-        p.tracked = True
         if self.ntracked == self.tracked_room:
+            block = self.resize_memory(self.tracked, (self.tracked_room * 2 + FIRST_ROOM) * sizeof(int))
+            if block == NULL:
+                p.unmarked[cls] = True
+                return
+            self.tracked = <int*> block
             self.tracked_room = self.tracked_room * 2 + FIRST_ROOM
-            self.tracked = <int*> self.take_memory(self.tracked, self.tracked_room * sizeof(int))
+        p.tracked = True
         self.tracked[self.ntracked] = arrival
         self.ntracked += 1
 
     cdef void _raise(self, Port* p, int port, int cls, uint64_t position) noexcept:
         cdef uint32_t i
+        cdef void* block
         for i in range(p.nonward):
             if p.onward[i].port == port and p.onward[i].cls == cls:
                 p.onward[i].position = position
                 return
         if p.nonward == p.onward_room:
+            block = self.resize_memory(p.onward, (p.onward_room * 2 + FIRST_ROOM) * sizeof(Mark))
+            if block == NULL:
+                p.unmarked[cls] = True
+                return
+            p.onward = <Mark*> block
             p.onward_room = p.onward_room * 2 + FIRST_ROOM
-            p.onward = <Mark*> self.take_memory(p.onward, p.onward_room * sizeof(Mark))
         p.onward[p.nonward].port = port
         p.onward[p.nonward].cls = cls
         p.onward[p.nonward].position = position
@@ -72,13 +82,18 @@ cdef class Marks(Events):
             return
         passing.nmarks = 0
         passing.token = 0
+        if p.unmarked[cls]:
+            # without memory it is not known what waits: the node before keeps its copies, as long as it has room
+            put64(frame + 4, token & ~PASSED_ON)
+            return
         while i < p.nonward:
             if p.onward[i].cls != cls:
                 i += 1
             elif self._open(&p.onward[i]):
-                if passing.nmarks == passing.room:
-                    passing.room = passing.room * 2 + FIRST_ROOM
-                    passing.marks = <Mark*> self.take_memory(passing.marks, passing.room * sizeof(Mark))
+                if not self._room_for_mark(passing):
+                    passing.nmarks = 0
+                    put64(frame + 4, token & ~PASSED_ON)
+                    return
                 passing.marks[passing.nmarks] = p.onward[i]
                 passing.nmarks += 1
                 i += 1
@@ -89,6 +104,16 @@ cdef class Marks(Events):
             passing.token = token
             passing.clock = get64(frame + 12)
             put64(frame + 4, token & ~PASSED_ON)
+
+    cdef bint _room_for_mark(self, Passing* passing) noexcept:
+        cdef void* block
+        if passing.nmarks == passing.room:
+            block = self.resize_memory(passing.marks, (passing.room * 2 + FIRST_ROOM) * sizeof(Mark))
+            if block == NULL:
+                return False
+            passing.marks = <Mark*> block
+            passing.room = passing.room * 2 + FIRST_ROOM
+        return True
 
     cdef void receipt(self, int cls) noexcept:
         """Another engine has more of that class: send the second answers that waited for it."""
@@ -149,9 +174,9 @@ cdef class Marks(Events):
                     passing.marks[i].position = position
                     break
             else:
-                if passing.nmarks == passing.room:
-                    passing.room = passing.room * 2 + FIRST_ROOM
-                    passing.marks = <Mark*> self.take_memory(passing.marks, passing.room * sizeof(Mark))
+                if not self._room_for_mark(passing):
+                    passing.token = 0  # never answered: the node before keeps its copies, as long as it has room
+                    continue
                 passing.marks[passing.nmarks].port = port
                 passing.marks[passing.nmarks].cls = cls
                 passing.marks[passing.nmarks].position = position
@@ -219,6 +244,7 @@ cdef class Marks(Events):
         for cls in range(4):
             p.passing[cls].token = 0
             p.passing[cls].nmarks = 0
+            p.unmarked[cls] = False
         if p.state == OPEN or p.state == PARKED or not p.tracked:
             return
         p.nonward = 0

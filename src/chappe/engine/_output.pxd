@@ -1,4 +1,4 @@
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 
 from chappe.engine._ports cimport Port, Ports
 from chappe.engine._queue cimport Queue
@@ -18,5 +18,8 @@ cdef class Output(Ports):
     cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
     cdef void _stick(self, Port* p, int cls) noexcept
     cdef int rebuild(self, int port, Port* p) except -1
+    cdef bint _kept(self, Queue* old, const uint8_t* frame, uint64_t end) noexcept
+    cdef void _forget_unused(self, Port* p, Queue* olds) noexcept
+    cdef void _keep_frames(self, int port, Port* p, int cls, Queue* old) noexcept
     cdef void forget_publisher(self, int port) noexcept
     cdef void count_unsent(self, int port, Port* p) noexcept

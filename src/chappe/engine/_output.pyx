@@ -8,6 +8,7 @@ from chappe.engine._ports cimport (
     BYTES_OUT,
     CREDIT,
     DROP_CLOSED,
+    DROP_NO_MEMORY,
     EVENT,
     LOSS,
     OPEN,
@@ -25,11 +26,11 @@ from chappe.engine._queue cimport (
     Queue,
     Segment,
     queue_advance,
-    queue_clear,
     queue_front,
     queue_put,
     queue_release,
     queue_reserve,
+    queue_shift,
 )
 from chappe.engine._stack cimport iovec
 from chappe.engine._topics cimport WAY
@@ -47,15 +48,16 @@ cdef class Output(Ports):
         """Frames that the port itself adds when it writes: losses, conflated records, acknowledgement probes."""
         cdef uint8_t frame[20]
         cdef Queue* queue
+        cdef uint64_t token
         cdef int cls
         if p.loss and p.lost_status + p.lost_events != p.lost_told and (
                 p.lost_told == 0 or self.mono_ns - p.loss_sent_at >= LOSS_PAUSE_NS):
             put_header(frame, LOSS, 16)
             put64(frame + 4, p.lost_status)
             put64(frame + 12, p.lost_events)
-            queue_put(&self.pool, &p.queues[0], frame, 20)
-            p.lost_told = p.lost_status + p.lost_events
-            p.loss_sent_at = self.mono_ns
+            if queue_put(&self.pool, &p.queues[0], frame, 20) == 0:
+                p.lost_told = p.lost_status + p.lost_events
+                p.loss_sent_at = self.mono_ns
         if p.npending:
             self._flush_pending(p)
         if p.riding_token:
@@ -67,16 +69,19 @@ cdef class Output(Ports):
             for cls in range(4):
                 queue = &p.queues[cls]
                 if queue.probe_token == 0 and queue.keep > (queue.received if queue.passing_token else queue.released):
-                    self.tokens_made += 1
-                    queue.probe_token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | self.tokens_made
+                    token = (<uint64_t> 1 << 63) | (<uint64_t> cls << 61) | (self.tokens_made + 1)
                     if queue.passing_token == 0:
-                        queue.passing_token = queue.probe_token = queue.probe_token | PASSED_ON
+                        token |= PASSED_ON
                     put_header(frame, PROBE, 16)
-                    put64(frame + 4, queue.probe_token)
+                    put64(frame + 4, token)
                     put64(frame + 12, <uint64_t> self.mono_ns)
-                    queue_put(&self.pool, queue, frame, 20)
+                    if queue_put(&self.pool, queue, frame, 20) < 0:
+                        continue  # asked with the next bytes
+                    self.tokens_made += 1
+                    queue.probe_token = token
                     queue.probe_position = queue.enqueued
-                    if queue.passing_token == queue.probe_token:
+                    if token & PASSED_ON:
+                        queue.passing_token = token
                         queue.passing_position = queue.enqueued
         if p.train_out.size:
             for cls in range(4):
@@ -184,6 +189,8 @@ cdef class Output(Ports):
             if left == 0:
                 self._stick(p, cls)
                 break
+        if p.window:
+            self.grant_credit(port, p)  # there may have been no room for it
         if p.nwaiting and p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
                 p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 4:
             self.unhold(p)
@@ -270,18 +277,21 @@ cdef class Output(Ports):
         """Another engine has more of that class than it had."""
 
     cdef int rebuild(self, int port, Port* p) except -1:
-        """Queues for a new connection: definitions, then retained events, then what was never written."""
-        cdef Queue old
-        cdef Segment* segment
-        cdef uint8_t* frame
-        cdef uint32_t offset, length, word, bit
-        cdef uint64_t position
-        cdef int cls, kind
+        """Queues for a new connection: definitions, then retained events, then what was never written.
+
+        Numbers that nothing queued and no forwarding entry uses are defined again when they are used again: a port that
+        saw a million topics does not begin with a million definitions.
+        """
         cdef Queue olds[4]
+        cdef uint32_t word, bit
+        cdef int cls
         for cls in range(4):
             olds[cls] = p.queues[cls]
             memset(&p.queues[cls], 0, sizeof(Queue))
+            p.queues[cls].holding = &p.holding
         p.sticky = -1
+        self._forget_unused(p, olds)
+        self.pool.forced = True  # what was accepted is not refused now
         for word in range(p.topics_words):
             if p.topics_out[word]:
                 for bit in range(64):
@@ -293,34 +303,78 @@ cdef class Output(Ports):
                     if (p.issuers_out[word] >> bit) & 1:
                         self.define_issuer(port, p, word * 64 + bit)
         for cls in range(4):
-            old = olds[cls]
-            segment = old.head
+            while olds[cls].head != NULL:
+                self._keep_frames(port, p, cls, &olds[cls])
+                queue_shift(&self.pool, &olds[cls])
+        self.pool.forced = False
+        self.topics.stamp += 1  # routes look again which numbers their ports know
+        self.mark_dirty(port, p)
+        return 0
+
+    cdef bint _kept(self, Queue* old, const uint8_t* frame, uint64_t end) noexcept:
+        """Whether a frame that ends there is sent by the next connection, too."""
+        cdef int kind = frame[0]
+        if end <= old.released:
+            return False
+        if end <= old.received and (kind != EVENT or not self.topics.topics[get32(frame + 4)].group & WAY):
+            return False  # the other side has it; only what it was to pass on is kept for longer
+        return kind == EVENT or kind == PARCEL or (kind == STATUS and end > old.sent)
+
+    cdef void _forget_unused(self, Port* p, Queue* olds) noexcept:
+        """Leave the bits of those numbers that the next connection needs from its beginning."""
+        cdef uint32_t word, bit, number, offset
+        cdef Segment* segment
+        cdef uint8_t* frame
+        cdef int cls
+        for word in range(p.topics_words):
+            for bit in range(64):
+                number = word * 64 + bit
+                if (p.topics_out[word] >> bit) & 1 and not (
+                        self.topics.topics[number].group & WAY and self.topics.topics[number].refs):
+                    p.topics_out[word] &= ~(<uint64_t> 1 << bit)
+        if p.issuers_words:
+            memset(p.issuers_out, 0, p.issuers_words * sizeof(uint64_t))
+        for cls in range(4):
+            segment = olds[cls].head
             while segment != NULL:
                 offset = 0
                 while offset < segment.size:
                     frame = segment.bytes + offset
-                    length = frame_size(frame)
-                    kind = frame[0]
-                    position = segment.start + offset
-                    offset += length
-                    if position + length <= old.released:
-                        continue
-                    if position + length <= old.received and (
-                            kind != EVENT or not self.topics.topics[get32(frame + 4)].group & WAY):
-                        continue  # the other side has it; only what it was to pass on is kept for longer
-                    if kind == EVENT or kind == PARCEL:
-                        if position < old.sent:
-                            p.counters[RESENT] += 1
-                            if kind == EVENT:
-                                frame[8] |= 0x20
-                        queue_put(&self.pool, &p.queues[cls], frame, length)
-                        p.queues[cls].keep = p.queues[cls].enqueued
-                    elif kind == STATUS and position + length > old.sent:
-                        queue_put(&self.pool, &p.queues[cls], frame, length)
+                    offset += frame_size(frame)
+                    if frame[0] == EVENT and self._kept(&olds[cls], frame, segment.start + offset):
+                        number = get32(frame + 4)
+                        p.topics_out[number >> 6] |= <uint64_t> 1 << (number & 63)
+                        number = get32(frame + 8) & 0xFFFFFF
+                        p.issuers_out[number >> 6] |= <uint64_t> 1 << (number & 63)
                 segment = segment.next
-            queue_clear(&self.pool, &old)
-        self.mark_dirty(port, p)
-        return 0
+
+    cdef void _keep_frames(self, int port, Port* p, int cls, Queue* old) noexcept:
+        """Copy what is kept of the oldest segment."""
+        cdef Segment* segment = old.head
+        cdef uint8_t* frame
+        cdef uint32_t offset = 0, length, inner
+        while offset < segment.size:
+            frame = segment.bytes + offset
+            length = frame_size(frame)
+            offset += length
+            if not self._kept(old, frame, segment.start + offset):
+                continue
+            if frame[0] != STATUS and segment.start + offset - length < old.sent:
+                p.counters[RESENT] += 1
+                if frame[0] == EVENT:
+                    frame[8] |= 0x20
+            if queue_put(&self.pool, &p.queues[cls], frame, length) == 0:
+                if frame[0] != STATUS:
+                    p.queues[cls].keep = p.queues[cls].enqueued
+            elif frame[0] == EVENT:
+                self._drop_event(port, p, DROP_NO_MEMORY, frame)
+            elif frame[0] == PARCEL:
+                p.counters[DROP_NO_MEMORY] += 1
+            else:
+                inner = 4
+                while inner < length:
+                    self._drop_status(port, p, DROP_NO_MEMORY, frame + inner)
+                    inner += record_size(frame + inner)
 
     # --- credits
 
@@ -329,14 +383,15 @@ cdef class Output(Ports):
         cdef uint8_t frame[12]
         if p.window == 0 or p.holds or p.event_bytes + p.window // 2 < p.granted:
             return
-        p.granted = p.event_bytes + p.window
         put_header(frame, CREDIT, 8)
-        put64(frame + 4, p.granted)
-        self.put_frame(port, p, 0, frame, 12, False)
+        put64(frame + 4, p.event_bytes + p.window)
+        if self.put_frame(port, p, 0, frame, 12, True) == 0:
+            p.granted = p.event_bytes + p.window
 
     cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept:
         """A backpressure subscriber is half full: its publisher gets no credit until it has drained."""
         cdef uint32_t i
+        cdef void* block
         if from_port.window == 0 or p.queues[1].enqueued + p.queues[2].enqueued + p.queues[3].enqueued - (
                 p.queues[1].released + p.queues[2].released + p.queues[3].released) < p.limit // 2:
             return
@@ -344,8 +399,11 @@ cdef class Output(Ports):
             if p.waiting[i] == <uint32_t> arrival:
                 return
         if p.nwaiting == p.waiting_capacity:
+            block = self.resize_memory(p.waiting, (p.waiting_capacity * 2 + 4) * sizeof(uint32_t))
+            if block == NULL:
+                return  # it is not held back: what finds no room is dropped and counted
+            p.waiting = <uint32_t*> block
             p.waiting_capacity = p.waiting_capacity * 2 + 4
-            p.waiting = <uint32_t*> self.take_memory(p.waiting, p.waiting_capacity * sizeof(uint32_t))
         p.waiting[p.nwaiting] = <uint32_t> arrival
         p.nwaiting += 1
         from_port.holds += 1
@@ -401,5 +459,6 @@ cdef class Output(Ports):
         for offset in range(p.npending):
             self._drop_status(port, p, DROP_CLOSED, p.pending[offset].record)
         p.npending = 0
+        p.pending_bytes = 0
         if p.index_capacity:
             memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from chappe.engine._accounts cimport Accounts, Holding
+from chappe.engine._memory cimport MemoryBudget
 from chappe.engine._queue cimport CountSlot, CountTable, Pool, Queue
 from chappe.engine._stack cimport Stack
 from chappe.engine._topics cimport TopicTable
@@ -53,6 +55,7 @@ cdef enum:
     WAY_ERRORS
     TRAINS_IN
     TRAINS_OUT
+    THROTTLED
     BAD_FRAMES
     DROP_UNKNOWN
     DROP_NOT_IN_MODE
@@ -63,6 +66,7 @@ cdef enum:
     DROP_EXPIRED
     DROP_NO_ROOM
     DROP_QUEUE_FULL
+    DROP_NO_MEMORY
     DROP_CLOSED
     DROP_NO_WAY
     DROP_WAITED
@@ -106,6 +110,9 @@ cdef struct Port:
     int data_port               # datagram port that carries this port's STATUS, or -1
     int partner                 # of a datagram port: the port of its control connection, or -1
     uint64_t limit              # bytes a class
+    uint32_t account            # of its identity, 0 = none
+    Holding holding             # segments in its queues
+    int starved                 # the reason why a definition did not get out: no event may follow it; 0 = none
     uint32_t max_frame
     uint32_t packing
     Queue queues[4]
@@ -135,6 +142,7 @@ cdef struct Port:
     uint32_t nonward
     uint32_t onward_room
     bint tracked                # in the list of ports that have some
+    bint unmarked[4]            # by class: some could not be noted, so that none counts as passed on
     Passing passing[4]          # by class
     # output side definitions
     uint64_t* topics_out
@@ -160,6 +168,7 @@ cdef struct Port:
     uint32_t pending_capacity
     uint32_t* pending_index     # open addressing over pending, +1
     uint32_t index_capacity
+    uint64_t pending_bytes      # of the records that wait, with what keeping one costs
     Train train_out
     Train train_in
     double train_spent          # bytes of trains that came lately, less what is answered meanwhile
@@ -172,7 +181,7 @@ cdef struct Port:
     uint64_t lost_status
     uint64_t lost_events
     uint64_t lost_told
-    uint64_t counters[40]
+    uint64_t counters[48]
 
 cdef enum:
     OF_VARIABLE = 1             # kinds of addresses in drop counts
@@ -186,14 +195,17 @@ cdef class Ports(Stack):
     cdef int ntable
     cdef int* dirty_ports
     cdef int ndirty
-    cdef int dirty_capacity
+    cdef int* starved_ports     # as long as the table, as dirty_ports is
+    cdef int nstarved
     cdef Pool pool
     cdef CountTable address_counts
     cdef CountSlot pair_counts[256]
     cdef uint64_t* topic_full   # by topic number: events dropped because a queue was full, the one frequent reason
     cdef uint32_t ntopic_full
-    cdef uint64_t own_allocations
-    cdef uint64_t past[40]
+    cdef readonly MemoryBudget memory
+    cdef readonly Accounts accounts
+    cdef uint64_t seed          # of hashes over what strangers choose
+    cdef uint64_t past[48]
     cdef uint64_t tokens_made
     cdef readonly TopicTable topics
     cdef list sessions          # issuer number -> (issuer, epoch)
@@ -205,10 +217,17 @@ cdef class Ports(Stack):
                          uint32_t issuer, uint32_t topic, bint unbounded) noexcept
     cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
                          uint32_t count) noexcept
-    cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept
-    cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept
+    cdef bint define_topic(self, int port, Port* p, uint32_t number) noexcept
+    cdef bint define_issuer(self, int port, Port* p, uint32_t number) noexcept
+    cdef uint8_t* _definition(self, int port, Port* p, uint32_t size) noexcept
+    cdef uint64_t* _known_words(self, uint64_t* known, uint32_t* words, uint32_t number) noexcept
+    cdef void starve(self, int port, Port* p, int reason) noexcept
+    cdef void feed_starved(self)
+    cdef void forget_starved(self, int port) noexcept
     cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept
-    cdef void* take_memory(self, void* old, size_t size) noexcept
+    cdef void* take_memory(self, void* old, size_t size) except NULL
+    cdef void* resize_memory(self, void* old, size_t size) noexcept
+    cdef void give_memory(self, void* block) noexcept
     cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept
     cdef void forget_topic_drops(self, uint32_t topic) noexcept
     cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
@@ -222,5 +241,7 @@ cdef class Ports(Stack):
     cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept
     cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept
     cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept
-    cdef void _grow_pending(self, Port* p) noexcept
+    cdef bint _grow_pending(self, Port* p) noexcept
+    cdef void clear_pending(self, Port* p) noexcept
     cdef void _flush_pending(self, Port* p) noexcept
+    cdef void _keep_pending(self, Port* p, uint32_t moved) noexcept

@@ -4,15 +4,19 @@ Everything per message here works on runs: the input side hands over whole runs 
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from chappe.engine._bytes cimport frame_size, get32, put32, put_header, record_size
+from chappe.engine._memory cimport memory_give, memory_resize
 from chappe.engine._queue cimport (
+    SEGMENT_BYTES,
     CountSlot,
+    Segment,
     count_add,
     count_clear,
     count_take,
+    pool_admits,
     pool_clear,
     queue_clear,
     queue_put,
@@ -20,15 +24,17 @@ from chappe.engine._queue cimport (
     queue_reserve,
 )
 from chappe.engine._topics cimport WAY, Topic
+from chappe.engine._topics_hash cimport hash_pair
 
 from chappe.errors import ChappeError
 
 NAMES = (
     "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
     "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted",
-    "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "bad_frames",
+    "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "throttled",
+    "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
-    "drop_expired", "drop_no_room", "drop_queue_full", "drop_closed", "drop_no_way",
+    "drop_expired", "drop_no_room", "drop_queue_full", "drop_no_memory", "drop_closed", "drop_no_way",
     "drop_waited", "drop_incapable", "released_early",
 )  # fmt: skip
 
@@ -36,30 +42,70 @@ cdef enum:
     STREAM_FRAME = 16384           # largest STATUS frame a stream port packs
     DATAGRAM_FRAME = 1400          # largest STATUS frame a datagram port packs, unless one record is larger
     PAIR_SLOTS = 256
+    PENDING_COST = 32              # of keeping the newest record of one variable, besides its bytes
+    PENDING_IDLE = 65536           # bytes of records that a conflating port keeps the memory of
     SHORTEST_EVENT = 16
+
+
+cdef void _free_port(Port* p) noexcept:
+    """The end of an engine, whose memory may not be counted any more: what counts it may be gone already."""
+    cdef int cls
+    cdef uint32_t i
+    cdef Segment* segment
+    cdef Segment* following
+    for cls in range(4):
+        segment = p.queues[cls].head
+        while segment != NULL:
+            following = segment.next
+            free(segment)
+            segment = following
+        free(p.passing[cls].marks)
+    for i in range(p.pending_capacity):
+        free(p.pending[i].record)
+    free(p.pending)
+    free(p.pending_index)
+    free(p.carry)
+    free(p.aliases)
+    free(p.issuers_in)
+    free(p.topics_out)
+    free(p.issuers_out)
+    free(p.waiting)
+    free(p.onward)
+    free(p.refused)
+    free(p)
 
 
 cdef class Ports(Stack):
     def __cinit__(self):
         self.pool.keep = 256
-        self.address_counts.limit = 1 << 21
         self.sessions = [None]
 
     def __dealloc__(self):
         cdef int port
         for port in range(self.ntable):
             if self.table[port] != NULL:
-                self._release(self.table[port])
-                free(self.table[port])
+                _free_port(self.table[port])
         free(self.table)
         free(self.dirty_ports)
+        free(self.starved_ports)
         free(self.topic_full)
         pool_clear(&self.pool)
         count_clear(&self.address_counts)
 
-    cdef void* take_memory(self, void* old, size_t size) noexcept:
-        self.own_allocations += 1
-        return realloc(old, size)
+    cdef void* take_memory(self, void* old, size_t size) except NULL:
+        """The block with its content and at least that size; MemoryError, and then the old one is as it was."""
+        cdef void* block = memory_resize(&self.memory.memory, old, size)
+        if block == NULL:
+            raise MemoryError(f"no memory for {size} bytes of the engine: {self.memory.bytes} of "
+                              f"{self.memory.limit or 'any'} are in use; raise limits.memory_bytes")
+        return block
+
+    cdef void* resize_memory(self, void* old, size_t size) noexcept:
+        """The same for those who cannot raise: NULL, and then the old one is as it was."""
+        return memory_resize(&self.memory.memory, old, size)
+
+    cdef void give_memory(self, void* block) noexcept:
+        memory_give(&self.memory.memory, block)
 
     cdef Port* port_at(self, int port) except NULL:
         if port < 0 or port >= self.ntable or self.table[port] == NULL or self.table[port].state == FREE:
@@ -68,18 +114,26 @@ cdef class Ports(Stack):
 
     cdef int new_port(self) except -1:
         """A free number with a zeroed Port."""
-        cdef int port
+        cdef int port, cls, known = self.ntable
+        cdef bint dirty
         cdef Port* p
         for port in range(self.ntable):
             if self.table[port] != NULL and self.table[port].state == FREE:
                 break
         else:
+            # one after the other: each is larger than needed at worst
             port = self.ntable
+            self.dirty_ports = <int*> self.take_memory(self.dirty_ports, (port + 1) * sizeof(int))
+            self.starved_ports = <int*> self.take_memory(self.starved_ports, (port + 1) * sizeof(int))
             self.table = <Port**> self.take_memory(self.table, (port + 1) * sizeof(Port*))
             self.table[port] = <Port*> self.take_memory(NULL, sizeof(Port))
             self.ntable = port + 1
         p = self.table[port]
+        dirty = port < known and p.dirty  # it is still in the list of those
         memset(p, 0, sizeof(Port))
+        p.dirty = dirty
+        for cls in range(4):
+            p.queues[cls].holding = &p.holding
         p.data_port = p.partner = p.sticky = -1
         p.last_heard = self.mono_ns
         p.tokens_at = self.mono_ns
@@ -88,31 +142,27 @@ cdef class Ports(Stack):
     cdef void _release(self, Port* p) noexcept:
         """Give back everything a port holds."""
         cdef int cls
-        cdef uint32_t i
         for cls in range(4):
             queue_clear(&self.pool, &p.queues[cls])
-        for i in range(p.pending_capacity):
-            free(p.pending[i].record)
-        free(p.pending)
-        free(p.pending_index)
-        free(p.carry)
-        free(p.aliases)
-        free(p.refused)
-        free(p.issuers_in)
-        free(p.topics_out)
-        free(p.issuers_out)
-        free(p.waiting)
-        free(p.onward)
+        p.npending = 0
+        self.clear_pending(p)
+        self.give_memory(p.pending)
+        self.give_memory(p.pending_index)
+        self.give_memory(p.carry)
+        self.give_memory(p.aliases)
+        self.give_memory(p.issuers_in)
+        self.give_memory(p.topics_out)
+        self.give_memory(p.issuers_out)
+        self.give_memory(p.waiting)
+        self.give_memory(p.onward)
+        self.give_memory(p.refused)
         for cls in range(4):
-            free(p.passing[cls].marks)
+            self.give_memory(p.passing[cls].marks)
 
     cdef void mark_dirty(self, int port, Port* p) noexcept:
         if p.dirty:
             return
         p.dirty = True
-        if self.ndirty == self.dirty_capacity:
-            self.dirty_capacity = self.dirty_capacity * 2 if self.dirty_capacity else 64
-            self.dirty_ports = <int*> self.take_memory(self.dirty_ports, self.dirty_capacity * sizeof(int))
         self.dirty_ports[self.ndirty] = port
         self.ndirty += 1
 
@@ -131,6 +181,8 @@ cdef class Ports(Stack):
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept:
         cdef uint64_t key = (<uint64_t> kind << 40) | (<uint64_t> reason << 32) | address
         p.counters[reason] += amount
+        if reason == DROP_UNKNOWN and self.address_counts.used >= self.address_counts.limit // 2:
+            key = 1  # strangers choose these numbers: they must not take the place of all others
         if kind == OF_TOPIC and reason == DROP_QUEUE_FULL:
             self._count_full(address, amount)
         else:
@@ -140,9 +192,14 @@ cdef class Ports(Stack):
     cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept:
         """A stuck subscriber makes millions of these a second: an array costs the others less than a hash."""
         cdef uint32_t capacity
+        cdef void* block
         if topic >= self.ntopic_full:
             capacity = max(topic + 1, self.ntopic_full * 2)
-            self.topic_full = <uint64_t*> self.take_memory(self.topic_full, capacity * sizeof(uint64_t))
+            block = self.resize_memory(self.topic_full, capacity * sizeof(uint64_t))
+            if block == NULL:
+                count_add(&self.address_counts, 1, amount)
+                return
+            self.topic_full = <uint64_t*> block
             memset(self.topic_full + self.ntopic_full, 0, (capacity - self.ntopic_full) * sizeof(uint64_t))
             self.ntopic_full = capacity
         self.topic_full[topic] += amount
@@ -187,9 +244,10 @@ cdef class Ports(Stack):
             position = size
         while position < size:
             topic = get32(run + position + 4)
-            if topic >= self.ntopic_full:
-                self._count_full(topic, 0)
-            self.topic_full[topic] += 1
+            if topic < self.ntopic_full:
+                self.topic_full[topic] += 1
+            else:
+                self._count_full(topic, 1)
             position += frame_size(run + position)
         self._dropped(port, p, topic, count)
 
@@ -205,15 +263,17 @@ cdef class Ports(Stack):
         cdef uint32_t position = 0, length, topic = 0, dropped = 0
         while position < size:
             length = frame_size(run + position)
-            if (self.has_room(p, cls, length)
-                    and queue_put(&self.pool, &p.queues[cls], run + position, length) == 0):
+            if not self.has_room(p, cls, length):
+                topic = get32(run + position + 4)
+                if topic < self.ntopic_full:
+                    self.topic_full[topic] += 1
+                else:
+                    self._count_full(topic, 1)
+                dropped += 1
+            elif queue_put(&self.pool, &p.queues[cls], run + position, length) == 0:
                 p.counters[EVENTS_OUT] += 1
             else:
-                topic = get32(run + position + 4)
-                if topic >= self.ntopic_full:
-                    self._count_full(topic, 0)
-                self.topic_full[topic] += 1
-                dropped += 1
+                self._drop_event(port, p, DROP_NO_MEMORY, run + position)
             position += length
         if dropped:
             self._dropped(port, p, topic, dropped)
@@ -232,12 +292,13 @@ cdef class Ports(Stack):
         return p.queues[cls].enqueued - p.queues[cls].released + size <= p.limit
 
     cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept:
+        """0, or the counter of the reason why not, negative."""
         if p.state != OPEN and p.state != PARKED:
-            return -1
+            return -DROP_CLOSED
         if bounded and not self.has_room(p, cls, size):
-            return -1
+            return -DROP_QUEUE_FULL
         if queue_put(&self.pool, &p.queues[cls], frame, size) < 0:
-            return -1
+            return -DROP_NO_MEMORY
         self.mark_dirty(port, p)
         return 0
 
@@ -249,9 +310,13 @@ cdef class Ports(Stack):
             return
         if issuer >= p.issuers_words * 64 or not (p.issuers_out[issuer >> 6] >> (issuer & 63)) & 1:
             self.define_issuer(port, p, issuer)
+        if p.starved:
+            # the other side may not know this number: nothing may go out before its definition can
+            self._drop_run(port, p, p.starved, run, size)
+            return
         if unbounded or self.has_room(p, cls, size):
             if queue_put(&self.pool, &p.queues[cls], run, size) < 0:
-                self._drop_run(port, p, DROP_QUEUE_FULL, run, size)
+                self._drop_run(port, p, DROP_NO_MEMORY, run, size)
                 return
             p.counters[EVENTS_OUT] += count
         elif not self.has_room(p, cls, SHORTEST_EVENT):
@@ -264,8 +329,7 @@ cdef class Ports(Stack):
     cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
                          uint32_t count) noexcept:
         """A run of records for one port; a datagram port beside it carries them if there is one."""
-        cdef uint32_t position = 0, length, frame_limit
-        cdef bint fits
+        cdef uint32_t position = 0, length, frame_limit, done
         if p.data_port >= 0 and self.table[p.data_port].state == OPEN:
             port = p.data_port
             p = self.table[port]
@@ -282,18 +346,27 @@ cdef class Ports(Stack):
             self.mark_dirty(port, p)
             return
         frame_limit = DATAGRAM_FRAME if p.datagram else STREAM_FRAME
-        fits = self.has_room(p, cls, size + 4 * <uint64_t> count)
-        if fits and queue_put_status(&self.pool, &p.queues[cls], records, size, count, p.packing, frame_limit) == 0:
-            p.counters[STATUS_OUT] += count
+        if self.has_room(p, cls, size + 4 * <uint64_t> count):
+            done = queue_put_status(&self.pool, &p.queues[cls], records, size, count, p.packing, frame_limit)
+            if done == size:
+                p.counters[STATUS_OUT] += count
+            else:
+                while position < size:
+                    if position < done:
+                        p.counters[STATUS_OUT] += 1
+                    else:
+                        self._drop_status(port, p, DROP_NO_MEMORY, records + position)
+                    position += record_size(records + position)
         else:
             while position < size:
                 length = record_size(records + position)
-                if (self.has_room(p, cls, length + 4)
-                        and queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
-                                             frame_limit) == 0):
+                if not self.has_room(p, cls, length + 4):
+                    self._drop_status(port, p, DROP_QUEUE_FULL, records + position)
+                elif queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
+                                      frame_limit) == length:
                     p.counters[STATUS_OUT] += 1
                 else:
-                    self._drop_status(port, p, DROP_QUEUE_FULL, records + position)
+                    self._drop_status(port, p, DROP_NO_MEMORY, records + position)
                 position += length
         self.mark_dirty(port, p)
 
@@ -301,108 +374,215 @@ cdef class Ports(Stack):
 
     cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept:
         cdef uint32_t variable = get32(record + 8)
-        cdef uint32_t mask, place, i
+        cdef uint32_t mask, place
+        cdef uint64_t before
         cdef Pending* slot
-        if (p.npending + 1) * 2 > p.index_capacity:
-            self._grow_pending(p)
+        cdef void* block
+        if (p.npending + 1) * 2 > p.index_capacity and not self._grow_pending(p):
+            self._drop_status(port, p, DROP_NO_MEMORY, record)
+            return
         mask = p.index_capacity - 1
-        place = (variable * <uint32_t> 2654435769U) & mask
+        place = hash_pair(self.seed, variable, 0) & mask
         while p.pending_index[place] and p.pending[p.pending_index[place] - 1].variable != variable:
             place = (place + 1) & mask
+        slot = &p.pending[p.pending_index[place] - 1 if p.pending_index[place] else p.npending]
+        before = PENDING_COST + slot.size if p.pending_index[place] else 0
+        if p.pending_bytes - before + PENDING_COST + size > p.limit:
+            self._drop_status(port, p, DROP_QUEUE_FULL, record)
+            return
+        if slot.capacity < size or slot.capacity > 4 * size:
+            block = self.resize_memory(slot.record, size)
+            if block == NULL:
+                self._drop_status(port, p, DROP_NO_MEMORY, record)
+                return
+            slot.record = <uint8_t*> block
+            slot.capacity = size
         if p.pending_index[place]:
-            slot = &p.pending[p.pending_index[place] - 1]
             p.counters[CONFLATED] += 1
         else:
-            if (<uint64_t> p.npending + 1) * 28 > p.limit:
-                self._drop_status(port, p, DROP_QUEUE_FULL, record)
-                return
-            i = p.npending
             p.npending += 1
-            p.pending_index[place] = i + 1
-            slot = &p.pending[i]
+            p.pending_index[place] = p.npending
             slot.variable = variable
-        if slot.capacity < size:
-            slot.record = <uint8_t*> self.take_memory(slot.record, size)
-            slot.capacity = size
         memcpy(slot.record, record, size)
         slot.size = size
+        p.pending_bytes += PENDING_COST + size - before
 
-    cdef void _grow_pending(self, Port* p) noexcept:
+    cdef bint _grow_pending(self, Port* p) noexcept:
+        """Room for twice as many; False without memory."""
         cdef uint32_t capacity = p.index_capacity * 2 if p.index_capacity else 64
         cdef uint32_t place, i
-        p.pending_index = <uint32_t*> self.take_memory(p.pending_index, capacity * sizeof(uint32_t))
+        cdef void* block = self.resize_memory(p.pending, (capacity // 2 + 1) * sizeof(Pending))
+        if block == NULL:
+            return False
+        p.pending = <Pending*> block
+        if capacity // 2 + 1 > p.pending_capacity:
+            memset(&p.pending[p.pending_capacity], 0, (capacity // 2 + 1 - p.pending_capacity) * sizeof(Pending))
+            p.pending_capacity = capacity // 2 + 1
+        block = self.resize_memory(p.pending_index, capacity * sizeof(uint32_t))
+        if block == NULL:
+            return False
+        p.pending_index = <uint32_t*> block
         memset(p.pending_index, 0, capacity * sizeof(uint32_t))
-        p.pending = <Pending*> self.take_memory(p.pending, (capacity // 2 + 1) * sizeof(Pending))
-        memset(&p.pending[p.pending_capacity], 0, (capacity // 2 + 1 - p.pending_capacity) * sizeof(Pending))
-        p.pending_capacity = capacity // 2 + 1
         p.index_capacity = capacity
         for i in range(p.npending):
-            place = (p.pending[i].variable * <uint32_t> 2654435769U) & (capacity - 1)
+            place = hash_pair(self.seed, p.pending[i].variable, 0) & (capacity - 1)
             while p.pending_index[place]:
                 place = (place + 1) & (capacity - 1)
             p.pending_index[place] = i + 1
+        return True
 
     cdef void _flush_pending(self, Port* p) noexcept:
         """Move conflated records to the queue once everything before them was written."""
-        cdef uint32_t i
+        cdef uint32_t i, moved = 0
         if p.queues[2].sent != p.queues[2].enqueued:
             return
         for i in range(p.npending):
-            queue_put_status(&self.pool, &p.queues[2], p.pending[i].record, p.pending[i].size, 1, p.packing,
-                             DATAGRAM_FRAME if p.datagram else STREAM_FRAME)
-            p.counters[STATUS_OUT] += 1
+            if queue_put_status(&self.pool, &p.queues[2], p.pending[i].record, p.pending[i].size, 1, p.packing,
+                                DATAGRAM_FRAME if p.datagram else STREAM_FRAME) == 0:
+                break
+            moved += 1
+        p.counters[STATUS_OUT] += moved
+        if moved < p.npending:
+            self._keep_pending(p, moved)
+            return
         p.npending = 0
         memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))
+        if p.pending_bytes > PENDING_IDLE:
+            self.clear_pending(p)
+        p.pending_bytes = 0
+
+    cdef void _keep_pending(self, Port* p, uint32_t moved) noexcept:
+        """There was memory for the first ones only: the others stay the newest of their variables."""
+        cdef uint32_t i, place, mask = p.index_capacity - 1
+        cdef Pending swap
+        memset(p.pending_index, 0, p.index_capacity * sizeof(uint32_t))
+        p.npending -= moved
+        p.pending_bytes = 0
+        for i in range(p.npending):
+            swap = p.pending[i]
+            p.pending[i] = p.pending[i + moved]
+            p.pending[i + moved] = swap
+            p.pending_bytes += PENDING_COST + p.pending[i].size
+            place = hash_pair(self.seed, p.pending[i].variable, 0) & mask
+            while p.pending_index[place]:
+                place = (place + 1) & mask
+            p.pending_index[place] = i + 1
+
+    cdef void clear_pending(self, Port* p) noexcept:
+        """Give back the memory of records that do not wait."""
+        cdef uint32_t i
+        for i in range(p.npending, p.pending_capacity):
+            self.give_memory(p.pending[i].record)
+            p.pending[i].record = NULL
+            p.pending[i].capacity = 0
 
     # --- definitions
 
-    cdef void define_topic(self, int port, Port* p, uint32_t number) noexcept:
-        """Tell the other side what this number means, once; never bounded, because events that use it follow."""
-        cdef uint32_t words, size
+    cdef bint define_topic(self, int port, Port* p, uint32_t number) noexcept:
+        """Tell the other side what this number means, once; False if that found no room and events may not follow."""
+        cdef uint32_t size
         cdef uint8_t* frame
+        cdef uint64_t* words
         cdef Topic* topic = &self.topics.topics[number]
         cdef bytes group = b""
         cdef bint by_way = (topic.group & WAY) != 0
-        if number >= p.topics_words * 64:
-            words = max(p.topics_words * 2, (number >> 6) + 1)
-            p.topics_out = <uint64_t*> self.take_memory(p.topics_out, words * sizeof(uint64_t))
-            memset(p.topics_out + p.topics_words, 0, (words - p.topics_words) * sizeof(uint64_t))
-            p.topics_words = words
+        words = self._known_words(p.topics_out, &p.topics_words, number)
+        if words == NULL:
+            self.starve(port, p, DROP_NO_MEMORY)
+            return False
+        p.topics_out = words
+        if p.state == OPEN or p.state == PARKED:
+            if by_way:
+                group = self.topics.way(number)
+            elif topic.group:
+                group = self.topics.name(number)[2].encode()
+            size = (12 if by_way else 10) + <uint32_t> len(group) + topic.length
+            frame = self._definition(port, p, size)
+            if frame == NULL:
+                return False
+            put_header(frame, ROUTE if by_way else TOPIC, size - 4)
+            put32(frame + 4, number)
+            frame[8] = topic.kind
+            frame[9] = 0 if by_way else <uint8_t> len(group)
+            if by_way:
+                frame[10] = <uint8_t> (len(group) >> 8)
+                frame[11] = <uint8_t> len(group)
+            memcpy(frame + size - topic.length - len(group), <const char*> group, len(group))
+            memcpy(frame + size - topic.length, topic.name, topic.length)
         p.topics_out[number >> 6] |= <uint64_t> 1 << (number & 63)
-        if p.state != OPEN and p.state != PARKED:
-            return
-        if by_way:
-            group = self.topics.way(number)
-        elif topic.group:
-            group = self.topics.name(number)[2].encode()
-        size = (12 if by_way else 10) + <uint32_t> len(group) + topic.length
-        frame = queue_reserve(&self.pool, &p.queues[0], size)
-        if frame == NULL:
-            return
-        put_header(frame, ROUTE if by_way else TOPIC, size - 4)
-        put32(frame + 4, number)
-        frame[8] = topic.kind
-        frame[9] = 0 if by_way else <uint8_t> len(group)
-        if by_way:
-            frame[10] = <uint8_t> (len(group) >> 8)
-            frame[11] = <uint8_t> len(group)
-        memcpy(frame + size - topic.length - len(group), <const char*> group, len(group))
-        memcpy(frame + size - topic.length, topic.name, topic.length)
-        self.mark_dirty(port, p)
+        return True
 
-    cdef void define_issuer(self, int port, Port* p, uint32_t number) noexcept:
-        cdef uint32_t words
-        cdef uint8_t frame[28]
+    cdef bint define_issuer(self, int port, Port* p, uint32_t number) noexcept:
+        cdef uint8_t* frame
         cdef bytes session
-        if number >= p.issuers_words * 64:
-            words = max(p.issuers_words * 2, (number >> 6) + 1)
-            p.issuers_out = <uint64_t*> self.take_memory(p.issuers_out, words * sizeof(uint64_t))
-            memset(p.issuers_out + p.issuers_words, 0, (words - p.issuers_words) * sizeof(uint64_t))
-            p.issuers_words = words
-        p.issuers_out[number >> 6] |= <uint64_t> 1 << (number & 63)
+        cdef uint64_t* words = self._known_words(p.issuers_out, &p.issuers_words, number)
+        if words == NULL:
+            self.starve(port, p, DROP_NO_MEMORY)
+            return False
+        p.issuers_out = words
+        frame = self._definition(port, p, 28)
+        if frame == NULL:
+            return False
         session = self.sessions[number][0]
         put_header(frame, ISSUER, 24)
         put32(frame + 4, number)
         put32(frame + 8, self.sessions[number][1])
         memcpy(frame + 12, <const char*> session, 16)
-        self.put_frame(port, p, 0, frame, 28, False)
+        p.issuers_out[number >> 6] |= <uint64_t> 1 << (number & 63)
+        return True
+
+    cdef uint64_t* _known_words(self, uint64_t* known, uint32_t* words, uint32_t number) noexcept:
+        """The bits of the numbers that the other side knows, with one for this number; NULL without memory."""
+        cdef uint32_t more
+        cdef void* block
+        if number < words[0] * 64:
+            return known
+        more = max(words[0] * 2, (number >> 6) + 1)
+        block = self.resize_memory(known, more * sizeof(uint64_t))
+        if block != NULL:
+            memset(<uint64_t*> block + words[0], 0, (more - words[0]) * sizeof(uint64_t))
+            words[0] = more
+        return <uint64_t*> block
+
+    cdef uint8_t* _definition(self, int port, Port* p, uint32_t size) noexcept:
+        """Room in class 0, within its bound; NULL: the port is starved."""
+        cdef uint8_t* frame = NULL
+        if not self.pool.forced and not self.has_room(p, 0, size):
+            self.starve(port, p, DROP_QUEUE_FULL)
+            return NULL
+        frame = queue_reserve(&self.pool, &p.queues[0], size)
+        if frame == NULL:
+            self.starve(port, p, DROP_NO_MEMORY)
+        else:
+            self.mark_dirty(port, p)
+        return frame
+
+    cdef void starve(self, int port, Port* p, int reason) noexcept:
+        if not p.starved:
+            self.starved_ports[self.nstarved] = port
+            self.nstarved += 1
+        p.starved = reason
+
+    cdef void feed_starved(self):
+        """Ports that have room for definitions again take events again; called before a buffer is looked at."""
+        cdef int i = 0
+        cdef Port* p
+        while i < self.nstarved:
+            p = self.table[self.starved_ports[i]]
+            if (p.state == OPEN or p.state == PARKED) and (
+                    not self.has_room(p, 0, p.limit // 2) or not pool_admits(&self.pool, &p.holding, SEGMENT_BYTES)):
+                i += 1
+                continue
+            p.starved = 0
+            self.nstarved -= 1
+            self.starved_ports[i] = self.starved_ports[self.nstarved]
+            if p.peer:
+                self.topics.new_ways()  # those whose definitions failed count as missing
+
+    cdef void forget_starved(self, int port) noexcept:
+        cdef int i
+        for i in range(self.nstarved):
+            if self.starved_ports[i] == port:
+                self.nstarved -= 1
+                self.starved_ports[i] = self.starved_ports[self.nstarved]
+                return

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from chappe.engine._store cimport Interner, Meter
+from chappe.engine._memory cimport Meter
+from chappe.engine._store cimport Interner
 
 cdef struct PortList:
     int n                       # ports that get the record
@@ -55,7 +56,7 @@ cdef class ForwardingSets:
     cdef int64_t round_created, round_value
     cdef uint32_t round_rate
 
-    cdef int start(self, Meter* meter, bint sparse) except -1
+    cdef int start(self, Meter* meter, bint sparse, uint64_t seed) except -1
     cdef uint32_t intern(self, Want* wants, uint32_t n) except? 0
     cdef void release(self, uint32_t index) noexcept
     cdef int changing(self) except -1
@@ -65,7 +66,7 @@ cdef class ForwardingSets:
     cdef PortList* flood(self, const PortList* normal, const uint32_t* ports, uint32_t n, const uint8_t* levels,
                          uint32_t n_levels, int level) noexcept
 
-    cdef int _reserve(self) except -1
+    cdef int _reserve(self, uint32_t widest, uint32_t scoped) except -1
     cdef int _derive(self, uint32_t index) except -1
     cdef int _derive_sparse(self, Form* form) except -1
     cdef void _free_form(self, Form* form) noexcept

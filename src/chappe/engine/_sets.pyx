@@ -15,7 +15,8 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._intervals cimport magnitude, round_of
-from chappe.engine._store cimport Content, Interner, give, resize, take
+from chappe.engine._memory cimport meter_give
+from chappe.engine._store cimport Content, Interner, resize, take
 
 cdef enum:
     MAX_STEPS = 64              # bits of a pattern; sets with more distinct intervals are evaluated closely
@@ -60,14 +61,15 @@ cdef class ForwardingSets:
         free(self.scratch)
         free(self.fails)
 
-    cdef int start(self, Meter* meter, bint sparse) except -1:
+    cdef int start(self, Meter* meter, bint sparse, uint64_t seed) except -1:
         self.meter = meter
         self.sparse = sparse
         self.sets = Interner()
         self.sets.meter = meter
         self.lists = Interner()
         self.lists.meter = meter
-        return self._reserve()
+        self.sets.seed = self.lists.seed = seed
+        return self._reserve(0, 0)
 
     cdef uint32_t intern(self, Want* wants, uint32_t n) except? 0:
         """The set of these wants (sorted in place) with one more reference; 0 for no wants."""
@@ -111,7 +113,11 @@ cdef class ForwardingSets:
         starts[ports] = kept
         index = self.sets.intern(self.build, (2 + 2 * ports + kept) * sizeof(uint32_t))
         if self.sets.contents[index].form == NULL:
-            self._derive(index)
+            try:
+                self._derive(index)
+            except MemoryError:
+                self.release(index)
+                raise
         return index
 
     cdef void release(self, uint32_t index) noexcept:
@@ -129,14 +135,13 @@ cdef class ForwardingSets:
             self.list_bytes = 0
             for i in range(1, self.lists.used):
                 if self.lists.contents[i].bytes != NULL:
-                    give(self.meter, self.lists.contents[i].form, sizeof(PortList))
+                    meter_give(self.meter, self.lists.contents[i].form)
                     self.lists.discard(i)
         return 0
 
     cdef int scope(self, uint32_t n_ports) except -1:
         """Flooded lists may hold this many ports besides those of a set."""
-        self.scoped = n_ports
-        return self._reserve()
+        return self._reserve(self.widest, n_ports)
 
     cdef bint timeless(self, uint32_t index) noexcept:
         """Whether this set lets everything pass, so that the list is the same at every stamp."""
@@ -262,7 +267,7 @@ cdef class ForwardingSets:
                         place = (place + 1) & (2 * room - 1)
                     patterns[place] = form.patterns[i]
                     lists[place] = form.lists[i]
-            give(self.meter, form.patterns, room * 16)
+            meter_give(self.meter, form.patterns)
             form.patterns = patterns
             form.lists = lists
             form.room_memo = room = 2 * room
@@ -312,7 +317,7 @@ cdef class ForwardingSets:
         try:
             index = self.lists.intern(self.scratch, size)
         except MemoryError:
-            give(self.meter, kept, sizeof(PortList))
+            meter_give(self.meter, kept)
             return NULL
         kept.n = n
         kept.nfail = nfail
@@ -321,12 +326,14 @@ cdef class ForwardingSets:
         self.list_bytes += size + sizeof(PortList) + sizeof(Content)
         return kept
 
-    cdef int _reserve(self) except -1:
+    cdef int _reserve(self, uint32_t widest, uint32_t scoped) except -1:
         """Room for the widest list, so that no decision needs memory for scratch areas."""
-        cdef uint32_t needed = 2 + self.widest + self.scoped, room
+        cdef uint32_t needed = 2 + widest + scoped, room
         cdef int i
         cdef void* moved
         if needed <= self.room:
+            self.widest = widest
+            self.scoped = scoped
             return 0
         room = needed * 2 if needed > 16 else 16
         for i in range(RING + 2):
@@ -341,6 +348,8 @@ cdef class ForwardingSets:
             else:
                 self.fails = <uint32_t*> moved
         self.room = room
+        self.widest = widest
+        self.scoped = scoped
         return 0
 
     cdef int _derive(self, uint32_t index) except -1:
@@ -360,8 +369,7 @@ cdef class ForwardingSets:
             if form.intervals[k] != 1:
                 form.always = False
         if form.n_ports > self.widest:
-            self.widest = form.n_ports
-            self._reserve()
+            self._reserve(form.n_ports, self.scoped)
         if self.sparse and not form.always:
             self._derive_sparse(form)
         return 0
@@ -382,7 +390,7 @@ cdef class ForwardingSets:
         form.masks = <uint64_t*> take(self.meter, form.block_size)
         form.patterns = <uint64_t*> take(self.meter, 8 * 16)
         if form.masks == NULL or form.patterns == NULL:
-            raise MemoryError("no memory for the status table")
+            return 0            # evaluated closely: slower, and the same
         form.lists = <PortList**> (form.patterns + 8)
         form.room_memo = 8
         form.steps = <uint32_t*> (form.masks + form.n_ports)
@@ -421,9 +429,9 @@ cdef class ForwardingSets:
 
     cdef void _free_form(self, Form* form) noexcept:
         if form != NULL:
-            give(self.meter, form.masks, form.block_size)
-            give(self.meter, form.patterns, form.room_memo * 16)
-            give(self.meter, form, sizeof(Form))
+            meter_give(self.meter, form.masks)
+            meter_give(self.meter, form.patterns)
+            meter_give(self.meter, form)
 
 
 cdef inline uint32_t _spot(uint64_t pattern, uint32_t room) noexcept:

@@ -15,6 +15,7 @@ from chappe.engine._entries cimport (
     interval_of, permits, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of
+from chappe.engine._memory cimport MemoryBudget
 from chappe.engine._sets cimport Form, Rate
 from chappe.engine._store cimport pool_at, resize
 
@@ -66,7 +67,7 @@ cdef class StatusTable(EntryTable):
     or 16 for the temporary table of a mode change: a switch is one assignment (GS-112).
     """
 
-    def __cinit__(self, str layout="close", bint edge=False):
+    def __cinit__(self, str layout="close", bint edge=False, seed: int = 0, MemoryBudget budget=None):
         self.future_tolerance_ns = 2_000_000_000
 
     def __dealloc__(self):
@@ -192,7 +193,10 @@ cdef class StatusTable(EntryTable):
         self.forwarding.changing()
         if entry == NULL:
             entry = self.make(variable)
-        self.set_rate(entry, num, den)
+            self.set_rate(entry, num, den)
+            self.count_entry(variable)
+        else:
+            self.set_rate(entry, num, den)
         if ports is not None:
             self.put_inputs(entry, ports)
         if entry.paths:

@@ -1,15 +1,11 @@
-"""Storage of the status table: counted memory, pools of fixed-size items, interned contents."""
+"""Storage of the status table: pools of fixed-size items, interned contents."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
-cdef struct Meter:
-    unsigned long long* calls   # allocator calls, counted where the owner shows them
-    size_t bytes
+from chappe.engine._memory cimport Meter
 
 cdef void* take(Meter* meter, size_t size) noexcept
-cdef void* take_lines(Meter* meter, size_t size) noexcept
 cdef void* resize(Meter* meter, void* block, size_t old, size_t new) noexcept
-cdef void give(Meter* meter, void* block, size_t size) noexcept
 
 cdef class Pool:
     cdef Meter* meter
@@ -32,6 +28,7 @@ cdef struct Content:
 
 cdef class Interner:
     cdef Meter* meter
+    cdef uint64_t seed          # of the hashes: contents are chosen by strangers
     cdef Content* contents
     cdef uint32_t* buckets
     cdef uint32_t room, used, live, n_buckets, free_head

@@ -1,54 +1,31 @@
-"""Storage of the status table: counted memory, pools of fixed-size items, interned contents.
+"""Storage of the status table: pools of fixed-size items, interned contents.
 
 Everything is addressed by small indices (0 means none), so that a million table entries hold four-byte references
-instead of pointers. Every call of the C allocator goes through this module and is counted.
+instead of pointers.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-cdef extern from "<stdlib.h>" nogil:
-    void* aligned_alloc(size_t alignment, size_t size)
+from chappe.engine._memory cimport meter_give, meter_resize, meter_take
+from chappe.engine._topics_hash cimport hash_bytes
 
 
 cdef void* take(Meter* meter, size_t size) noexcept:
     """A zeroed block, or NULL."""
-    cdef void* block = malloc(size)
+    cdef void* block = meter_take(meter, size)
     if block != NULL:
         memset(block, 0, size)
-        meter.bytes += size
-    meter.calls[0] += 1
-    return block
-
-
-cdef void* take_lines(Meter* meter, size_t size) noexcept:
-    """A zeroed block that starts on a cache line, or NULL; the size is a multiple of one."""
-    cdef void* block = aligned_alloc(64, size)
-    if block != NULL:
-        memset(block, 0, size)
-        meter.bytes += size
-    meter.calls[0] += 1
     return block
 
 
 cdef void* resize(Meter* meter, void* block, size_t old, size_t new) noexcept:
     """The block with its content and zeros behind it, or NULL with the old block untouched."""
-    cdef void* moved = realloc(block, new)
-    meter.calls[0] += 1
-    if moved == NULL:
-        return NULL
-    if new > old:
+    cdef void* moved = meter_resize(meter, block, new)
+    if moved != NULL and new > old:
         memset(<char*> moved + old, 0, new - old)
-    meter.bytes += new - old
     return moved
-
-
-cdef void give(Meter* meter, void* block, size_t size) noexcept:
-    if block != NULL:
-        free(block)
-        meter.calls[0] += 1
-        meter.bytes -= size
 
 
 cdef class Pool:
@@ -94,22 +71,6 @@ cdef class Pool:
         self.free_head = index
 
 
-cdef uint64_t hash_of(const unsigned char* bytes, uint32_t size) noexcept:
-    cdef uint64_t value = 0xcbf29ce484222325u ^ size
-    cdef uint64_t word
-    cdef uint32_t i = 0
-    while i + 8 <= size:
-        memcpy(&word, bytes + i, 8)
-        value = (value ^ word) * 0x9e3779b97f4a7c15u
-        value ^= value >> 29
-        i += 8
-    while i < size:
-        value = (value ^ bytes[i]) * 0x100000001b3u
-        i += 1
-    value ^= value >> 32
-    return value
-
-
 cdef class Interner:
     """Equal contents share one index and are counted; `release` says when nobody refers to a content any more."""
 
@@ -130,7 +91,7 @@ cdef class Interner:
         cdef Content* content
         if self.n_buckets == 0:
             return 0
-        value = hash_of(<const unsigned char*> bytes, size)
+        value = hash_bytes(self.seed, <const unsigned char*> bytes, size)
         place = value & (self.n_buckets - 1)
         while True:
             index = self.buckets[place]
@@ -165,7 +126,7 @@ cdef class Interner:
         content.form = NULL
         content.size = size
         content.refs = 1
-        content.hash = hash_of(copy, size)
+        content.hash = hash_bytes(self.seed, copy, size)
         self.live += 1
         _place(self.buckets, self.n_buckets, content.hash, index)
         return index
@@ -195,7 +156,7 @@ cdef class Interner:
                 self.buckets[hole] = self.buckets[probe]
                 hole = probe
         self.buckets[hole] = 0
-        give(self.meter, self.contents[index].bytes, self.contents[index].size)
+        meter_give(self.meter, self.contents[index].bytes)
         self.contents[index].bytes = NULL
         self.contents[index].form = NULL
         self.contents[index].refs = self.free_head
@@ -220,7 +181,7 @@ cdef class Interner:
             for i in range(1, self.used):
                 if self.contents[i].bytes != NULL:
                     _place(<uint32_t*> moved, room, self.contents[i].hash, i)
-            give(self.meter, self.buckets, self.n_buckets * sizeof(uint32_t))
+            meter_give(self.meter, self.buckets)
             self.buckets = <uint32_t*> moved
             self.n_buckets = room
         return 0

@@ -2,8 +2,10 @@
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
+from chappe.engine._accounts cimport Accounts
+from chappe.engine._memory cimport MemoryBudget, Meter
 from chappe.engine._topics_groups cimport Groups
-from chappe.engine._topics_hash cimport Hash, Meter
+from chappe.engine._topics_hash cimport Hash
 from chappe.engine._topics_routes cimport GroupRef, Route, Routes
 from chappe.engine._topics_trie cimport Trie
 
@@ -19,6 +21,7 @@ cdef struct Topic:
     uint32_t group               # 0, or of a pair the number of its group, or WAY and the number of its way
     unsigned char* name
     uint32_t link                # next in the list of free or of quarantined numbers
+    uint32_t account             # who made it, 0 = nobody
     uint16_t length
     uint8_t kind                 # 's', 'i', 'l' or 'n'
     uint8_t state
@@ -29,14 +32,16 @@ cdef class TopicTable:
     cdef public uint64_t stamp   # changes with every change of subscriptions
     cdef public uint64_t ways_stamp              # changes when ways must be asked for again
     cdef uint32_t* cursors       # by group number
-    cdef public unsigned long long allocations   # calls of the allocator
+    cdef MemoryBudget budget
+    cdef Accounts accounts       # whose quotas hold; None: no account is charged
+    cdef uint32_t charging       # account of the numbers that are made now
     cdef public unsigned long long overflows     # groups left out of a route because no number was free
     cdef readonly uint32_t max_topics
     cdef readonly uint32_t max_ways
 
-    # Recompute and remember the route of a number; never NULL. Valid until the next resolve or change.
+    # Recompute and remember the route of a number; NULL without memory. Valid until the next resolve or change.
     cdef Route* resolve(self, uint32_t number) noexcept
-    # Number of a topic, made if needed, its refs unchanged; 0 if the table is full.
+    # Number of a topic, made if needed for `charging`, its refs unchanged; 0 if there is no room for it.
     cdef uint32_t intern(self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group) noexcept
     # Number of a (topic, way) pair, as above.
     cdef uint32_t intern_way(self, const unsigned char* key, Py_ssize_t size, int kind, bytes way) noexcept
@@ -48,6 +53,7 @@ cdef class TopicTable:
     cdef uint32_t spare          # first free number
     cdef uint32_t swept          # the number that sweep looked at last
     cdef uint32_t quarantine     # first quarantined number
+    cdef uint32_t released       # holds undone since the last sweep: how much one could find
     cdef uint32_t plain          # numbers of topics in use, quarantined ones included
     cdef uint32_t pairs          # numbers of (topic, group) pairs in use, quarantined ones included
     cdef readonly uint32_t nways          # numbers of (topic, way) pairs in use, quarantined ones included
@@ -59,6 +65,8 @@ cdef class TopicTable:
     cdef Groups way_table        # ways are kept as groups are: texts with numbers that pairs hold
     cdef unsigned long long overflows_seen
 
+    # Free quarantined numbers but those whose bits are set; NULL: all.
+    cdef list recycle_unless(self, const uint64_t* queued)
     cdef uint32_t _new_topic(
         self, const unsigned char* key, Py_ssize_t size, int kind, uint32_t group, uint32_t h
     ) noexcept
@@ -67,3 +75,5 @@ cdef class TopicTable:
     cdef void _quarantine(self, uint32_t number) noexcept
     cdef void _remove(self, uint32_t sub) noexcept
     cdef int _check(self, uint32_t number) except -1
+    cdef bint _admitted(self, uint32_t group) noexcept
+    cdef void _charge(self, Topic* topic, int amount) noexcept

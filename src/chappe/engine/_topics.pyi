@@ -1,3 +1,4 @@
+from chappe.engine._memory import MemoryBudget
 from chappe.engine._topics_names import TopicError as TopicError
 from chappe.engine._topics_names import check_pattern as check_pattern
 from chappe.engine._topics_names import check_topic as check_topic
@@ -6,7 +7,8 @@ __all__ = ["TopicError", "TopicTable", "check_pattern", "check_topic"]
 
 class TopicTable:
     stamp: int
-    allocations: int
+    @property
+    def allocations(self) -> int: ...
     overflows: int
     @property
     def max_topics(self) -> int: ...
@@ -16,7 +18,9 @@ class TopicTable:
     def nways(self) -> int:
         """How many (topic, way) pairs have numbers."""
     ways_stamp: int
-    def __init__(self, max_topics: int = ..., seed: int = ..., max_ways: int = ...) -> None: ...
+    def __init__(
+        self, max_topics: int = ..., seed: int = ..., max_ways: int = ..., budget: MemoryBudget | None = None
+    ) -> None: ...
     def place(self, address: str) -> None:
         """Say which node this table belongs to: addresses there lead to nobody else."""
     def new_ways(self) -> None:

@@ -4,12 +4,13 @@ A route is computed from the trie once per topic and generation of subscriptions
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
+from chappe.engine._accounts cimport Account, within
+from chappe.engine._memory cimport MemoryBudget, meter_give, meter_resize, meter_take
 from chappe.engine._topics_hash cimport (
-    K0, Link, charged, give_bytes, hash_bytes, hash_drop, hash_first, hash_init, hash_put, hash_reserve, resize_bytes,
-    take_bytes,
+    K0, Link, hash_bytes, hash_drop, hash_first, hash_init, hash_put, hash_reserve,
 )
 from chappe.engine._topics_names cimport MAX_BYTES
 from chappe.engine._topics_trie cimport ADDED, UNCHANGED, Chain, Sub
@@ -33,23 +34,26 @@ cdef class TopicTable:
     """Subscriptions of ports to topics, and the resolved route of every topic in use.
 
     `max_topics` bounds the topics that have numbers, and apart from them the (topic, group) pairs; `max_ways` the
-    (topic, way) pairs. `seed` keys the hash tables: give a random one where names come from strangers.
+    (topic, way) pairs. `seed` keys the hash tables: give a random one where names come from strangers. `budget` counts
+    and bounds the memory, together with what else uses it.
     """
 
-    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0, max_ways: int = 1 << 16):
+    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0, max_ways: int = 1 << 16,
+                  MemoryBudget budget=None):
         if not 1 <= max_topics <= 1 << 30 or not 1 <= max_ways <= 1 << 24:
             raise ValueError(f"use 1 to {1 << 30} for max_topics {max_topics}, 1 to {1 << 24} for max_ways {max_ways}")
         self.max_topics = max_topics
         self.max_ways = max_ways
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
-        self.meter.calls = &self.allocations
+        self.budget = MemoryBudget() if budget is None else budget
+        self.meter.memory = &self.budget.memory
         self.stamp = self.ways_stamp = 1
         self.used = 1
         self.capacity = 8
-        self.topics = <Topic*>calloc(self.capacity, sizeof(Topic))
-        self.meter.bytes = charged(self.capacity * sizeof(Topic))
+        self.topics = <Topic*>meter_take(&self.meter, self.capacity * sizeof(Topic))
         if self.topics == NULL or hash_init(&self.topic_index, &self.meter):
             raise MemoryError("no memory for an empty topic table")
+        memset(self.topics, 0, self.capacity * sizeof(Topic))
         self.trie = Trie()
         self.trie.open(&self.meter, self.seed)
         self.group_table = Groups()
@@ -65,7 +69,7 @@ cdef class TopicTable:
         if self.empty == NULL:
             raise MemoryError("no memory for an empty topic table")
         self.empty.refs = 1
-        self.allocations = 0
+        self.meter.calls = 0
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -111,20 +115,19 @@ cdef class TopicTable:
         cdef uint32_t number, capacity
         cdef Topic* topic
         cdef void* block
-        if size < 1 or size > MAX_BYTES or (self.nways >= self.max_ways if group & WAY
-                                            else (self.pairs if group else self.plain) >= self.max_topics):
+        if size < 1 or size > MAX_BYTES or not self._admitted(group):
             return 0
         if hash_reserve(&self.topic_index, &self.meter, self.used) < 0:
             return 0
         if not self.spare and self.used == self.capacity:
             capacity = self.capacity + (self.capacity >> 1)
-            block = resize_bytes(&self.meter, self.topics, self.capacity * sizeof(Topic), capacity * sizeof(Topic))
+            block = meter_resize(&self.meter, self.topics, capacity * sizeof(Topic))
             if block == NULL:
                 return 0
             self.topics = <Topic*>block
             memset(self.topics + self.capacity, 0, (capacity - self.capacity) * sizeof(Topic))
             self.capacity = capacity
-        block = take_bytes(&self.meter, size)
+        block = meter_take(&self.meter, size)
         if block == NULL:
             return 0
         memcpy(block, key, size)
@@ -144,6 +147,8 @@ cdef class TopicTable:
         topic.length = <uint16_t>size
         topic.kind = <uint8_t>kind
         topic.state = LIVE
+        topic.account = self.charging
+        self._charge(topic, 1)
         if group & WAY:
             self.nways += 1
             self.way_table.hold(group & ~WAY)
@@ -155,10 +160,40 @@ cdef class TopicTable:
         hash_put(&self.topic_index, &self.meter, h, number)
         return number
 
+    cdef bint _admitted(self, uint32_t group) noexcept:
+        """Whether there is a number left of this kind, and for whoever is charged for it."""
+        cdef Account* account
+        cdef bint admitted
+        if self.charging == 0:
+            return (self.nways < self.max_ways if group & WAY
+                    else (self.pairs if group else self.plain) < self.max_topics)
+        account = self.accounts.items[self.charging]
+        if group & WAY:
+            admitted = within(account.ways, self.accounts.max_ways, self.max_ways, self.nways)
+        elif group:
+            admitted = within(account.pairs, self.accounts.max_topics, self.max_topics, self.pairs)
+        else:
+            admitted = within(account.topics, self.accounts.max_topics, self.max_topics, self.plain)
+        account.refused += not admitted
+        return admitted
+
+    cdef void _charge(self, Topic* topic, int amount) noexcept:
+        cdef Account* account
+        if topic.account:
+            account = self.accounts.items[topic.account]
+            if topic.group & WAY:
+                account.ways += amount
+            elif topic.group:
+                account.pairs += amount
+            else:
+                account.topics += amount
+
     def number(self, topic: str | int, kind: str = "s") -> int:
         """Number of a topic, made if it has none; its holders are not changed."""
         cdef bytes key = encode_key(topic, kind)
-        cdef uint32_t number = self.intern(key, len(key), ord(kind), 0)
+        cdef uint32_t number
+        self.charging = 0
+        number = self.intern(key, len(key), ord(kind), 0)
         if not number:
             raise RefusedError(f"topic {topic!r} gets no number: all {self.max_topics} are in use; raise max_topics")
         return number
@@ -179,6 +214,7 @@ cdef class TopicTable:
         if self.topics[number].refs == 0:
             raise ValueError(f"topic number {number} is released more often than held")
         self.topics[number].refs -= 1
+        self.released += self.topics[number].refs == 0
 
     def name(self, uint32_t number) -> tuple[str, bytes, str]:
         """(kind, topic as in frames, group name or "") of a number, quarantined ones included."""
@@ -215,6 +251,7 @@ cdef class TopicTable:
         """
         cdef uint32_t before = self.topic_index.used
         cdef uint32_t left = min(limit, self.used - 1) if limit else self.used - 1
+        self.released = 0
         while left:
             left -= 1
             self.swept = self.swept + 1 if self.swept + 1 < self.used else 1
@@ -239,6 +276,9 @@ cdef class TopicTable:
 
     def recycle(self) -> list[int]:
         """Free the quarantined numbers for new topics; call when nothing queued carries them any more."""
+        return self.recycle_unless(NULL)
+
+    cdef list recycle_unless(self, const uint64_t* queued):
         cdef uint32_t number = self.quarantine
         cdef uint32_t following, kept = 0
         cdef Topic* topic
@@ -246,13 +286,14 @@ cdef class TopicTable:
         while number:
             topic = self.topics + number
             following = topic.link
-            if topic.refs:
+            if topic.refs or (queued != NULL and (queued[number >> 6] >> (number & 63)) & 1):
                 topic.link = kept
                 kept = number
             else:
                 if topic.route != NULL:
                     self._drop_route(topic.route, False)
-                give_bytes(&self.meter, topic.name, topic.length)
+                meter_give(&self.meter, topic.name)
+                self._charge(topic, -1)
                 if topic.group & WAY:
                     self.nways -= 1
                     self.way_table.release(topic.group & ~WAY)
@@ -284,11 +325,12 @@ cdef class TopicTable:
             route = self.empty
         else:
             if self.trie.match(topic.name, topic.length, topic.kind) < 0:
-                return self.empty
+                return NULL
+            self.charging = topic.account
             nwords = self._layout(number, &ngroups)
             route = self.routes.find(nwords, ngroups) if nwords else NULL
             if route == NULL:
-                return self.empty
+                return NULL
             if route.refs == 0:
                 for i in range(ngroups):
                     self.topics[route.groups[i].pair].refs += 1
@@ -373,6 +415,8 @@ cdef class TopicTable:
         route = self.topics[number].route
         if self.topics[number].stamp != self.stamp:
             route = self.resolve(number)
+            if route == NULL:
+                raise MemoryError(f"no memory for the route of topic number {number}")
         for i in range(route.ngroups):
             group = route.groups + i
             groups[self.group_table.name(group.group)] = (
@@ -417,7 +461,7 @@ cdef class TopicTable:
                 number = self.group_table.make(name, <uint32_t>len(name))
                 self.cursors = self.group_table.cursors
             if not number:
-                raise MemoryError(f"no memory for group {group!r}")
+                raise RefusedError(f"no memory for group {group!r}: raise limits.memory_bytes of this node")
             self.group_table.hold(number)
         result = self.trie.add(port, key, len(key), ord(kind), number, backpressure)
         if number:
@@ -426,7 +470,7 @@ cdef class TopicTable:
             else:
                 self.group_table.release(number)
         if result < 0:
-            raise MemoryError(f"no memory for a subscription to {pattern!r}")
+            raise RefusedError(f"no memory for a subscription to {pattern!r}: raise limits.memory_bytes of this node")
         if result != UNCHANGED:
             self.stamp += 1
         return result == ADDED
@@ -500,6 +544,11 @@ cdef class TopicTable:
     def memory_bytes(self) -> int:
         """Bytes held from the allocator, its overhead included."""
         return self.meter.bytes + self.__sizeof__() + self.trie.__sizeof__()
+
+    @property
+    def allocations(self) -> int:
+        """Calls of the allocator since the table was made."""
+        return self.meter.calls
 
     def steps(self) -> int:
         """Probes, visits and moves since the table was made: the work of its operations, independent of clocks."""

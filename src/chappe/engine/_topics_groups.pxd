@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from chappe.engine._topics_hash cimport Hash, Meter, Store
+from chappe.engine._memory cimport Meter
+from chappe.engine._topics_hash cimport Hash, Store
 
 
 cdef struct Group:

@@ -1,13 +1,12 @@
 """The queue groups of a topic table: a group lives as long as a subscription or a (topic, group) pair names it."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy, memset
 
+from chappe.engine._memory cimport meter_give, meter_resize, meter_take
 from chappe.engine._topics_hash cimport (
     Link,
-    charged,
-    give_bytes,
     hash_buckets,
     hash_bytes,
     hash_drop,
@@ -15,11 +14,9 @@ from chappe.engine._topics_hash cimport (
     hash_init,
     hash_put,
     hash_reserve,
-    resize_bytes,
     store_give,
     store_init,
     store_take,
-    take_bytes,
 )
 
 
@@ -30,10 +27,10 @@ cdef class Groups:
         self.meter = meter
         self.seed = seed
         self.room = 8
-        self.cursors = <uint32_t*>calloc(self.room, sizeof(uint32_t))
-        meter.bytes += charged(self.room * sizeof(uint32_t))
+        self.cursors = <uint32_t*>meter_take(meter, self.room * sizeof(uint32_t))
         if self.cursors == NULL or hash_init(&self.index, meter) or store_init(&self.store, meter, sizeof(Group)):
             raise MemoryError("no memory for an empty topic table")
+        memset(self.cursors, 0, self.room * sizeof(uint32_t))
         return 0
 
     def __dealloc__(self):
@@ -73,13 +70,13 @@ cdef class Groups:
             return 0
         if number >= self.room:
             room = self.store.capacity
-            block = resize_bytes(self.meter, self.cursors, <size_t>self.room * 4, <size_t>room * 4)
+            block = meter_resize(self.meter, self.cursors, <size_t>room * 4)
             if block == NULL:
                 store_give(&self.store, number)
                 return 0
             self.cursors = <uint32_t*>block
             self.room = room
-        block = take_bytes(self.meter, size)
+        block = meter_take(self.meter, size)
         if block == NULL:
             store_give(&self.store, number)
             return 0
@@ -101,7 +98,7 @@ cdef class Groups:
         group.refs -= 1
         if group.refs == 0:
             hash_drop(&self.index, self.meter, hash_bytes(self.seed, group.name, group.size), number)
-            give_bytes(self.meter, group.name, group.size)
+            meter_give(self.meter, group.name)
             store_give(&self.store, number)
 
     cdef Group* item(self, uint32_t number) noexcept:

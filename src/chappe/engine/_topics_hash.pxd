@@ -1,12 +1,13 @@
-"""Counted memory, stores of numbered items and a hash table of numbers: what the topic table is made of.
+"""Stores of numbered items and a hash table of numbers, keyed: what the topic table is made of.
 
 Everything is inline C, so that a module that cimports this file needs no other module at run time. Number 0
 never names an item: it means "none" in every link.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
+
+from chappe.engine._memory cimport Meter, meter_resize, meter_take
 
 cdef extern from *:
     """
@@ -14,64 +15,49 @@ cdef extern from *:
         __uint128_t product = (__uint128_t)a * b;
         return (uint64_t)product ^ (uint64_t)(product >> 64);
     }
+    #define CHAPPE_ROTATE(x, b) (((x) << (b)) | ((x) >> (64 - (b))))
+    #define CHAPPE_ROUND \
+        v0 += v1; v1 = CHAPPE_ROTATE(v1, 13); v1 ^= v0; v0 = CHAPPE_ROTATE(v0, 32); \
+        v2 += v3; v3 = CHAPPE_ROTATE(v3, 16); v3 ^= v2; \
+        v0 += v3; v3 = CHAPPE_ROTATE(v3, 21); v3 ^= v0; \
+        v2 += v1; v1 = CHAPPE_ROTATE(v1, 17); v1 ^= v2; v2 = CHAPPE_ROTATE(v2, 32);
+    static uint64_t chappe_siphash13(uint64_t k0, uint64_t k1, const unsigned char* text, size_t size) {
+        uint64_t v0 = k0 ^ 0x736f6d6570736575ULL, v1 = k1 ^ 0x646f72616e646f6dULL;
+        uint64_t v2 = k0 ^ 0x6c7967656e657261ULL, v3 = k1 ^ 0x7465646279746573ULL;
+        uint64_t word, last = (uint64_t)size << 56;
+        while (size >= 8) {
+            memcpy(&word, text, 8);
+            v3 ^= word;
+            CHAPPE_ROUND
+            v0 ^= word;
+            text += 8;
+            size -= 8;
+        }
+        word = 0;
+        memcpy(&word, text, size);
+        last |= word;
+        v3 ^= last;
+        CHAPPE_ROUND
+        v0 ^= last;
+        v2 ^= 0xff;
+        CHAPPE_ROUND CHAPPE_ROUND CHAPPE_ROUND
+        return v0 ^ v1 ^ v2 ^ v3;
+    }
     #define CHAPPE_K0 0x9E3779B97F4A7C15ULL
     #define CHAPPE_K1 0xD6E8FEB86659FD93ULL
     """
     uint64_t fold "chappe_fold"(uint64_t a, uint64_t b) noexcept nogil
+    uint64_t siphash "chappe_siphash13"(uint64_t k0, uint64_t k1, const unsigned char* text, size_t size) noexcept nogil
     const uint64_t K0 "CHAPPE_K0"
     const uint64_t K1 "CHAPPE_K1"
-
-cdef struct Meter:
-    unsigned long long* calls    # malloc, realloc and free, each counted
-    unsigned long long steps     # probes, visits and moves: the work that must not grow with the table
-    size_t bytes                 # held now, with the allocator's own overhead
-
-
-cdef inline size_t charged(size_t size) noexcept nogil:
-    return (size + 23) & ~<size_t>15
-
-
-cdef inline void* take_bytes(Meter* meter, size_t size) noexcept nogil:
-    cdef void* block = malloc(size)
-    meter.calls[0] += 1
-    if block != NULL:
-        meter.bytes += charged(size)
-    return block
-
-
-cdef inline void* resize_bytes(Meter* meter, void* block, size_t old, size_t size) noexcept nogil:
-    cdef void* moved = realloc(block, size)
-    meter.calls[0] += 1
-    if moved != NULL:
-        meter.bytes += charged(size)
-        if block != NULL:
-            meter.bytes -= charged(old)
-    return moved
-
-
-cdef inline void give_bytes(Meter* meter, void* block, size_t size) noexcept nogil:
-    if block != NULL:
-        free(block)
-        meter.calls[0] += 1
-        meter.bytes -= charged(size)
-
 
 cdef inline uint32_t hash_pair(uint64_t seed, uint32_t a, uint32_t b) noexcept nogil:
     return <uint32_t>fold(seed ^ K0 ^ ((<uint64_t>a << 32) | b), K1)
 
 
 cdef inline uint32_t hash_bytes(uint64_t seed, const unsigned char* text, size_t size) noexcept nogil:
-    """Keyed: who does not know the seed cannot choose texts that collide."""
-    cdef uint64_t h = seed ^ K0 ^ (size * K1)
-    cdef uint64_t word
-    while size >= 8:
-        memcpy(&word, text, 8)
-        h = fold(h ^ word, K1)
-        text += 8
-        size -= 8
-    word = 0
-    memcpy(&word, text, size)
-    return <uint32_t>fold(fold(h ^ word, K1) ^ seed, K0)
+    """SipHash-1-3: who does not know the seed cannot choose texts that collide."""
+    return <uint32_t>siphash(seed, fold(seed ^ K0, K1), text, size)
 
 
 cdef struct Link:
@@ -90,15 +76,17 @@ cdef struct Hash:                # linear hashing: grows by one bucket at a time
 
 
 cdef inline int hash_init(Hash* table, Meter* meter) noexcept nogil:
-    table.heads = <uint32_t*>calloc(16, sizeof(uint32_t))
-    table.links = <Link*>malloc(16 * sizeof(Link))
-    meter.bytes += charged(16 * sizeof(uint32_t)) + charged(16 * sizeof(Link))
+    table.heads = <uint32_t*>meter_take(meter, 16 * sizeof(uint32_t))
+    table.links = <Link*>meter_take(meter, 16 * sizeof(Link))
     table.mask = 15
     table.split = 0
     table.used = 0
     table.heads_room = 16
     table.links_room = 16
-    return 0 if table.heads != NULL and table.links != NULL else -1
+    if table.heads == NULL or table.links == NULL:
+        return -1
+    memset(table.heads, 0, 16 * sizeof(uint32_t))
+    return 0
 
 
 cdef inline uint32_t hash_bucket(Hash* table, uint32_t h) noexcept nogil:
@@ -121,14 +109,14 @@ cdef inline int hash_reserve(Hash* table, Meter* meter, uint32_t value) noexcept
     cdef void* block
     if value >= table.links_room:
         room = value + (value >> 1) + 1
-        block = resize_bytes(meter, table.links, table.links_room * sizeof(Link), room * sizeof(Link))
+        block = meter_resize(meter, table.links, room * sizeof(Link))
         if block == NULL:
             return -1
         table.links = <Link*>block
         table.links_room = room
     if hash_buckets(table) == table.heads_room:
         room = table.heads_room + (table.heads_room >> 1)
-        block = resize_bytes(meter, table.heads, table.heads_room * sizeof(uint32_t), room * sizeof(uint32_t))
+        block = meter_resize(meter, table.heads, room * sizeof(uint32_t))
         if block == NULL:
             return -1
         table.heads = <uint32_t*>block
@@ -176,11 +164,11 @@ cdef inline void hash_clear(Hash* table, Meter* meter) noexcept nogil:
     table.split = 0
     table.used = 0
     memset(table.heads, 0, 16 * sizeof(uint32_t))
-    block = resize_bytes(meter, table.heads, table.heads_room * sizeof(uint32_t), 16 * sizeof(uint32_t))
+    block = meter_resize(meter, table.heads, 16 * sizeof(uint32_t))
     if block != NULL:
         table.heads = <uint32_t*>block
         table.heads_room = 16
-    block = resize_bytes(meter, table.links, table.links_room * sizeof(Link), 16 * sizeof(Link))
+    block = meter_resize(meter, table.links, 16 * sizeof(Link))
     if block != NULL:
         table.links = <Link*>block
         table.links_room = 16
@@ -207,12 +195,11 @@ cdef struct Store:               # items numbered from 1; freed numbers are chai
 
 
 cdef inline int store_init(Store* store, Meter* meter, uint32_t size) noexcept nogil:
-    meter.bytes += charged(8 * <size_t>size)
     store.size = size
     store.capacity = 8
     store.used = 1
     store.spare = 0
-    store.items = <char*>malloc(8 * <size_t>size)
+    store.items = <char*>meter_take(meter, 8 * <size_t>size)
     return 0 if store.items != NULL else -1
 
 
@@ -228,7 +215,7 @@ cdef inline uint32_t store_take(Store* store, Meter* meter) noexcept nogil:
         capacity = store.capacity + (store.capacity >> 1)
         if capacity >= 0x7FFFFFFF:
             return 0
-        items = resize_bytes(meter, store.items, <size_t>store.capacity * store.size, <size_t>capacity * store.size)
+        items = meter_resize(meter, store.items, <size_t>capacity * store.size)
         if items == NULL:
             return 0
         store.items = <char*>items
@@ -245,7 +232,7 @@ cdef inline void store_give(Store* store, uint32_t number) noexcept nogil:
 
 cdef inline void store_shrink(Store* store, Meter* meter, uint32_t used) noexcept nogil:
     """Forget every item from number `used` on (8 at most) and give their memory back."""
-    cdef void* items = resize_bytes(meter, store.items, <size_t>store.capacity * store.size, 8 * <size_t>store.size)
+    cdef void* items = meter_resize(meter, store.items, 8 * <size_t>store.size)
     if items != NULL:
         store.items = <char*>items
         store.capacity = 8

@@ -7,9 +7,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
+from chappe.engine._memory cimport meter_give, meter_resize, meter_take
 from chappe.engine._topics_hash cimport (
     Link,
-    give_bytes,
     hash_buckets,
     hash_bytes,
     hash_drop,
@@ -17,11 +17,9 @@ from chappe.engine._topics_hash cimport (
     hash_init,
     hash_put,
     hash_reserve,
-    resize_bytes,
     store_give,
     store_init,
     store_take,
-    take_bytes,
 )
 
 
@@ -77,7 +75,7 @@ cdef class Routes:
         if room <= self.room:
             return 0
         room += room >> 1
-        block = resize_bytes(self.meter, self.words, self.room * sizeof(uint32_t), room * sizeof(uint32_t))
+        block = meter_resize(self.meter, self.words, room * sizeof(uint32_t))
         if block == NULL:
             return -1
         self.words = <uint32_t*>block
@@ -103,7 +101,7 @@ cdef class Routes:
         number = store_take(&self.store, self.meter)
         if not number:
             return NULL
-        route = <Route*>take_bytes(self.meter, _size(nwords, ngroups))
+        route = <Route*>meter_take(self.meter, _size(nwords, ngroups))
         if route == NULL:
             store_give(&self.store, number)
             return NULL
@@ -123,4 +121,4 @@ cdef class Routes:
     cdef void discard(self, Route* route) noexcept:
         hash_drop(&self.index, self.meter, route.hash, route.number)
         store_give(&self.store, route.number)
-        give_bytes(self.meter, route, _size(route.nwords, route.ngroups))
+        meter_give(self.meter, route)

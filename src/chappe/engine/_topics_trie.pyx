@@ -9,9 +9,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
+from chappe.engine._memory cimport meter_give, meter_take
 from chappe.engine._topics_hash cimport (
     Link,
-    give_bytes,
     hash_buckets,
     hash_bytes,
     hash_clear,
@@ -25,7 +25,6 @@ from chappe.engine._topics_hash cimport (
     store_init,
     store_shrink,
     store_take,
-    take_bytes,
 )
 from chappe.engine._topics_names cimport ADDRESS, INTEGER, LONG, MAX_BYTES, MAX_LEVELS, STRING
 
@@ -329,12 +328,12 @@ cdef class Trie:
         cdef unsigned char* copy
         if hash_reserve(&self.level_index, self.meter, self.levels.used) < 0:
             return 0
-        copy = <unsigned char*>take_bytes(self.meter, size)
+        copy = <unsigned char*>meter_take(self.meter, size)
         if copy == NULL:
             return 0
         number = store_take(&self.levels, self.meter)
         if not number:
-            give_bytes(self.meter, copy, size)
+            meter_give(self.meter, copy)
             return 0
         memcpy(copy, text, size)
         level = <Level*>self.levels.items + number
@@ -420,7 +419,7 @@ cdef class Trie:
             level.refs -= 1
             if level.refs == 0:
                 hash_drop(&self.level_index, self.meter, hash_bytes(self.seed, level.text, level.size), text)
-                give_bytes(self.meter, level.text, level.size)
+                meter_give(self.meter, level.text)
                 store_give(&self.levels, text)
             number = parent
 
@@ -493,13 +492,13 @@ cdef class Trie:
         while number:
             if self.nfound == self.room:
                 room = self.room * 2 if self.room else 64
-                block = <uint64_t*>take_bytes(self.meter, <size_t>room * 16)
+                block = <uint64_t*>meter_take(self.meter, <size_t>room * 16)
                 if block == NULL:
                     return -1
                 if self.room:
                     memcpy(block, self.found, <size_t>self.room * 8)
                     old = self.found if self.found < self.spare else self.spare
-                    give_bytes(self.meter, old, <size_t>self.room * 16)
+                    meter_give(self.meter, old)
                 self.found = block
                 self.spare = block + room
                 self.room = room

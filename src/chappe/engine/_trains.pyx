@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from chappe.engine._bytes cimport get32, get64, put64, put_header
 from chappe.engine._keeping cimport Keeping
-from chappe.engine._ports cimport DROP_QUEUE_FULL, OPEN, TRAINED, TRAINS_IN, Port, Train
+from chappe.engine._ports cimport OPEN, TRAINED, TRAINS_IN, Port, Train
 
 from chappe.errors import ChappeError
 
@@ -47,6 +47,7 @@ cdef class Trains(Keeping):
         cdef uint64_t token
         cdef uint32_t total, offset, length = size + 4
         cdef uint8_t answer[44]
+        cdef int result
         if not p.peer:
             self.fault(port, p, "TRAIN from a client: only links between nodes are measured so")
         if size < 16:
@@ -83,8 +84,9 @@ cdef class Trains(Keeping):
         put64(answer + 20, <uint64_t> (self.mono_ns - train.half))
         put64(answer + 28, <uint64_t> train.first)
         put64(answer + 36, <uint64_t> self.mono_ns)
-        if self.put_frame(port, p, 0, answer, 44, True) < 0:
-            p.counters[DROP_QUEUE_FULL] += 1
+        result = self.put_frame(port, p, 0, answer, 44, True)
+        if result < 0:
+            p.counters[-result] += 1
         return 0
 
     cdef int trained_frame(self, int port, Port* p, uint8_t* payload, uint32_t size) except -1:

@@ -13,6 +13,7 @@ from chappe.engine._events cimport COURSE, DENIED, NO_ROOM, Branch, Course, Even
 from chappe.engine._marks cimport Marks
 from chappe.engine._ports cimport (
     DROP_INCAPABLE,
+    DROP_NO_MEMORY,
     DROP_NO_WAY,
     DROP_NOT_PERMITTED,
     EVENTS_OUT,
@@ -78,7 +79,7 @@ cdef class Ways(Marks):
             self.fault(port, p, fault_text(problem, shown_key(payload + skip, size - skip, payload[4])[:64]))
         self.room_for_alias(port, p, alias)
         if self.permitted(port, payload[4], payload + skip, size - skip):
-            number = self.topic_number(payload + skip, size - skip, payload[4])
+            number = self.topic_number(payload + skip, size - skip, payload[4], p.account)
         if not p.peer and self.authorize is not None:
             topic = (chr(payload[4]), <bytes> payload[skip:size]) if number == DENIED else None
             self.note_denied(port, p, alias, topic)
@@ -101,12 +102,16 @@ cdef class Ways(Marks):
 
     cdef int refuse(self, int port, Port* p, uint32_t alias, bint by_rule) except -1:
         """An event that is not taken: its publisher hears of it before the next ECHO."""
+        cdef void* block
         if not by_rule:
             p.refused_for_room += 1
             return 0
         p.refused_by_rule += 1
         if alias >= p.nrefused:
-            p.refused = <uint32_t*> self.take_memory(p.refused, p.naliases * sizeof(uint32_t))
+            block = self.resize_memory(p.refused, p.naliases * sizeof(uint32_t))
+            if block == NULL:
+                return 0  # counted, and not named
+            p.refused = <uint32_t*> block
             memset(p.refused + p.nrefused, 0, (p.naliases - p.nrefused) * sizeof(uint32_t))
             p.nrefused = p.naliases
         p.refused[alias] += 1
@@ -165,7 +170,7 @@ cdef class Ways(Marks):
             self.drop_alias(p, p.aliases[alias])
             p.aliases[alias] = DENIED
             return 0
-        number = self.topic_number(payload + skip, size - skip, payload[4])
+        number = self.topic_number(payload + skip, size - skip, payload[4], p.account)
         if COURSE < p.aliases[alias] < NO_ROOM:
             course = self.courses[p.aliases[alias] & ~COURSE]
             if (course.topic == number and course.way_size == length
@@ -174,17 +179,23 @@ cdef class Ways(Marks):
                 return 0
         self.drop_alias(p, p.aliases[alias])
         p.aliases[alias] = NO_ROOM
+        course = NULL
         if number == NO_ROOM:
             return 0
         if p.way_bytes + length > WAYS_LIMIT:
             self.topics.release(number)
             return 0
-        course = self.new_course(number, port)
-        course.way = <uint8_t*> self.take_memory(NULL, length)
+        try:
+            course = self.new_course(number, port)
+            course.way = <uint8_t*> self.take_memory(NULL, length)
+        except MemoryError:
+            if course != NULL:
+                self.free_course(course)
+            self.topics.release(number)
+            raise
         course.way_size = length
         memcpy(course.way, payload + 8, length)
         p.way_bytes += length
-        self.way_memory += length
         p.aliases[alias] = COURSE | course.place
         return 0
 
@@ -205,9 +216,11 @@ cdef class Ways(Marks):
             p.naliases = capacity
         return 0
 
-    cdef uint32_t topic_number(self, const uint8_t* name, uint32_t size, int kind):
-        """Number of a topic with one more holder, or NO_ROOM."""
-        cdef uint32_t number = self.topics.intern(name, size, kind, 0)
+    cdef uint32_t topic_number(self, const uint8_t* name, uint32_t size, int kind, uint32_t account) except 0:
+        """Number of a topic with one more holder, or NO_ROOM; a new one is charged to that account."""
+        cdef uint32_t number
+        self.topics.charging = account
+        number = self.topics.intern(name, size, kind, 0)
         if number == 0:
             self.try_recycle()
             number = self.topics.intern(name, size, kind, 0)
@@ -224,7 +237,6 @@ cdef class Ways(Marks):
         if alias > COURSE:
             course = self.courses[alias & ~COURSE]
             p.way_bytes -= course.way_size
-            self.way_memory -= course.way_size
             self.topics.release(course.topic)
             self.free_course(course)
         else:
@@ -232,45 +244,40 @@ cdef class Ways(Marks):
 
     # --- courses
 
-    cdef Course* new_course(self, uint32_t topic, int port):
+    cdef Course* new_course(self, uint32_t topic, int port) except NULL:
         cdef uint32_t place, room
         cdef Course* course
+        if not self.spare_courses and self.ncourses >= self.courses_room:
+            room = max(self.courses_room * 2, <uint32_t> 16)
+            self.courses = <Course**> self.take_memory(self.courses, room * sizeof(Course*))
+            memset(self.courses + self.courses_room, 0, (room - self.courses_room) * sizeof(Course*))
+            self.courses_room = room
+        course = <Course*> self.take_memory(NULL, sizeof(Course))
         if self.spare_courses:
             place = self.spare_courses.pop()
         else:
             place = self.ncourses
-            if place >= self.courses_room:
-                room = max(self.courses_room * 2, <uint32_t> 16)
-                self.courses = <Course**> self.take_memory(self.courses, room * sizeof(Course*))
-                memset(self.courses + self.courses_room, 0, (room - self.courses_room) * sizeof(Course*))
-                self.courses_room = room
             self.ncourses += 1
-        course = <Course*> self.take_memory(NULL, sizeof(Course))
         memset(course, 0, sizeof(Course))
         course.topic = topic
         course.place = place
         course.port = port
         self.courses[place] = course
-        self.way_memory += sizeof(Course)
         return course
 
     cdef void free_course(self, Course* course):
-        cdef uint32_t i
-        for i in range(course.nbranches):
-            self.topics.topics[course.branches[i].pair].refs -= 1
+        self._drop_branches(course.branches, course.nbranches)
         self.free_held(course)
         self.chosen_groups.pop(course.place, None)
         self.rests.pop(course.place, None)
         self.courses[course.place] = NULL
         self.spare_courses.append(course.place)
-        self.way_memory -= sizeof(Course)
-        free(course.way)
-        free(course.branches)
-        free(course.allow)
-        free(course)
+        self.give_memory(course.way)
+        self.give_memory(course.allow)
+        self.give_memory(course)
 
-    cdef Course* course_of(self, uint32_t topic):
-        """The course of events that clients of this node publish to a topic."""
+    cdef Course* course_of(self, uint32_t topic) except NULL:
+        """The course of events that clients of this node publish to a topic, made if it has none."""
         cdef uint32_t room
         if topic >= self.npublished:
             room = max(topic + 1, self.npublished * 2, <uint32_t> 16)
@@ -335,7 +342,13 @@ cdef class Ways(Marks):
         else:
             self.rests.pop(course.place, None)
         course.missing = failed or (not local and not branches and not course.rest and not denied and not incapable)
-        self.set_branches(p, course, branches)
+        try:
+            self.set_branches(p, course, branches)
+        except MemoryError as error:
+            self.way_error = error
+            errors[0] += 1
+            course.missing += <uint32_t> len(branches)
+            course.nbranches = 0
         course.chosen = local and chosen is not None
         course.allow_stamp = 0
         if course.chosen:
@@ -352,41 +365,56 @@ cdef class Ways(Marks):
     cdef int set_branches(self, Port* p, Course* course, list branches) except -1:
         """Numbers for every branch, known to its port; those of the last answer are given back afterwards."""
         cdef Branch* old = course.branches
-        cdef uint32_t nold = course.nbranches, n = 0, i, pair
+        cdef uint32_t nold = course.nbranches, n = 0, pair
         cdef Branch* fresh = NULL
         cdef Topic* topic
         cdef Port* q
-        if branches:
-            fresh = <Branch*> self.take_memory(NULL, len(branches) * sizeof(Branch))
+        # what the last answer held is given back whatever happens: without memory there are no branches at all
+        course.branches = NULL
+        course.nbranches = 0
+        try:
+            if branches:
+                fresh = <Branch*> self.take_memory(NULL, len(branches) * sizeof(Branch))
+        except MemoryError:
+            self._drop_branches(old, nold)
+            raise
         for target, way in branches:
             pair = 0
             if ((target != course.port or course.back) and 0 <= target < self.ntable and self.usable(target)
                     and 0 < len(way) <= WAY_LIMIT):
                 topic = &self.topics.topics[course.topic]
+                self.topics.charging = topic.account
                 pair = self.pair_number(topic.name, topic.length, topic.kind, way)
+            if pair:
+                q = self.table[<int> target]
+                if pair >= q.topics_words * 64 or not (q.topics_out[pair >> 6] >> (pair & 63)) & 1:
+                    if not self.define_topic(target, q, pair):
+                        pair = 0  # asked again when that port has room for definitions
             if pair == 0:
                 course.missing += 1
                 continue
             self.topics.topics[pair].refs += 1
-            q = self.table[<int> target]
-            if pair >= q.topics_words * 64 or not (q.topics_out[pair >> 6] >> (pair & 63)) & 1:
-                self.define_topic(target, q, pair)
             fresh[n].port = target
             fresh[n].pair = pair
             n += 1
         course.branches = fresh
         course.nbranches = n
-        for i in range(nold):
-            self.topics.topics[old[i].pair].refs -= 1
-        free(old)
+        self._drop_branches(old, nold)
         return 0
+
+    cdef void _drop_branches(self, Branch* branches, uint32_t count) noexcept:
+        cdef uint32_t i
+        for i in range(count):
+            self.topics.topics[branches[i].pair].refs -= 1
+            self.topics.released += 1
+        self.give_memory(branches)
 
     cdef bint usable(self, int port) noexcept:
         """Whether events of a way can be sent there: a peer's stream that is there or may come back."""
         cdef Port* q = self.table[port]
         return q != NULL and (q.state == OPEN or q.state == PARKED) and q.peer and not q.datagram
 
-    cdef uint32_t pair_number(self, const uint8_t* name, uint32_t size, int kind, bytes way):
+    cdef uint32_t pair_number(self, const uint8_t* name, uint32_t size, int kind, bytes way) except? 0:
         """Number of a (topic, way) pair, or 0; numbers that nobody holds any more are looked for now and then."""
         cdef uint32_t pair
         if self.topics.nways >= self.way_mark:
@@ -428,9 +456,10 @@ cdef class Ways(Marks):
             if back:
                 self.hold(arrival, p, port, self.table[port])
         if route.ngroups:
-            if course.chosen:
-                self.choose_groups(course, run)
-            self.send_group(arrival, p, run)
+            if not course.chosen or self.choose_groups(course, run):
+                self.send_group(arrival, p, run)
+            else:
+                self.count_drop(arrival, p, DROP_NO_MEMORY, OF_TOPIC, run.topic, run.count)
             run.allow = NULL
         if course.denied and not run.again:
             self.count_drop(arrival, p, DROP_NOT_PERMITTED, OF_TOPIC, run.topic, <uint64_t> course.denied * run.count)
@@ -466,17 +495,22 @@ cdef class Ways(Marks):
             if course.port >= 0:
                 self.mark_onward(course.port, course.branches[i].port, cls)
 
-    cdef void choose_groups(self, Course* course, Run* run):
-        """Which groups of the route are served here, looked up once per change of subscriptions."""
+    cdef bint choose_groups(self, Course* course, Run* run):
+        """Which groups of the route are served here, looked up once per change of them; False without memory."""
         cdef int g
         cdef Route* route = run.route
+        cdef void* block
         if course.allow_stamp != self.topics.stamp:
             chosen = self.chosen_groups[course.place]
-            course.allow = <uint8_t*> self.take_memory(course.allow, route.ngroups)
+            block = self.resize_memory(course.allow, route.ngroups)
+            if block == NULL:
+                return False
+            course.allow = <uint8_t*> block
             for g in range(route.ngroups):
                 course.allow[g] = self.topics.group_table.name(route.groups[g].group) in chosen
             course.allow_stamp = self.topics.stamp
         run.allow = course.allow
+        return True
 
     cdef bint keep_back(self, Port* p, Course* course, Run* run) noexcept:
         """Whether a run waits before it enters the mesh."""

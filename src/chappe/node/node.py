@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,7 +88,12 @@ class Node:
 
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
-        self.engine = Engine(layout=config.node.layout, authorize=self._authorize, **self._ways())
+        limits = config.limits
+        self.engine = Engine(
+            layout=config.node.layout, authorize=self._authorize, max_ways=limits.forwarding_entries,
+            memory_bytes=limits.memory_bytes or _memory_budget(), account_topics=limits.identity_topics,
+            account_bytes=limits.identity_queue_bytes, **self._ways(),
+        )  # fmt: skip
         self.engine.topics.place(config.address)
         clocks(self.engine)
         self.engine.status.slot = config.node.mode
@@ -363,7 +369,7 @@ class Node:
             queue_bytes=limits.queue_bytes, max_frame=limits.payload, conflate=hello.conflate,
             level=1 if hello.flooded else 0, credit=welcome.credit if "credit" in welcome.capabilities else 0,
             loss="loss" in welcome.capabilities, max_topics=limits.topics, issuer=welcome.issuer,
-            epoch=hello.epoch,
+            epoch=hello.epoch, account="" if internal else str(identity),
         )  # fmt: skip
         if not internal:
             self._limit_rate(port)
@@ -597,3 +603,8 @@ class Node:
             return 0
         waits = self.role is not None or self.connections.restless or self.datagrams.busy or self.control.behind
         return TICK_S if waits else rest_s(self.connections.shortest_ns)
+
+
+def _memory_budget() -> int:
+    """What the engine of a node may hold unless it is told: half of the machine's memory, 1 GiB at most."""
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, 1 << 30)

@@ -208,7 +208,7 @@ class Peers:
             return peer
         port = self._engine.open_port(
             peer=True, retain=True, level=config.level, queue_bytes=config.queue_bytes, max_frame=MAX_FRAME,
-            packing=config.packing, loss=False, max_topics=1 << 24,
+            packing=config.packing, loss=False, max_topics=1 << 24, account=f"node '{config.name}'",
         )  # fmt: skip
         self._engine.park_port(port)
         peer = self._by_name[config.name] = PeerLink(config, port, listed, parked_ns=self._engine.mono_ns)

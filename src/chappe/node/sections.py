@@ -178,13 +178,17 @@ class Limits(Section, frozen=True):
 
     connections: Count = 16_384  # of clients and peers together, half-open ones included
     per_identity: Count = 0  # connections of one identity; 0: no limit
-    rate: Annotated[float, Meta(ge=0)] = 0.0  # EVENT frames and STATUS records a second of one client; 0: no limit
+    rate: Annotated[float, Meta(ge=0)] = 0.0  # STATUS records and other frames a second of one client; 0: no limit
     burst: Count = 0  # how many may come at once; 0: one second's worth
     payload: Annotated[int, Meta(ge=1024, le=16_777_215)] = 1 << 20  # of one frame
     subscriptions: Count = 100_000  # topics and watched variables of one identity
     variables: Count = 1_000_000  # registered by one identity
     topics: Annotated[int, Meta(ge=1, le=1 << 24)] = 65_536  # numbers a link may define
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 4 << 20  # of each of the four classes of one client
+    identity_queue_bytes: Bytes = 256 << 20  # in all queues of one identity; 0: no limit
+    identity_topics: Count = 1 << 18  # topic numbers that one identity uses up at this node; 0: no limit
+    forwarding_entries: Annotated[int, Meta(ge=1, le=1 << 24)] = 1 << 17  # (topic, route) pairs of this node
+    memory_bytes: Bytes = 0  # of tables and queues; 0: half of the machine's memory, 1 GiB at most
     credit: Bytes = 8 << 20  # EVENT bytes a client may have under way; 0: no credits
     handshake_s: Annotated[float, Meta(gt=0, le=60)] = 10.0
     heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 1.0  # to clients

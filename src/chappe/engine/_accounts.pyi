@@ -1,0 +1,8 @@
+class Accounts:
+    """What each identity holds of an engine's tables and queues."""
+
+    max_topics: int
+    max_ways: int
+    max_bytes: int
+
+    def usage(self) -> dict[str, dict[str, int]]: ...
