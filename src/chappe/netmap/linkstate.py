@@ -61,7 +61,7 @@ class LinkState:
         self.refused: Counter[str] = Counter()  # by neighbour
         self.database = Database(settings.lifetime_ns, settings.tolerance_ns, settings.max_adverts)
         self.clock = MeshClock(settings, rng)
-        self.stale: Counter[str] = Counter()  # statements that were too old or too new, by speaker
+        self.stale: Counter[str] = Counter()  # statements that were too old or too new, by speaker; "": others
         self._verify = verify
         self._objection = objection
         self._decode = decode
@@ -274,7 +274,7 @@ class LinkState:
         if retired is not None and outdated and self.clock.plausible(retired.advert.time_ns, self._now_ns):
             self._answer_outdated(peer, key, advert, retired.advert.sequence, out)
             if peer != key[3]:
-                self.stale[key[3]] += 1
+                self._count_stale(key[3])
                 self._refuse(out, peer, f"a statement of {key[3]!r} that was forgotten is replayed")
             return False
         speaker, age_ns = advert.speaker, statement.age_ms * MS
@@ -285,11 +285,16 @@ class LinkState:
         if direct:
             self.clock.compare(peer, self._now_ns)
         if doubt:
-            self.stale[speaker] += 1
+            self._count_stale(speaker)
             if key in self._doubted or len(self._doubted) < self.settings.max_adverts:
                 self._doubted[key] = peer, statement, self._now_ns
             self._refuse(out, peer, doubt)
         return not doubt
+
+    def _count_stale(self, speaker: str) -> None:
+        """By name for so many speakers as are kept; without certificates anybody can invent names."""
+        known = speaker in self.stale or len(self.stale) < self.settings.max_adverts
+        self.stale[speaker if known else ""] += 1
 
     def restate(self, now_ns: int) -> list[Output]:
         """Advertise everything again, as after a new certificate: others hold it before the old one expires."""

@@ -256,6 +256,10 @@ class NodeMesh:
         except RefusedError:
             return []
 
+    def stale(self) -> dict[str, int]:
+        """Statements that were refused for their time, by speaker."""
+        return dict(self.member.state.stale)
+
     def samples(self) -> list[LinkSample]:
         """What /metrics shows of links."""
         return mesh_rows.samples(self.member)

@@ -53,6 +53,7 @@ class Snapshot:
     listeners: dict[str, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # by code
     neighbours: dict[tuple[str, str], int] = field(default_factory=dict)  # refused by rules: (name, action)
+    stale: dict[str, int] = field(default_factory=dict)  # statements that were replayed or of another time, by speaker
     links: list[LinkSample] = field(default_factory=list)  # what was measured
     turns: TurnSample | None = None
     paused: int = 0  # times that too many requests of a connection waited
@@ -175,6 +176,13 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     for (name, action), value in snapshot.neighbours.items():
         denied.add_metric([snapshot.node, name, action], value)
     yield denied
+    stale = CounterMetricFamily(
+        "chappe_mesh_stale", "Statements of a node that were refused for their time: replayed, or its clock is wrong",
+        labels=["node", "speaker"],
+    )  # fmt: skip
+    for name, value in snapshot.stale.items():
+        stale.add_metric([snapshot.node, name], value)
+    yield stale
 
 
 def _turns(snapshot: Snapshot) -> Iterator[Metric]:

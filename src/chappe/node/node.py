@@ -331,7 +331,7 @@ class Node:
         if self.role is not None:
             snapshot.gauges.update(self.role.gauges())
         if self.mesh is not None:
-            snapshot.links = self.mesh.samples()
+            snapshot.links, snapshot.stale = self.mesh.samples(), self.mesh.stale()
         return snapshot
 
     # --- connections

@@ -191,6 +191,8 @@ def test_what_is_remembered_is_bounded() -> None:
         if number % 10 == 9:
             mesh.run(300 * SECOND)
     assert len(state.database.retired) <= 20
+    assert len(state.stale) == 21
+    assert state.stale.total() == 100
     assert len(state._doubted) <= 20
     mesh.run(HOUR)
     assert not state._doubted
