@@ -19,6 +19,7 @@ import uvloop
 from chappe.bench.soak.tables import sizes_of
 from chappe.events.lastways import LastWays
 from chappe.netmap import interests
+from chappe.node import accounts
 from chappe.node.config import load
 from chappe.node.node import Node
 from chappe.node.process import start_log
@@ -27,7 +28,7 @@ from chappe.node.sections import Log
 EVERY_S = 1.0
 TOPICS = {"a": 4096, "b": 16_384, "c": 4096}  # b holds what its neighbours hold, too
 ISSUERS = 256
-REMEMBERED = 2048
+REMEMBERED = 512
 
 
 class ShortMemory(Node):
@@ -40,6 +41,7 @@ class ShortMemory(Node):
 
 def _shortened(file: Path) -> Node:
     interests.EMPTY = 256
+    accounts.PRUNE_AT = 64
     node = ShortMemory(load(file, True), dev=True)
     assert node.mesh is not None
     node.mesh.member.ways._last = LastWays(REMEMBERED, 4 * REMEMBERED)
