@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from chappe.client.snapshots import Snapshot
     from chappe.client.topics import Long
     from chappe.client.violations import Violation
+    from chappe.wire.addresses import Address
     from chappe.wire.management import Function, Input
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Address": "chappe.wire.addresses",
     "Average": "chappe.client.extrapolation",
     "Averaged": "chappe.client.extrapolation",
     "Client": "chappe.client.client",
@@ -66,6 +68,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Address",
     "Average",
     "Averaged",
     "Client",

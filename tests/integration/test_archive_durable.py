@@ -249,15 +249,20 @@ pattern = ["plant/#", "archive/store", "PBR/Report/#", "node/counters/+", "broke
 names = ["plant"]
 [[rule]]
 action = "publish"
-pattern = ["archive/stored/#", "archive/report/#"]
+pattern = "archive/report/#"
+names = ["plant"]
+[[rule]]
+action = "confirm"
+pattern = "#"
 names = ["plant"]
 [[rule]]
 action = "publish"
 pattern = ["plant/#", "archive/store"]
 [[rule]]
-action = "subscribe"
-pattern = "archive/stored/#"
-names = ["alice"]
+action = "inbox"
+pattern = "#"
+names = ["bob"]
+deny = true
 """
 
 
@@ -279,12 +284,12 @@ async def test_rules_say_who_may_publish_durably_and_an_archive_has_a_token(tmp_
         file = write(tmp_path, node.url)
         file.write_text(file.read_text() + 'ca = "ca/ca.pem"\ntoken_file = "token"\n')
         (tmp_path / "token").write_text(token("alice"))
-        with pytest.raises(RuntimeError, match="may not subscribe"):
+        with pytest.raises(RuntimeError, match=r'(?s)alice. may not confirm "#".*action = "confirm"'):
             await NodeProcess.start(file, module="chappe.archive")
         (tmp_path / "token").write_text(token("plant"))
         async with archiving(file):
             async with chappe.connect(node.url, name="alice", tls=f"{ca}/ca.pem", token=token("alice")) as alice:
                 assert await alice.publish("plant/order", b"open", durable=True) == "plant"
             async with chappe.connect(node.url, name="bob", tls=f"{ca}/ca.pem", token=token("bob")) as bob:
-                with pytest.raises(DeniedError, match=r"not published: .*'bob' may not subscribe"):
+                with pytest.raises(DeniedError, match=r"not published: .*'bob' may not inbox"):
                     await bob.publish("plant/order", b"open", durable=True)

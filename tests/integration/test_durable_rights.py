@@ -26,13 +26,14 @@ from tests.support.wireclient import WireClient
 
 RULES = """
 [[rule]]
-action = "subscribe"
-pattern = "archive/stored/#"
-names = ["alice", "bob", "carol"]
-[[rule]]
 action = "publish"
 pattern = ["plant/#", "archive/store"]
-names = ["alice"]
+names = ["alice", "dave"]
+[[rule]]
+action = "inbox"
+pattern = "#"
+names = ["dave"]
+deny = true
 [[rule]]
 action = "publish"
 pattern = "plant/#"
@@ -87,6 +88,9 @@ async def test_nothing_is_delivered_or_stored_if_a_right_is_missing(keys: Keys) 
             given = ("plant/order", "refused", "--durable", "--count", 3, "--url", node.url)
             done = await asyncio.to_thread(command, "pub", *given, "--token", keys.token(name), code=4)
             assert f'pattern = "{missing}"' in done.stderr
+        async with chappe.connect(node.url, token=keys.token("dave")) as dave:
+            with pytest.raises(DeniedError, match=r'not published: .*dave.* may not inbox "n1"'):
+                await dave.publish("plant/order", b"refused", durable=True)
         async with chappe.connect(node.url, token=keys.token("alice")) as alice:
             assert await alice.publish("plant/order", b"taken", durable=True) == "plant"
         await reader.until(lambda: ("plant/order", b"taken") in reader.events)

@@ -42,7 +42,7 @@ class WireClient:
         self._answers: dict[int, asyncio.Future[control.Request]] = {}
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._topics_in: dict[int, str | int] = {}
-        self._topics_out: dict[str, int] = {}
+        self._topics_out: dict[tuple[str, str], int] = {}
         self._changed = asyncio.Event()
         self._number = 0
         self._sequence = 0
@@ -157,11 +157,17 @@ class WireClient:
     def publish_status(self, variable: int, value: Value, created_ns: int | None = None) -> None:
         self.send(Status((record(created_ns or time.time_ns(), variable, value),)))
 
-    def publish(self, topic: str, body: bytes, **fields: Any) -> None:
-        number = self._topics_out.get(topic)
+    async def open_inbox(self, key: bytes = b"") -> str:
+        """The address of an inbox; without a key of the one for confirmations."""
+        answer = await self.ask(control.OpenInbox, key=key)
+        assert isinstance(answer, control.InboxOpened), answer
+        return answer.address
+
+    def publish(self, topic: str, body: bytes, *, kind: str = "s", **fields: Any) -> None:
+        number = self._topics_out.get((kind, topic))
         if number is None:
-            number = self._topics_out[topic] = len(self._topics_out) + 1
-            self.send(Topic(number, TopicName(topic)))
+            number = self._topics_out[kind, topic] = len(self._topics_out) + 1
+            self.send(Topic(number, TopicName(topic, kind)))
         self._sequence += 1
         self.send(Event(number, self._sequence, body, **fields))
 

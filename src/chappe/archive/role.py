@@ -24,11 +24,11 @@ from chappe.archive.reader import Reader
 from chappe.archive.rows import Kept, event_rows, kept
 from chappe.archive.schema import given
 from chappe.archive.sink import Sink
-from chappe.archive.stored import OWN, STORE, Identity, Known, acknowledgements, decode_again
+from chappe.archive.stored import OWN, STORE, Durable, Identity, Known, confirmations, decode_again
 from chappe.archive.watching import Quality, Watching
 from chappe.attached import until
 from chappe.disk import ensure_folder
-from chappe.errors import ChappeError, ConfigError
+from chappe.errors import ChappeError, ConfigError, DeniedError
 from chappe.wire.patterns import Pattern, matches, summarise
 
 log = structlog.get_logger(__name__)
@@ -69,6 +69,8 @@ class Role:
     async def subscribe(self, client: Any) -> None:
         """Hear everything before anybody is told that this archive is there."""
         self._client = client
+        if self.of.durable:
+            await _check_confirm(client)
         wanted = summarise((Pattern("s", text) for text in self.of.topics), PATTERNS)
         for number, pattern in enumerate(wanted):
             subscription = await client.subscribe(pattern.text, on_full="drop", since=0)
@@ -176,6 +178,7 @@ class Role:
     def _take_events(self, messages: Sequence[Any], earlier: Sequence[Pattern]) -> None:
         """Rows of messages that no other subscription of this archive takes."""
         events = []
+        durable = []
         repeated = []
         taken: dict[str, bool] = {}  # by topic, of which there are few beside the messages
         for message in messages:
@@ -184,14 +187,16 @@ class Role:
                 wanted = taken[message.topic] = self._wants(message.topic, earlier)
             if not wanted:
                 continue
-            durable = self.of.durable and message.durable
-            if durable:
-                known = self.known.seen(Identity(*message.identifier))
+            marked = self.of.durable and message.durable
+            if marked:
+                event = Durable(Identity(*message.identifier), message.origin or "")
+                known = self.known.seen(event.identity)
                 if known is not None:
-                    repeated += [Identity(*message.identifier)] * known
+                    repeated += [event] * known
                     continue
-            events.append(kept(message, durable))
-        self._put_events(events)
+                durable.append(event)
+            events.append(kept(message, marked))
+        self._put_events(events, durable)
         self._acknowledge(repeated)
 
     async def _read_again(self, subscription: Any) -> None:
@@ -201,6 +206,7 @@ class Role:
     def _take_again(self, messages: Sequence[Any]) -> None:
         """Durable events of which their publisher has heard nothing."""
         events = []
+        durable = []
         repeated = []
         for message in messages:
             try:
@@ -210,34 +216,34 @@ class Role:
                 self.sink.refused["events"] += 1
                 continue
             for was in store.events:
-                identity = Identity(message.issuer, store.epoch, was.sequence)
-                known = self.known.seen(identity)
+                event = Durable(Identity(message.issuer, store.epoch, was.sequence), message.origin or "")
+                known = self.known.seen(event.identity)
                 if known is None:
-                    events.append(Kept(was.topic, was.kind, *identity, was.created, was.body, True))
+                    events.append(Kept(was.topic, was.kind, *event.identity, was.created, was.body, True))
+                    durable.append(event)
                 elif known:
-                    repeated.append(identity)
-        self._put_events(events)
+                    repeated.append(event)
+        self._put_events(events, durable)
         self._acknowledge(repeated)
 
-    def _put_events(self, events: list[Kept]) -> None:
+    def _put_events(self, events: list[Kept], durable: list[Durable]) -> None:
         if not events:
             return
-        durable = [Identity(each.issuer, each.epoch, each.sequence) for each in events if each.durable]
         size = sum(len(each.body) for each in events) + len(events) * MESSAGE_BYTES
         make = partial(event_rows, events, self._client.node.name, time.time_ns())
         told = partial(self._settled, durable) if durable else None
         if not self.sink.put("events", len(events), size, make, told):
-            self.known.settle(durable, stored=False)
+            self.known.settle((each.identity for each in durable), stored=False)
 
-    def _settled(self, durable: Sequence[Identity], stored: bool) -> None:
-        self.known.settle(durable, stored)
+    def _settled(self, durable: Sequence[Durable], stored: bool) -> None:
+        self.known.settle((each.identity for each in durable), stored)
         if stored:
             self._acknowledge(durable)
 
-    def _acknowledge(self, identities: Sequence[Identity]) -> None:
+    def _acknowledge(self, durable: Sequence[Durable]) -> None:
         """Tell publishers; one that does not hear it sends again."""
-        for topic, body in acknowledgements(self.of.name, identities):
-            self._client.publish(topic, body)
+        for address, body in confirmations(self.of.name, durable):
+            self._client.publish(address, body)
 
     async def _read_feed(self, subscription: Any, feed: Feed) -> None:
         async for messages in subscription.batches(MESSAGES):
@@ -339,6 +345,20 @@ class Role:
             identity = Identity(issuer, epoch, sequence)
             self.known.seen(identity)
             self.known.settle((identity,), stored=True)
+
+
+async def _check_confirm(client: Any) -> None:
+    """DeniedError unless it may confirm what it stores: publishers would wait for nothing."""
+    try:
+        await client.check_right("confirm", "#")
+    except DeniedError as everywhere:
+        try:
+            await client.check_right("confirm", client.address)
+        except DeniedError:
+            raise DeniedError(
+                f"the archive may not confirm durable events, and their publishers would wait for nothing: {everywhere}"
+                "\nor store without confirming: archive.durable = false"
+            ) from None
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
 """What publishers and archives tell each other about durable events: stored ones, and ones to store (again).
 
-A durable event is marked on the wire and goes to its topic. An archive that has synced it tells its publisher, on a
-topic of that publisher's issuer. Events of which nothing is heard are sent again, many together in one event to
+A durable event is marked on the wire and goes to its topic. An archive that has synced it confirms it at the
+address of its issuer at its publisher's node (`wire.addresses.confirm_address`), to which only those may send whom a
+rule allows to `confirm`. Events of which nothing is heard are sent again, many together in one event to
 `STORE` that says what each was. They are stored as events of the issuer of that event, which its node computed from
 what it authenticated (decision 0030): no client can store in the name of another one.
 """
@@ -15,7 +16,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, ProtocolError
+from chappe.wire.addresses import Address, check_address, confirm_address
 
 STORE = "archive/store"
 OWN = "archive/"  # topics of archives, which no archive keeps
@@ -56,11 +58,6 @@ class Store(msgspec.Struct, frozen=True, array_like=True):
 
     epoch: Sequence32
     events: Annotated[tuple[Again, ...], Meta(max_length=65_536)]
-
-
-def stored_topic(issuer: bytes) -> str:
-    """Where the publisher with this issuer is told."""
-    return f"archive/stored/{issuer.hex()}"
 
 
 def encode(message: Stored) -> bytes:
@@ -137,12 +134,24 @@ class Known:
                 del found[identity[1:]]
 
 
-def acknowledgements(archive: str, identities: Iterable[Identity]) -> list[tuple[str, bytes]]:
-    """Topic and body of what publishers are told."""
-    together: dict[tuple[bytes, int], list[int]] = {}
-    for issuer, epoch, sequence in identities:
-        together.setdefault((issuer, epoch), []).append(sequence)
-    return [
-        (stored_topic(issuer), encode(Stored(archive=archive, epoch=epoch, ranges=ranges(sequences))))
-        for (issuer, epoch), sequences in together.items()
-    ]
+class Durable(NamedTuple):
+    """A durable event, and the address of its publisher's node."""
+
+    identity: Identity
+    origin: str
+
+
+def confirmations(archive: str, events: Iterable[Durable]) -> list[tuple[Address, bytes]]:
+    """Where publishers are told, and what; one whose node is no address is told nothing."""
+    together: dict[tuple[str, bytes, int], list[int]] = {}
+    for (issuer, epoch, sequence), origin in events:
+        together.setdefault((origin, issuer, epoch), []).append(sequence)
+    found = []
+    for (origin, issuer, epoch), sequences in together.items():
+        address = confirm_address(origin, issuer)
+        try:
+            check_address(address)
+        except ProtocolError:
+            continue
+        found.append((Address(address), encode(Stored(archive=archive, epoch=epoch, ranges=ranges(sequences)))))
+    return found

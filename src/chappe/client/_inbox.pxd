@@ -7,7 +7,7 @@ from chappe.client._segments cimport Segment, SegmentQueue
 from chappe.client._waiting cimport Waitable
 
 cdef class TopicEntry:
-    cdef readonly object topic       # str, int or Long
+    cdef readonly object topic       # str, int, Long or Address
     cdef readonly str kind
     cdef readonly str group
     cdef object text                 # what patterns are matched against
@@ -50,7 +50,7 @@ cdef class Message:
     cdef bytes item(self, int tag)
 
 cdef class Subscription(Waitable):
-    cdef readonly str pattern
+    cdef public str pattern          # of an inbox: its address, another one at another node
     cdef readonly str kind
     cdef readonly str group
     cdef readonly bint backpressure

@@ -3,6 +3,7 @@ from typing import Any, Literal
 
 from chappe.client._waiting import Waitable
 from chappe.client.topics import Topic
+from chappe.wire.addresses import Address
 from chappe.wire.events import PropertyValue, TopicName
 
 class TopicEntry:
@@ -49,6 +50,8 @@ class Message:
     @property
     def correlation(self) -> int | None: ...
     @property
+    def origin(self) -> str | None: ...
+    @property
     def content_type(self) -> str | None: ...
     @property
     def properties(self) -> dict[str, PropertyValue]: ...
@@ -70,6 +73,9 @@ class Subscription(Waitable):
     dropped: int
     since_ns: int
     older: int
+    @property
+    def address(self) -> Address | None:
+        """Of an inbox: the topic to give to others, as `reply` for example; None of other subscriptions."""
     def __init__(
         self,
         pattern: Topic,

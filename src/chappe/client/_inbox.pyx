@@ -16,6 +16,7 @@ from chappe.client._waiting cimport Steps
 
 from chappe.client.columns import event_batch
 from chappe.client.topics import pattern_text, public_topic
+from chappe.wire.addresses import Address
 from chappe.wire.events import Event
 
 cdef enum:
@@ -23,6 +24,7 @@ cdef enum:
     CLOCK_SLACK_NS = 30_000_000  # clocks that NTP keeps agree about that well
     REPLY = 3                # tags of extension items
     CORRELATION = 4
+    ORIGIN = 6
     EXT = 0x08
     DURABLE = 0x10
     RESENT = 0x20
@@ -203,6 +205,17 @@ cdef class Message:
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found, size)
 
     @property
+    def origin(self):
+        """Of a durable event: the address of its publisher's node, where archives confirm it; else None."""
+        cdef bytes item = self.item(ORIGIN) if self.decoded is None else None
+        if item is not None:
+            try:
+                return item.decode()
+            except UnicodeDecodeError:
+                pass  # said where all items are read
+        return self._items().origin
+
+    @property
     def content_type(self):
         return self._items().content_type
 
@@ -240,6 +253,11 @@ cdef class Subscription(Waitable):
         self.max_queue = max_queue
         self.max_bytes = max_bytes
         self.queue = SegmentQueue(65536, 32)
+
+    @property
+    def address(self):
+        """Of an inbox: the topic to give to others, as `reply` for example; None of other subscriptions."""
+        return Address(self.pattern) if self.kind == "n" else None
 
     def __dealloc__(self):
         self.forget()

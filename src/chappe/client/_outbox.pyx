@@ -10,11 +10,12 @@ event no Python code runs, and so no other thread.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
-from cpython.unicode cimport PyUnicode_FromObject
+from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_FromObject
 from libc.string cimport memcpy, memmove
 
 from chappe.client._segments cimport bytes_of
 from chappe.client.topics import Long, encode_topic
+from chappe.wire.addresses import Address
 
 cdef enum:
     STATUS = 0x01
@@ -35,8 +36,17 @@ cdef object key_of(object topic):
         return (int.__index__(topic.value),)
     if isinstance(topic, int) and not isinstance(topic, bool):
         return int.__index__(topic)
+    if isinstance(topic, Address):
+        return PyUnicode_AsUTF8String(PyUnicode_FromObject(topic.text))
     encode_topic(topic)
-    raise TypeError(f"a topic is a str, an int or a chappe.Long, not {type(topic).__name__}")
+    raise TypeError(f"a topic is a str, an int, a chappe.Long or a chappe.Address, not {type(topic).__name__}")
+
+
+cdef object topic_of(object key):
+    """The topic that is found by a key."""
+    if type(key) is tuple:
+        return Long(key[0])
+    return Address((<bytes> key).decode()) if type(key) is bytes else key
 
 
 cdef class Outbox:
@@ -121,7 +131,7 @@ cdef class Outbox:
             key = key_of(topic)
         known = self.numbers.get(key)
         if known is None:
-            encoded = encode_topic(Long(key[0]) if type(key) is tuple else key)
+            encoded = encode_topic(topic_of(key))
             known = self.numbers.get(key)  # another thread may have been here
         number = self.new_number(key, encoded) if known is None else known
         if number < 0:

@@ -23,6 +23,7 @@ cdef class Sender(Stack):
     cdef int64_t now(self) noexcept
     cdef int64_t stamp(self) noexcept
     cdef int64_t put(self, object topic, object body, int flags, object created, object expires, object reply,
-                     object correlation, object content_type, object properties) except -1
+                     object correlation, object content_type, object properties,
+                     object origin) except -1
     cdef bytes answerable(self, object reply, object correlation)
     cdef int probe(self) except -1

@@ -32,6 +32,7 @@ class Sender(Stack):
         correlation: int | None = None,
         content_type: str | None = None,
         properties: dict[str, Any] | None = None,
+        origin: str | None = None,
         durable: Literal[False] = False,
     ) -> bool:
         """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened."""
@@ -63,6 +64,7 @@ class Sender(Stack):
         correlation: int | None = None,
         content_type: str | None = None,
         properties: dict[str, Any] | None = None,
+        origin: str | None = None,
     ) -> int | None:
         """The sequence number of the event, marked as durable; None: the queue is full, nothing happened."""
     def publish_many(self, topic: Topic, bodies: Iterable[bytes], priority: int = 3) -> int:

@@ -38,7 +38,7 @@ cdef class Sender(Stack):
         return self.now() + self.ahead_ns if self.stamping else 0
 
     def publish(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
-                content_type=None, properties=None, durable=False):
+                content_type=None, properties=None, origin=None, durable=False):
         """True: the event is in the queue and will reach the node. False: the queue is full, nothing happened.
 
         durable: what comes back can be awaited; it is there when an archive has stored the event.
@@ -52,29 +52,33 @@ cdef class Sender(Stack):
                 topic, body, priority, created=created, expires=expires, reply=reply, correlation=correlation,
                 content_type=content_type, properties=properties
             )
-        return self.put(topic, body, priority, created, expires, reply, correlation, content_type, properties) != 0
+        return self.put(
+            topic, body, priority, created, expires, reply, correlation, content_type, properties, origin
+        ) != 0
 
     def publish_durable(self, topic, body, int priority=3, *, created=None, expires=None, reply=None, correlation=None,
-                        content_type=None, properties=None):
+                        content_type=None, properties=None, origin=None):
         """The sequence number of the event, marked as durable; None: the queue is full, nothing happened."""
         if priority < 0 or priority > 6:
             raise ValueError(f"priority {priority} is not in 0 to 6")
         cdef int64_t sequence = self.put(topic, body, priority | DURABLE, created, expires, reply, correlation,
-                                         content_type, properties)
+                                         content_type, properties, origin)
         return sequence & 0xFFFFFFFF if sequence else None
 
     cdef int64_t put(self, object topic, object body, int flags, object created, object expires, object reply,
-                     object correlation, object content_type, object properties) except -1:
+                     object correlation, object content_type, object properties,
+                     object origin) except -1:
         """The sequence of the event, which is in the queue now; 0 if there is no room."""
         cdef int64_t accepted
         cdef Py_buffer view
         cdef bytes extension = None
         cdef int64_t stamp = 0
-        if created is not None or expires is not None or content_type is not None or properties is not None:
+        if (created is not None or expires is not None or content_type is not None or properties is not None
+                or origin is not None):
             extension = Event(
                 0, 0, created=self.stamp() or None if created is None else created, expires=expires,
                 correlation=correlation, reply=None if reply is None else topic_name(reply), content_type=content_type,
-                properties=properties or {}
+                properties=properties or {}, origin=origin
             ).encode()[12:]
         elif reply is not None or correlation is not None:
             extension = self.answerable(reply, correlation)

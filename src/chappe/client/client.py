@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +14,7 @@ import msgspec
 from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
-from chappe.client.connection import Connection
+from chappe.client.connection import Connection, Inbox
 from chappe.client.derived import Derived
 from chappe.client.durable import Durable
 from chappe.client.extrapolation import Extrapolator
@@ -31,6 +32,7 @@ from chappe.client.watchdog import Care
 from chappe.client.watched import Order
 from chappe.errors import UnconfirmedError, WithdrawnError
 from chappe.wire import control
+from chappe.wire.addresses import Address
 from chappe.wire.management import Condense, Function, Issued, Uncondense
 from chappe.wire.mesh import Pace
 
@@ -58,7 +60,12 @@ class Client(Connection):
             **super().counters(),
             "durable_waiting": self.durable.waiting,
             "durable_sent_again": self.durable.sent_again,
+            "replies_unexpected": self._replies.unexpected,
         }
+
+    async def settled(self) -> bool:
+        """As `Connection.settled`, and no answer to a request is under way to this node."""
+        return not self._replies.waiting and await super().settled()
 
     # --- events
 
@@ -102,6 +109,8 @@ class Client(Connection):
         A full queue drops the newest and counts; `on_full="block"` stops reading from the node instead, and
         `backpressure` also makes publishers at that node wait.
         """
+        if isinstance(pattern, Address):
+            raise ValueError("nobody subscribes to an address: its owner gets what is sent there, see open_inbox")
         await self._connected()
         subscription = Subscription(
             pattern, group=group, backpressure=backpressure, max_queue=max_queue, max_bytes=max_bytes, on_full=on_full
@@ -119,6 +128,35 @@ class Client(Connection):
         self._subscriptions.append(subscription)
         return subscription
 
+    async def open_inbox(
+        self,
+        *,
+        max_queue: int = 65536,
+        max_bytes: int = 64 << 20,
+        on_full: Literal["drop", "block"] | None = None,
+        moved: Callable[[], None] | None = None,
+    ) -> Subscription:
+        """A queue with an address of its own at the node: whoever is given `address` may send there, nobody else can.
+
+        It is open until it is unsubscribed, over all reconnections. At another node it has another address, and what
+        is sent to the old one is lost: then `moved` is called.
+        """
+        await self._connected()
+        inbox = Subscription(Address(self.address), max_queue=max_queue, max_bytes=max_bytes, on_full=on_full)
+        inbox.owner = self
+        inbox.loop = asyncio.get_running_loop()
+        inbox.before_wait = self.core.write_now
+        self._inboxes[inbox] = Inbox(secrets.token_bytes(16))
+        try:
+            await within(self._subscribe(inbox), self.timeout_s, "open an inbox")
+        except BaseException:
+            del self._inboxes[inbox]
+            self.core.remove_subscription(inbox)
+            raise
+        self._inboxes[inbox].moved = moved
+        self._subscriptions.append(inbox)
+        return inbox
+
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Stop; its iterators end after what is queued."""
         if subscription not in self._subscriptions:
@@ -127,7 +165,12 @@ class Client(Connection):
         last = self.core.remove_subscription(subscription)
         subscription.end()
         self.subscription_has_room(subscription)
-        if last and self.state == "connected":
+        if self._inboxes.pop(subscription, None) is not None:
+            if self.state == "connected":
+                address = subscription.pattern
+                await self._ask(lambda request: control.CloseInbox(id=request, address=address), control.Done,
+                                "close an inbox")  # fmt: skip
+        elif last and self.state == "connected":
             await self._ask(
                 lambda request: control.Unsubscribe(
                     id=request, pattern=subscription.pattern, kind=subscription.kind, group=subscription.group
@@ -155,7 +198,11 @@ class Client(Connection):
     async def request(
         self, topic: Topic, body: bytes, *, timeout_s: float | None = None, timeout: float | None = None, **options: Any
     ) -> Message:
-        """Publish and wait for the first answer; TimeoutExpired if none comes."""
+        """Publish and wait for the first answer; TimeoutExpired if none comes.
+
+        LinkError if the client had to move to another node meanwhile: the answer does not follow it there, and nobody
+        knows whether the request was carried out.
+        """
         return await self._replies.request(topic, body, timeout_s or timeout or self.timeout_s, options)
 
     async def respond(self, message: Message, body: bytes, **options: Any) -> None:

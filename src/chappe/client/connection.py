@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -31,6 +32,14 @@ log = structlog.get_logger("chappe.client")
 CLOSE_FLUSH_S = 5.0
 DENIALS = 8  # topics that the error of a `flush` names
 Queue = Subscription | StatusStream
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What a client knows of an inbox beside its queue."""
+
+    key: bytes = b""  # a secret; empty: of the confirmations of archives
+    moved: Callable[[], None] | None = None  # its address is another one
 
 
 class Connection:
@@ -83,6 +92,7 @@ class Connection:
         if self.reporting is not None:
             self._watched.dog.noticed = self.reporting.violated
         self._subscriptions: list[Subscription] = []
+        self._inboxes: dict[Subscription, Inbox] = {}  # those of them that are inboxes
         self._advertised: dict[Advertisement, int] = {}  # how often each is held
         self._told_of_end: list[Callable[[Exception], None]] = []
         self._told_of_refusal: list[Callable[[Topic, DeniedError], int]] = []  # how many fail with it
@@ -135,6 +145,13 @@ class Connection:
         if self._session is None or self._session.welcome is None:
             raise LinkError("not connected yet: the node says in its welcome who publishes")
         return self._session.welcome.issuer
+
+    @property
+    def address(self) -> str:
+        """Of the node; LinkError before the first connection."""
+        if self._session is None or self._session.welcome is None:
+            raise LinkError("not connected yet: the node says in its welcome where it is")
+        return self._session.welcome.address
 
     @property
     def mode(self) -> int:
@@ -311,7 +328,14 @@ class Connection:
         finally:
             self._flushes.pop(serial, None)
 
-    def _subscribe(self, subscription: Subscription) -> asyncio.Future[control.Done]:
+    def _subscribe(self, subscription: Subscription) -> asyncio.Future[Any]:
+        inbox = self._inboxes.get(subscription)
+        if inbox is not None:
+            key = inbox.key
+            return self._requests.ask(
+                lambda request: control.OpenInbox(id=request, key=key), control.InboxOpened,
+                lambda opened: self._opened(subscription, opened.address),
+            )  # fmt: skip
         return self._requests.ask(
             lambda request: control.Subscribe(
                 id=request, pattern=subscription.pattern, kind=subscription.kind, group=subscription.group,
@@ -320,8 +344,21 @@ class Connection:
             control.Done,
         )  # fmt: skip
 
-    def subscribe_soon(self, subscription: Subscription) -> asyncio.Future[control.Done] | None:
-        """Subscribe with the next bytes that leave, at every connection; None if there is none yet."""
+    def _opened(self, subscription: Subscription, address: str) -> None:
+        """An inbox has this address from now on: at another node it is another one."""
+        if subscription.pattern == address:
+            return
+        self.core.remove_subscription(subscription)
+        subscription.pattern = address
+        self.core.add_subscription(subscription)
+        moved = self._inboxes[subscription].moved
+        if moved is not None:
+            moved()
+
+    def hear_confirmations(self, subscription: Subscription) -> asyncio.Future[Any] | None:
+        """Get what archives say of durable events, from the next bytes that leave on; None if there is no connection
+        yet: it is asked for at each of them."""
+        self._inboxes[subscription] = Inbox()
         self.core.add_subscription(subscription)
         self._subscriptions.append(subscription)
         return self._subscribe(subscription) if self._up.is_set() else None

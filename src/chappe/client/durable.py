@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chappe.archive.stored import STORE, Again, Stored, decode, encode_again, stored_topic
+from chappe.archive.stored import STORE, Again, Stored, decode, encode_again
 from chappe.client._inbox import Subscription
 from chappe.client.topics import Topic, topic_name
 from chappe.errors import (
@@ -25,6 +25,7 @@ from chappe.errors import (
     UnconfirmedError,
 )
 from chappe.security.patterns import topic_address
+from chappe.wire.addresses import KIND, Address, confirm_address
 
 if TYPE_CHECKING:
     from chappe.client.client import Client
@@ -180,7 +181,8 @@ class Durable:
             extension["created"] = time.time_ns() + self._client.core.ahead_ns
         given = {name: value for name, value in extension.items() if value is not None}
         event = Event(topic, bytes(body), priority, given, loop.time() + self._client.durable_s, loop.create_future())
-        topic_name(topic)
+        if topic_name(topic).kind == KIND:
+            raise ValueError("nobody but its owner gets what is sent to an address: no archive can store it")
         if self._subscription is None:
             self._listen()
         if self._later or not self._may(topic) or not self._sent(event):
@@ -229,12 +231,12 @@ class Durable:
     def _listen(self) -> None:
         """Subscribe before the first event leaves, in the same write, so that no answer to it is missed."""
         client = self._client
-        subscription = Subscription(stored_topic(client.issuer), max_queue=1 << 20)
+        subscription = Subscription(Address(confirm_address(client.address, client.issuer)), max_queue=1 << 20)
         subscription.owner = client
         subscription.loop = asyncio.get_running_loop()
         subscription.ready = self._told
         self._subscription = subscription
-        asked = client.subscribe_soon(subscription)
+        asked = client.hear_confirmations(subscription)
         if asked is not None:
             asked.add_done_callback(self._subscribed)
 
@@ -242,7 +244,7 @@ class Durable:
         error = None if asked.cancelled() else asked.exception()
         if not isinstance(error, RefusedError):  # a lost connection asks again when it is back
             return
-        reason = f"durable events need the right to subscribe to archive/stored/#: {error}"
+        reason = f"durable events are confirmed in an inbox, which this client may not have: {error}"
         for event in self._waiting.clear():
             self._fail([event], unconfirmed(event, reason))
         self._fail(self._later, type(error)(f"not published: {reason}"))
@@ -276,7 +278,7 @@ class Durable:
         name = topic_name(topic)
         connection = self._client.reconnections
         try:
-            await self._client.check_right("subscribe", stored_topic(self._client.issuer))
+            await self._client.check_right("inbox", self._client.address)
             for address in dict.fromkeys((topic_address(name.kind, str(name.name)), STORE)):
                 await self._client.check_right("publish", address)
         except DeniedError as error:
@@ -302,7 +304,9 @@ class Durable:
     def _sent(self, event: Event) -> bool:
         if self._waiting.full:
             return False
-        sequence = self._client.core.publish_durable(event.topic, event.body, event.priority, **event.extension)
+        sequence = self._client.core.publish_durable(
+            event.topic, event.body, event.priority, origin=self._client.address, **event.extension
+        )
         if sequence is None:
             return False
         event.sequence, event.connection = sequence, self._client.reconnections
@@ -348,8 +352,9 @@ class Durable:
                 size += len(events[stop].body)
                 stop += 1
             body = encode_again(EPOCH, (event.again() for event in events[start:stop]))
+            origin, priority = self._client.address, events[start].priority
             try:
-                self.sent_again += (stop - start) * self._client.core.publish(STORE, body, events[start].priority)
+                self.sent_again += (stop - start) * self._client.core.publish(STORE, body, priority, origin=origin)
             except ValueError as error:  # alone, and with its topic larger than the node takes
                 self._fail(self._waiting.take(events[start:stop]), error)
             start = stop

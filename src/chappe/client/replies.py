@@ -1,16 +1,18 @@
-"""Request and reply: one reply topic for each client, answers matched by correlation."""
+"""Request and reply: one inbox for each client, answers matched by random correlations."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
-from chappe.errors import TimeoutExpired
+from chappe.errors import LinkError, TimeoutExpired
 
 if TYPE_CHECKING:
     from chappe.client._inbox import Message, Subscription
     from chappe.client.client import Client
     from chappe.client.topics import Topic
+    from chappe.wire.addresses import Address
 
 
 class Replies:
@@ -18,26 +20,30 @@ class Replies:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._topic = ""
-        self._last = 0
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._topics: dict[int, Topic] = {}  # that they were published to
-        self._subscription: Subscription | None = None
+        self._inbox: Subscription | None = None
+        self._address: Address | None = None  # one object: its encoding is kept
         self._opening = asyncio.Lock()
+        self.unexpected = 0  # answers to nothing that waits: late, repeated or forged
+
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer."""
+        return len(self._waiting)
 
     async def request(self, topic: Topic, body: bytes, timeout_s: float, options: dict[str, Any]) -> Message:
         """Publish with a fresh correlation; the first answer to it."""
-        if self._subscription is None:
+        if self._inbox is None:
             await self._open()
-        self._last += 1
-        number = self._last
+        number = int.from_bytes(os.urandom(8), "big")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         self._topics[number] = topic
         core = self._client.core
         try:
             async with asyncio.timeout(timeout_s):
-                while not core.publish(topic, body, reply=self._topic, correlation=number, **options):
+                while not core.publish(topic, body, reply=self._address, correlation=number, **options):
                     await self._client.drain()
                 if len(self._waiting) == 1:
                     core.write_now()  # a lone request does not wait for others of its tick
@@ -49,17 +55,29 @@ class Replies:
 
     async def _open(self) -> None:
         async with self._opening:
-            if self._subscription is None:
-                self._topic = f"_reply/{self._client.issuer.hex()}"
-                subscription = await self._client.subscribe(self._topic)
-                subscription.ready = self._arrived
-                self._subscription = subscription
+            if self._inbox is None:
+                inbox = await self._client.open_inbox(moved=self._moved)
+                inbox.ready = self._arrived
+                self._address, self._inbox = inbox.address, inbox
+
+    def _moved(self) -> None:
+        """Answers go to the node where this client was; what was asked may be done or not."""
+        assert self._inbox is not None
+        self._address = self._inbox.address
+        self.close(
+            LinkError(
+                "the client moved to another node before the answer came, and the answer does not follow it: "
+                "the request may have been carried out or not; ask again if that does no harm"
+            )
+        )
 
     def _arrived(self) -> None:
-        assert self._subscription is not None
-        for message in self._subscription.take_nowait():
+        assert self._inbox is not None
+        for message in self._inbox.take_nowait():
             waiting = self._waiting.get(message.correlation or 0)
-            if waiting is not None and not waiting.done():
+            if waiting is None or waiting.done():
+                self.unexpected += 1
+            else:
                 waiting.set_result(message)
 
     def refused(self, topic: Topic, error: Exception) -> int:

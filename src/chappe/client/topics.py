@@ -1,10 +1,11 @@
-"""Topics as a client names them: text in levels, integers, longs; and which patterns they match."""
+"""Topics as a client names them: text in levels, integers, longs, addresses; and which patterns they match."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from chappe.errors import ProtocolError
+from chappe.wire.addresses import KIND, Address, check_address
 from chappe.wire.events import TOPIC_LIMIT, TopicName, check_topic
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -23,7 +24,7 @@ class Long:
             raise ValueError(f"long topic {self.value} does not fit into 64 bits")
 
 
-Topic = str | int | Long
+Topic = str | int | Long | Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def topic_name(topic: Topic) -> TopicName:
     """The topic in wire terms; TypeError or ValueError says why nobody may publish to it."""
     match topic:
         case bool():
-            raise TypeError("a topic is a str, an int or a chappe.Long, not bool")
+            raise TypeError("a topic is a str, an int, a chappe.Long or a chappe.Address, not bool")
         case str():
             try:
                 check_topic(topic)
@@ -51,7 +52,13 @@ def topic_name(topic: Topic) -> TopicName:
             return TopicName(topic, "i")
         case Long():
             return TopicName(topic.value, "l")
-    raise TypeError(f"a topic is a str, an int or a chappe.Long, not {type(topic).__name__}")
+        case Address():
+            try:
+                check_address(topic.text)
+            except ProtocolError as error:
+                raise ValueError(str(error)) from None
+            return TopicName(topic.text, KIND)
+    raise TypeError(f"a topic is a str, an int, a chappe.Long or a chappe.Address, not {type(topic).__name__}")
 
 
 def encode_topic(topic: Topic) -> bytes:
@@ -62,7 +69,7 @@ def encode_topic(topic: Topic) -> bytes:
 def public_topic(name: TopicName) -> Topic:
     """A topic of the wire as a client sees it."""
     if isinstance(name.name, str):
-        return name.name
+        return Address(name.name) if name.kind == KIND else name.name
     return Long(name.name) if name.kind == "l" else name.name
 
 

@@ -209,6 +209,7 @@ class Facts:
                 "variables": len(session.variables),
                 "watched": len(session.watched),
                 "subscriptions": len(session.subscriptions),
+                "inboxes": len(session.inboxes),
                 **self._port_row(session.port),
             }
 

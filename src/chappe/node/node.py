@@ -120,8 +120,8 @@ class Node:
             name, self.engine, self.variables, self.connections, self.peers, self.paths, self.edge
         )
         self.control = facts.control = Control(
-            name, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows, edge=self.edge,
-            neighbours=self.rules,
+            name, config.address, self.engine, self.variables, self.commands, self._book, config.limits, facts.rows,
+            edge=self.edge, neighbours=self.rules,
         )  # fmt: skip
         self.control.security = self.connections.security
         self.datagrams = Datagrams(self.engine, self.connections, self.connections.send)
@@ -135,7 +135,7 @@ class Node:
             BROKER_BUDGET_NS if config.manages else BUDGET_NS,
         )  # fmt: skip
         self.reception = Reception(
-            node=name, process=self.process, connections=self.connections, peers=self.peers,
+            node=name, address=config.address, process=self.process, connections=self.connections, peers=self.peers,
             credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted, capabilities=config.node.capabilities, stamps=config.mesh is not None,

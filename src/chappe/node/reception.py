@@ -42,6 +42,7 @@ class Reception:
     """Does the handshake of accepted connections and hands them over."""
 
     node: str
+    address: str  # of the node
     process: bytes  # number of this process, told to whoever connects
     connections: Connections
     peers: Peers
@@ -106,8 +107,8 @@ class Reception:
         offered = tuple(word for word in self.capabilities if not lacking.get(word))
         credited = hello.role == "client" and "credit" in hello.capabilities
         return Welcome(
-            name=self.node, session=self.process, capabilities=offered, heartbeat_ns=self._heartbeat_ns(hello),
-            max_payload=self.limits.payload, max_topics=self.limits.topics,
+            name=self.node, address=self.address, session=self.process, capabilities=offered,
+            heartbeat_ns=self._heartbeat_ns(hello), max_payload=self.limits.payload, max_topics=self.limits.topics,
             credit=self.limits.credit if credited else 0, mode=self.mode(),
             resumed=peer is not None and peer.process == hello.session,
             links=self.peers.offered() if hello.role == "node" else (),

@@ -84,7 +84,7 @@ def _bad_qos(wanted: tuple[control.Qos, ...]) -> str | None:
 def bad_subscribe(request: control.Subscribe) -> str | None:
     """Why a topic cannot be subscribed to so, or None."""
     if request.kind not in ("s", "i", "l"):
-        return f"kind {request.kind[:10]!r} is unknown; s, i or l"
+        return f"kind {request.kind[:10]!r} is none to subscribe to; s, i or l (an inbox is opened by its owner)"
     if len(request.group.encode(errors="replace")) > NAME_BYTES:
         return f"the name of a group has at most {NAME_BYTES} bytes"
     try:

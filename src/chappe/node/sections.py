@@ -181,7 +181,8 @@ class Limits(Section, frozen=True):
     rate: Annotated[float, Meta(ge=0)] = 0.0  # STATUS records and other frames a second of one client; 0: no limit
     burst: Count = 0  # how many may come at once; 0: one second's worth
     payload: Annotated[int, Meta(ge=1024, le=16_777_215)] = 1 << 20  # of one frame
-    subscriptions: Count = 100_000  # topics and watched variables of one identity
+    subscriptions: Count = 100_000  # topics, inboxes and watched variables of one identity
+    inboxes: Count = 10_000  # of one identity
     variables: Count = 1_000_000  # registered by one identity
     topics: Annotated[int, Meta(ge=1, le=1 << 24)] = 65_536  # numbers a link may define
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 4 << 20  # of each of the four classes of one client

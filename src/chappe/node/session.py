@@ -62,10 +62,11 @@ class Usage:
     connections: int = 0
     variables: Tally = field(default_factory=Tally)  # registered
     subscriptions: Tally = field(default_factory=Tally)  # topics and watched variables
+    inboxes: Tally = field(default_factory=Tally)
 
     @property
     def nothing(self) -> bool:
-        return not (self.connections or self.variables.count or self.subscriptions.count)
+        return not (self.connections or self.variables.count or self.subscriptions.count or self.inboxes.count)
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class Session:
     variables: Counted[int] = field(init=False)  # ids it registered
     watched: Counted[int] = field(init=False)  # ids
     subscriptions: Counted[tuple[str, str, str]] = field(init=False)  # (kind, pattern, group)
+    inboxes: Counted[str] = field(init=False)  # addresses of the inboxes that it opened
     advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
     waiting: int = 0  # watches that wait for their variable, or for a broker
     asking: int = 0  # other requests that wait for a broker
@@ -95,9 +97,10 @@ class Session:
         self.variables = Counted(self.usage.variables)
         self.watched = Counted(self.usage.subscriptions)
         self.subscriptions = Counted(self.usage.subscriptions)
+        self.inboxes = Counted(self.usage.inboxes)
 
     def release(self) -> None:
         """It is over: what it had counts no more for its identity."""
         self.usage.connections -= 1
-        for each in (self.variables, self.watched, self.subscriptions):
+        for each in (self.variables, self.watched, self.subscriptions, self.inboxes):
             each.release()

@@ -13,6 +13,7 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.node.commands import Commands
 from chappe.node.edge import Edge
+from chappe.node.inboxes import Inboxes
 from chappe.node.listing import Find, listing
 from chappe.node.mesh_requests import MeshRequests
 from chappe.node.neighbours import NeighbourRules, address_of
@@ -26,7 +27,7 @@ from chappe.node.session import Session, Usage
 from chappe.node.variables import SLICE, Variables
 from chappe.security.config import Action
 from chappe.security.patterns import Pattern, topic_address, variable_address
-from chappe.security.rules import ACTIONS, Rights, RuleBook
+from chappe.security.rules import ACTIONS, Rights, RuleBook, right_to_send
 from chappe.wire import control, management, told
 from chappe.wire.addresses import shown
 from chappe.wire.mesh import MESH, MeshJoin
@@ -46,6 +47,7 @@ class Control:
     def __init__(
         self,
         node: str,
+        address: str,
         engine: Engine,
         variables: Variables,
         commands: Commands,
@@ -74,6 +76,7 @@ class Control:
             variables, edge, self.sessions.get, lambda: commands.modes.mode, lambda port: self.security(port)
         )
         self.asked = MeshRequests(node, lambda: self.mesh, self._refusal)
+        self.inboxes = Inboxes(address, engine.topics, self._refusal)
         self._working: tuple[Session, control.Command, int] | None = None  # who waits for a mode change
         self._intents = count(1)  # numbers of what is written down before it is done
         self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
@@ -88,6 +91,8 @@ class Control:
             management.Uncondense: self._uncondense,
             control.Subscribe: self._subscribe,
             control.Unsubscribe: self._unsubscribe,
+            control.OpenInbox: self._open_inbox,
+            control.CloseInbox: self.inboxes.close,
             control.Check: self._check,
             control.List: self._list,
             control.OpenDatagram: self._open_datagram,
@@ -223,13 +228,13 @@ class Control:
         if session.role == "node":
             return self._forwards(session, kind, topic)
         text = topic_text(kind, topic)
-        address = address_of(kind, topic)
+        action, address = right_to_send(kind, text)
         if told.reserved(kind, topic) or (self.mesh is not None and self.mesh.reserved(kind, topic)):
             reason = f"only nodes publish to {text[:80]!r}: there the mesh tells of itself"
-            return self._deny(session, kind, text, address, reason)
-        decision = self.book.allows(session.identity, "publish", address)
+            return self._deny(session, kind, text, address_of(kind, topic), reason)
+        decision = self.book.allows(session.identity, action, address)
         if not decision:
-            return self._deny(session, kind, text, address, decision.reason)
+            return self._deny(session, kind, text, address_of(kind, topic), decision.reason)
         return True
 
     def _deny(self, session: Session, kind: str, text: str, address: str, reason: str) -> bool:
@@ -250,12 +255,11 @@ class Control:
 
     def _forwards(self, session: Session, kind: str, topic: bytes) -> bool:
         """Whether events of a topic are taken from a neighbour."""
-        name = session.identity.name
-        if self.neighbours.free(name, "publish"):
-            return True
-        decision = self.neighbours.decide(name, "publish", address_of(kind, topic))
+        text = topic_text(kind, topic)
+        action, address = right_to_send(kind, text)
+        decision = self.neighbours.decide(session.identity.name, action, address)
         if not decision:
-            self._neighbour_refused(session, "publish", topic_text(kind, topic), decision.reason)
+            self._neighbour_refused(session, action, text, decision.reason)
             self._denied.append(Send(session.port, control.Failed(id=0, code="denied", reason=decision.reason)))
         return bool(decision)
 
@@ -290,15 +294,18 @@ class Control:
             ("subscribe", (kind, pattern)) for kind, pattern, _ in session.subscriptions
         ]
         topics += [("publish", key) for key in session.advertised]
-        actions: tuple[Action, ...] = ("subscribe", "publish")
+        actions: tuple[Action, ...] = ("subscribe", "publish", "inbox", "confirm")
         rights = {action: self.book.rights(session.identity, action) for action in actions}
         for action, key in topics:
             yield self._lost_right(session, rights[action], action, topic_address(*key))
+        if session.inboxes:
+            yield self._lost_right(session, rights["inbox"], "inbox", self.inboxes.node)
         start = 0
         while self.sessions.get(session.port) is session:
             defined, start = self._engine.defined_topics(session.port, start, SLICE)
             for kind, topic in defined:
-                yield self._lost_right(session, rights["publish"], "publish", address_of(kind, topic))
+                right = right_to_send(kind, topic_text(kind, topic))
+                yield self._lost_right(session, rights[right[0]], *right)
             if not start:
                 return
 
@@ -435,6 +442,13 @@ class Control:
             self.mesh.unsubscribed(*key)
         self._engine.topics.unsubscribe(session.port, request.pattern, request.kind, request.group)
         return [Send(session.port, control.Done(id=request.id))]
+
+    def _open_inbox(self, session: Session, request: control.OpenInbox, now_ns: int) -> list[Output]:
+        if self._used(session) >= self.limits.subscriptions:
+            return [self._limited(session, request, "subscriptions", self.limits.subscriptions)]
+        outputs = self.inboxes.open(session, request, self.limits.inboxes)
+        self.refused += any(isinstance(each.message, control.Failed) for each in outputs)
+        return [*outputs]
 
     # --- everything else
 
@@ -580,7 +594,7 @@ class Control:
         return Record(session.identity, "control", target, outcome, reason, details, back, number)
 
     def _used(self, session: Session) -> int:
-        return session.usage.subscriptions.count + session.waiting
+        return session.usage.subscriptions.count + session.usage.inboxes.count + session.waiting
 
     def _refused_variable(
         self, session: Session, request: control.Register | control.Watch, action: Action

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Role = Literal["node", "client", "broker", "admin"]
-Action = Literal["publish", "subscribe", "register", "watch", "control", "admin"]
+Action = Literal["publish", "subscribe", "inbox", "confirm", "register", "watch", "control", "admin"]
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """`[[rule]]`: who may do what where. What no rule allows is refused; a deny rule beats every allow rule."""
 
     action: Action | tuple[Action, ...]
-    """publish, subscribe (topics); register, watch (variables); control (table commands); admin. One or a list."""
+    """publish, subscribe (topics); inbox, confirm (nodes); register, watch (variables); control; admin. Or a list."""
     pattern: str | tuple[str, ...]
     """Addresses with `+` and `#`: a topic, `int:42`, `publisher/variable`, `node/command`; `{name}`: the asker."""
     names: tuple[str, ...] = ()

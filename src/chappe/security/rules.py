@@ -15,13 +15,15 @@ from typing import get_args
 from chappe.errors import ConfigError, DeniedError
 from chappe.security.config import Action, Role, Rule
 from chappe.security.identity import Identity
-from chappe.security.patterns import Pattern, PatternError
+from chappe.security.patterns import Pattern, PatternError, topic_address
+from chappe.wire.addresses import KIND, node_of, purpose
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
 PATTERN_ACTIONS = frozenset({"subscribe", "watch"})  # these may ask for a pattern; all others name one address
+FREE_ACTIONS = frozenset({"inbox"})  # allowed unless a rule denies it: who knows an inbox was given its address
 
 BUILT_IN = (
-    Rule(("publish", "subscribe", "register", "watch"), "#", roles=("node",)),
+    Rule(("publish", "subscribe", "confirm", "register", "watch"), "#", roles=("node",)),
     Rule(("subscribe", "watch", "control"), "#", roles=("broker",)),
     Rule(ACTIONS, "#", roles=("admin",)),
 )
@@ -122,6 +124,8 @@ class RuleBook:
         for line in deny:
             if line.concerns(identity, action) and line.pattern.bound(identity.name).overlaps(wanted):
                 return Decision(False, f"{_asked(identity, action, address)}: {_why_denied(line)}", line.rule)
+        if action in FREE_ACTIONS:
+            return Decision(True)
         for line in allow:
             if line.concerns(identity, action) and line.pattern.bound(identity.name).covers(wanted):
                 return Decision(True, rule=line.rule)
@@ -134,7 +138,7 @@ class RuleBook:
             tuple(line.pattern.bound(identity.name) for line in lines if line.concerns(identity, action))
             for lines in self._lines_for(identity)
         )
-        return Rights(allow, deny)
+        return Rights((Pattern.rule("#"),) if action in FREE_ACTIONS else allow, deny)
 
     def denies(self, role: Role, action: Action) -> bool:
         """Whether a deny rule may be for somebody of that role."""
@@ -152,6 +156,17 @@ class RuleBook:
         granted = [line for place, rule in enumerate(identity.grants, 1) for line in _lines(rule, place)]
         allow, deny = _parted(granted)
         return allow, self._deny + deny
+
+
+def right_to_send(kind: str, topic: str) -> tuple[Action, str]:
+    """Action and address that a rule must allow for events to a topic of the wire, numbers as decimal text."""
+    if kind == KIND:
+        match purpose(topic):
+            case "inbox":
+                return "inbox", node_of(topic)
+            case "confirm":
+                return "confirm", node_of(topic)
+    return "publish", topic_address(kind, topic)
 
 
 def as_toml(rule: Rule) -> str:

@@ -8,6 +8,7 @@ confirm the durable events of an issuer.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Literal
 
 from chappe.errors import ProtocolError
@@ -25,6 +26,21 @@ Purpose = Literal["node", "inbox", "confirm"]
 
 _NODE = re.compile(r"[^/@+#\x00]+(?:/[^/@+#\x00]+)*")
 _ID = re.compile(r"(confirm:)?[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Address:
+    """A topic that is the address of a node, or of an inbox at it: whoever knows that one may send there."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"an address is text, not {type(self.text).__name__}")
+
+    def __repr__(self) -> str:
+        """Without the id of an inbox, which belongs in no log."""
+        return f"Address({shown(self.text)!r})"
 
 
 def check_address(text: str) -> None:

@@ -49,6 +49,7 @@ class Welcome(Message):
     name: str  # of the node
     session: bytes  # of the node: changes when it restarts
     issuer: bytes = b""  # to a client: who publishes its events, computed by the node from what it authenticated
+    address: str = ""  # of the node, its unit included
     capabilities: tuple[str, ...] = ()
     heartbeat_ns: int = 1_000_000_000
     max_payload: int = 1_048_576
@@ -141,7 +142,7 @@ class Unwatch(Request):
 
 
 class Subscribe(Request):
-    """Subscribe to a topic pattern; `kind` is `s`, `i` or `l` as in TOPIC frames; numbers as decimal text."""
+    """Subscribe to a topic pattern; `kind` is `s`, `i` or `l` as in TOPIC frames (inboxes are opened instead)."""
 
     pattern: str
     kind: str = "s"
@@ -153,6 +154,20 @@ class Unsubscribe(Request):
     pattern: str
     kind: str = "s"
     group: str = ""
+
+
+class OpenInbox(Request):
+    """Open an inbox at the node, the same one for the same key. Answer: InboxOpened."""
+
+    key: bytes = b""  # 16 random bytes, a secret; empty: where archives confirm the durable events of this client
+
+
+class InboxOpened(Request):
+    address: str
+
+
+class CloseInbox(Request):
+    address: str
 
 
 class Check(Request):
@@ -269,7 +284,8 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Subscribe, Unsubscribe, Check, Advertise, Unadvertise, Measure, List, Listing,
+    Unwatch, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure, List,
+    Listing,
     OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,

@@ -109,6 +109,8 @@ def describe(payload: Payload) -> dict[str, Any]:
         fields: dict[str, Any] = {"k": type(payload).__name__}
         for name, value in msgspec.structs.asdict(payload).items():
             fields[name] = "(hidden)" if name in SECRETS and value is not None else _plain(value)
+        if isinstance(payload, control.InboxOpened | control.CloseInbox):
+            fields["address"] = shown(payload.address)
         return fields
     values = {entry.name: getattr(payload, entry.name) for entry in dataclasses.fields(payload)}
     return {name: _plain(value) for name, value in values.items() if not _says_nothing(value)}

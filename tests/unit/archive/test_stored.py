@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from chappe.archive.stored import (
     Again,
+    Durable,
     Identity,
     Known,
     Store,
-    acknowledgements,
+    confirmations,
     decode,
     decode_again,
     encode_again,
     ranges,
-    stored_topic,
 )
 from chappe.errors import ChappeError
 
@@ -32,11 +32,22 @@ def test_ranges_are_the_numbers_and_no_two_of_them_touch(numbers: set[int]) -> N
     assert all(one[1] + 1 < other[0] for one, other in pairwise(found))
 
 
-def test_each_publisher_is_told_on_its_own_topic_and_in_one_message() -> None:
-    told = acknowledgements("plant", [Identity(A, 1, 3), Identity(B, 1, 9), Identity(A, 1, 2), Identity(A, 1, 7)])
-    assert [topic for topic, _ in told] == [stored_topic(A), stored_topic(B)]
+def test_each_publisher_is_told_at_its_node_and_in_one_message() -> None:
+    stored = [Identity(A, 1, 3), Identity(B, 1, 9), Identity(A, 1, 2), Identity(A, 1, 7)]
+    told = confirmations("plant", [Durable(each, "east/n7") for each in stored])
+    assert [address.text for address, _ in told] == [f"east/n7@confirm:{each.hex()}" for each in (A, B)]
     first = decode(told[0][1])
     assert (first.archive, first.epoch, first.ranges) == ("plant", 1, ((2, 3), (7, 7)))
+
+
+def test_who_has_moved_is_told_at_both_nodes() -> None:
+    told = confirmations("plant", [Durable(Identity(A, 1, 1), "n1"), Durable(Identity(A, 1, 2), "n2")])
+    assert [address.text.partition("@")[0] for address, _ in told] == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("origin", ["", "a@b", "a//b", "+", "#", "x" * 2000, "a\0", f"n1@{A.hex()}"])
+def test_a_publisher_at_no_node_is_told_nothing(origin: str) -> None:
+    assert confirmations("plant", [Durable(Identity(A, 1, 1), origin)]) == []
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"{}", b'{"archive": "a", "epoch": 1, "ranges": [[1]]}'])

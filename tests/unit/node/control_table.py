@@ -46,7 +46,7 @@ class Table:
         if managed:
             self.edge = Edge("n1", bytes(16), "leaf", 60 * SECOND, self.commands.fence, lambda: sorted(peers))
         self.control = Control(
-            "n1", self.engine, self.variables, self.commands, RuleBook.open(), Limits(**limits),
+            "n1", "n1", self.engine, self.variables, self.commands, RuleBook.open(), Limits(**limits),
             lambda request, session: Rows(iter(())), edge=self.edge,
         )  # fmt: skip
         for name, port in self.ports.items():

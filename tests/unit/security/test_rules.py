@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chappe.errors import ConfigError, DeniedError
 from chappe.security import Identity, Rule, RuleBook, dev_identity
 from chappe.security.config import Action, Role
-from chappe.security.rules import ACTIONS
+from chappe.security.rules import ACTIONS, FREE_ACTIONS, right_to_send
 
 PMU = Identity(name="pmu-1", role="client", how="certificate")
 TOPICS = ["/".join(topic) for length in range(1, 4) for topic in product("abz", repeat=length)]
@@ -28,13 +28,38 @@ def someone(role: Role, name: str = "someone") -> Identity:
     return Identity(name=name, role=role, how="certificate")
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+RULED = [action for action in ACTIONS if action not in FREE_ACTIONS]
+
+
+@pytest.mark.parametrize("action", RULED)
 def test_without_a_rule_a_client_may_do_nothing(action: Action) -> None:
     assert not RuleBook.of([]).allows(PMU, action, "a/b")
 
 
+def test_an_inbox_needs_no_rule_and_can_be_denied() -> None:
+    token = Identity(name="pmu-1", role="client", how="token", grants=(Rule("publish", "a"),))
+    assert RuleBook.of([]).allows(token, "inbox", "east/n7")
+    book = RuleBook.of([Rule("inbox", "east/#", names=("pmu-*",), deny=True)])
+    assert not book.allows(token, "inbox", "east/n7")
+    assert book.allows(token, "inbox", "west/n7")
+    assert book.allows(someone("client"), "inbox", "east/n7")
+
+
+def test_the_right_to_send_depends_on_what_an_address_is_for() -> None:
+    assert right_to_send("s", "a/b") == ("publish", "a/b")
+    assert right_to_send("i", "7") == ("publish", "int:7")
+    assert right_to_send("n", "east/n7") == ("publish", "node:east/n7")
+    assert right_to_send("n", "east/n7@" + "0" * 32) == ("inbox", "east/n7")
+    assert right_to_send("n", "east/n7@confirm:" + "0" * 32) == ("confirm", "east/n7")
+    everything = RuleBook.of([Rule("publish", "#")])
+    assert everything.allows(PMU, "publish", "node:east/n7")
+    assert not everything.allows(PMU, "confirm", "east/n7")
+    assert not RuleBook.of([Rule("publish", "east/#")]).allows(PMU, "publish", "node:east/n7")
+    assert RuleBook.of([Rule("publish", "node:east/#")]).allows(PMU, "publish", "node:east/n7")
+
+
 @pytest.mark.spec("NS-072")
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", RULED)
 @pytest.mark.parametrize("address", ["grid/west", "int:42", 'odd "name"/\\', "pmu-9/volts", "é/\x7f"])
 def test_a_refusal_names_everything_and_the_rule_in_it_works(action: Action, address: str) -> None:
     decision = RuleBook.of([]).allows(PMU, action, address)
@@ -122,7 +147,7 @@ def test_no_identity_can_have_a_name_that_widens_a_pattern(name: str) -> None:
 @pytest.mark.parametrize(
     ("role", "allowed"),
     [
-        ("node", {"publish", "subscribe", "register", "watch"}),
+        ("node", {"publish", "subscribe", "confirm", "register", "watch"}),
         ("broker", {"subscribe", "watch", "control"}),
         ("admin", set(ACTIONS)),
         ("client", set()),
@@ -130,7 +155,7 @@ def test_no_identity_can_have_a_name_that_widens_a_pattern(name: str) -> None:
 )
 def test_what_each_role_may_do_without_rules(role: Role, allowed: set[str]) -> None:
     book = RuleBook.of([])
-    assert {action for action in ACTIONS if book.allows(someone(role), action, "west/Setup")} == allowed
+    assert {action for action in ACTIONS if book.allows(someone(role), action, "west/Setup")} == allowed | FREE_ACTIONS
 
 
 def test_a_deny_rule_beats_built_in_rules_and_itself_names_roles() -> None:
