@@ -187,6 +187,33 @@ async def test_what_cannot_be_written_down_is_not_done(keys: Keys, monkeypatch: 
             await broker.close()
 
 
+async def test_an_outcome_that_the_disk_does_not_take_is_written_later(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its intent is on disk, so who asked hears what was done."""
+    fsync = os.fsync
+    synced = 0
+
+    def once(descriptor: int) -> None:
+        nonlocal synced
+        if synced:
+            raise OSError(errno.EIO, "Input/output error")
+        synced += 1
+        fsync(descriptor)
+
+    async with running(keys.toml("n1", "tcp://127.0.0.1:0"), dev=False) as (node,):
+        broker = await WireClient.open(node.url, token=keys.token("leaf-7", "broker"))
+        try:
+            monkeypatch.setattr(os, "fsync", once)
+            assert isinstance(await broker.ask(management.Setup, epoch=2, command=1, paths=(hop(),)), control.Done)
+            monkeypatch.undo()
+            assert isinstance(await broker.ask(management.Reset, epoch=2, command=2), control.Done)
+            lines = [(line["number"], line["target"], line["outcome"]) for line in keys.audit()]
+            assert lines == [(1, "n1/Setup", "done"), (2, "n1/Reset", "intent"), (2, "n1/Reset", "done")]
+        finally:
+            await broker.close()
+
+
 async def test_a_client_is_shown_by_its_proven_name_whatever_it_calls_itself(keys: Keys) -> None:
     """Counters, listings and the owner of a variable: nobody hides behind the name of another."""
     rules = RULES + '[[rule]]\naction = "admin"\npattern = "n1/#"\nnames = ["alice"]\n'

@@ -35,6 +35,8 @@ SOURCE = Path(__file__).with_name("crash_trace.c")
 SCRATCH = Path("/dev/shm")
 TEARS = 4  # places where a write is torn, twice
 QUICK = 150  # states of each kind that a quick run looks at
+FLIPS = 4000  # bits that are flipped, of those of all files
+AFTER_FAULT = 20  # states after each call that fails
 TRACE_S = 300
 T = TypeVar("T")
 
@@ -78,8 +80,10 @@ class Laboratory:
             raise ChappeError(f"the work of {name} ended with {done.returncode}: {done.stderr[-2000:]}")
         return [(place / str(number) / "disk", load(place / str(number) / "trace")) for number in range(len(faults))]
 
-    def crashes(self, name: str, root: Path, calls: list[Call], tears: int = TEARS, since: int = 0) -> Outcome:
-        """A power cut after every call from `since` on, with all that it may take."""
+    def crashes(
+        self, name: str, root: Path, calls: list[Call], tears: int = TEARS, since: int = 0, most: int | None = None
+    ) -> Outcome:
+        """A power cut after every call from `since` on, with all that it may take; at most so many states."""
         found: dict[tuple[bytes, int], tuple[Image, list[str], str]] = {}
         disk = Disk(root, calls)
         while True:
@@ -93,7 +97,7 @@ class Laboratory:
                 break
             disk.advance()
         outcome = Outcome(len(calls))
-        for image, said, what in self._chosen(list(found.values()), outcome):
+        for image, said, what in self._chosen(list(found.values()), outcome, most):
             problem = self._opened(image, partial(_recovered, name, said))
             if problem:
                 outcome.failures.append(f"{what}: {problem}")
@@ -112,7 +116,7 @@ class Laboratory:
                 if content and path.endswith((".log", ".parquet"))
                 for at in range(len(content))
             ]
-        for image, path, at in self._chosen(cases, outcome):
+        for image, path, at in self._chosen(cases, outcome, FLIPS):
             bit = self._random.randrange(8)
             content = bytearray(image[path] or b"")
             content[at] ^= 1 << bit
@@ -134,11 +138,12 @@ class Laboratory:
                 outcome.failures.append(f"call {number} ({_told(calls[number])}) lied: {problem}")
         return outcome
 
-    def _chosen(self, cases: list[T], outcome: Outcome) -> Iterator[T]:
-        """All of them, or as many as there is room for; those that there is no time for are counted."""
-        if self._limit is not None and len(cases) > self._limit:
-            outcome.skipped += len(cases) - self._limit
-            cases = self._random.sample(cases, self._limit)
+    def _chosen(self, cases: list[T], outcome: Outcome, most: int | None = None) -> Iterator[T]:
+        """All of them, or as many as there is room for; those that are left out are counted."""
+        limit = min(each for each in (self._limit, most, len(cases)) if each is not None)
+        outcome.skipped += len(cases) - limit
+        if limit < len(cases):
+            cases = self._random.sample(cases, limit)
         for number, case in enumerate(cases):
             if time.monotonic() > self._until:
                 outcome.skipped += len(cases) - number
@@ -256,11 +261,11 @@ def examined(laboratory: Laboratory, quick: bool) -> Iterator[tuple[str, Outcome
 def _faulted(laboratory: Laboratory, name: str, calls: list[Call], kinds: str, fault: str, quick: bool) -> Outcome:
     """One call of a kind after the other fails, and a power cut comes at any moment afterwards."""
     count = sum(call.kind in kinds for call in calls)
-    numbers = range(1, count + 1, max(1, count // 6) if quick else 1)
+    numbers = range(1, count + 1, max(1, count // (6 if quick else 60)))
     outcome = Outcome()
     for root, failed in laboratory.trace(name, *(fault.format(number, number + 4) for number in numbers)):
         since = next((place for place, call in enumerate(failed) if call.kind == "F"), 0)
-        outcome.add(laboratory.crashes(name, root, failed, tears=1, since=since))
+        outcome.add(laboratory.crashes(name, root, failed, tears=1, since=since, most=AFTER_FAULT))
     return outcome
 
 

@@ -242,9 +242,11 @@ class Shell:
         self.background.forget(session.identity.name, session.port)
 
     async def recorded(self) -> None:
-        """Everything is in the audit log."""
+        """Everything is in the audit log, or the disk does not take it."""
         if self._recording is not None:
             await asyncio.wait([self._recording])
+        if self._owed and self._audit is not None:
+            await self._write_batch(self._audit)
 
     def _take(self, control: list[tuple[int, bytes]]) -> None:
         for port, payload in control:
@@ -331,7 +333,7 @@ class Shell:
 
     def _write(self, item: Record | Intend, audit: AuditLog) -> None:
         if len(self._records) + len(self._intended) >= RECORDS_LIMIT:
-            self._unrecorded([item], OSError(f"{RECORDS_LIMIT} lines wait for it"))
+            self._unrecorded([item], f"{RECORDS_LIMIT} lines wait for it")
             return
         self._records.append(item)
         if self._recording is None:
@@ -358,10 +360,11 @@ class Shell:
         owed = list(self._owed)
         try:
             await asyncio.to_thread(audit.record_all, [*owed, *map(_line, batch)])
-        except OSError as error:
-            self._unrecorded(batch, error)
+        except Exception as error:  # whatever it is: what is not written down is not done
+            self._unrecorded(batch, str(error))
         else:
-            self._owed.clear()
+            for _ in owed:
+                self._owed.popleft()
             for item in batch:
                 if isinstance(item, Intend):
                     self._intended.append(item)
@@ -370,10 +373,10 @@ class Shell:
         assert self.tick is not None
         self.tick.soon()
 
-    def _unrecorded(self, batch: Sequence[Record | Intend], error: OSError) -> None:
+    def _unrecorded(self, batch: Sequence[Record | Intend], problem: str) -> None:
         """Nothing is done that could not be written down; the outcome of what was is written when that is possible."""
-        log.error("audit log not written: commands are refused", reason=str(error))
-        reason = f"the audit log cannot be written: {error.strerror or error}; nothing was done"
+        log.error("audit log not written: commands are refused", reason=problem)
+        reason = f"the audit log cannot be written: {problem}; nothing was done"
         for item in batch:
             if isinstance(item, Intend):
                 self.perform([item.refuse(reason)])
