@@ -40,4 +40,9 @@ def ensure_folder(path: Path) -> None:
         sync(path.parent)
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
-        sync(each.parent)
+        try:
+            sync(each.parent)
+        except OSError:  # a later sync that works says nothing about this name: the next try makes it anew
+            with contextlib.suppress(OSError):
+                each.rmdir()
+            raise
