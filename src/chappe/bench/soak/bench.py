@@ -118,7 +118,7 @@ class Soak:
         text = (
             f'[node]\nname = "{name}"\naway_s = 3.0\n[[listen]]\nurl = "tcp://127.0.0.1:{self._ports[name]}"\n[mesh]\n'
         )
-        text += "refresh_s = 5.0\n[limits]\ntopics = 512\n"
+        text += "refresh_s = 5.0\n[limits]\ntopics = 512\nforwarding_entries = 8192\n"
         peers = {
             "a": [("b", self._ports["b"]), (AWAY, self._ports[AWAY])],
             "b": [("a", 0), ("c", self._relay.port), (AWAY, self._ports[AWAY])],

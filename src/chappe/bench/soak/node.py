@@ -36,7 +36,7 @@ class ShortMemory(Node):
 
     def _ways(self) -> dict[str, Any]:
         topics = TOPICS.get(self.config.node.name, max(TOPICS.values()))
-        return {**super()._ways(), "max_topics": topics, "max_ways": topics, "max_issuers": ISSUERS}
+        return {**super()._ways(), "max_topics": topics, "max_issuers": ISSUERS}
 
 
 def _shortened(file: Path) -> Node:
