@@ -63,14 +63,7 @@ class Honest(threading.Thread):
         assert bodies == [str(number).encode() for number in range(self.sent)]
 
 
-PENDING = ("UnsolicitedDatagramOpened", "ReplayedDatagrams")  # the node does not hold these yet
-KINDS = [
-    pytest.param(kind, id=kind.__name__, marks=[pytest.mark.xfail(strict=False)] if kind.__name__ in PENDING else [])
-    for kind in ATTACKS
-]
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ATTACKS, ids=lambda kind: kind.__name__)
 def test_an_attack_gains_nothing_and_is_seen(node: HostileNode, kind: type[Attack]) -> None:
     attack = kind(node.target)
     attack.prepare()
