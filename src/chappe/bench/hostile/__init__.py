@@ -24,6 +24,7 @@ from chappe.bench.hostile.quotas import (
     TopicQuota,
     VariableQuota,
 )
+from chappe.bench.hostile.replies import ForgedConfirmations, ForgedReplies, InboxQuota
 from chappe.bench.hostile.requests import CostlyPatterns, Listings
 from chappe.bench.hostile.slow import SlowParallel, SlowPlain, SlowTls, SlowWebSocket
 from chappe.bench.hostile.stalled import StalledSubscriber
@@ -31,9 +32,10 @@ from chappe.bench.hostile.storms import BadFrames, ReconnectStorm, StrangerStorm
 
 ATTACKS: tuple[type[Attack], ...] = (
     TopicQuota, VariableQuota, SubscriptionQuota, AdvertisementQuota, ConnectionQuota,
-    ForwardingQuota, HashFlood, SlowPlain, SlowTls, SlowWebSocket, SlowParallel, TlsFlood, Listings, CostlyPatterns,
+    InboxQuota, ForwardingQuota, HashFlood,
+    SlowPlain, SlowTls, SlowWebSocket, SlowParallel, TlsFlood, Listings, CostlyPatterns,
     StalledSubscriber, Overrun, ControlFlood, TopicFlood, ProbeFlood, ParcelFlood,
-    ForgedSession, BorrowedName, UnsolicitedDatagramOpened, ReplayedDatagrams,
+    ForgedSession, BorrowedName, ForgedReplies, ForgedConfirmations, UnsolicitedDatagramOpened, ReplayedDatagrams,
     BadFrames, ReconnectStorm, StrangerStorm,
     SignedGarbage, LiesAboutOthers, ReplayedStatements, AdvertFlood, HugeInterest, DeniedToNode, NodeControlFlood,
 )  # fmt: skip

@@ -107,17 +107,17 @@ class Wire:
                 return
             self._keep(payload)
 
-    def define(self, topic: str) -> int:
+    def define(self, topic: str, kind: str = "s") -> int:
         """The number of a topic, which is defined at its first use."""
         number = self._numbers.get(topic)
         if number is None:
             number = self._numbers[topic] = len(self._numbers) + 1
-            self.send(Topic(number, TopicName(topic)))
+            self.send(Topic(number, TopicName(topic, kind)))
         return number
 
-    def publish(self, topic: str, body: bytes, **fields: Any) -> None:
+    def publish(self, topic: str, body: bytes, *, kind: str = "s", **fields: Any) -> None:
         self.sequence += 1
-        self.send(Event(self.define(topic), self.sequence, body, **fields))
+        self.send(Event(self.define(topic, kind), self.sequence, body, **fields))
 
     def message(self) -> control.Message:
         """The next control message; heartbeats are answered, events are kept."""
