@@ -241,7 +241,7 @@ class EngineModel:
         by_way = number in p.courses
         p.counts["routed_in"] += by_way
         if topic is None:
-            p.refused += 1
+            p.refused += not p.peer  # a neighbour is not told: its publisher is a client of another node
             self._drop(p, "topic", "", "drop_not_permitted")
             return
         again = self._delivers(port, p, number) and self._repeated(issuer, sequence, p.peer)
