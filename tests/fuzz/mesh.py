@@ -41,10 +41,10 @@ class Mesh:
 
     def open(self, which: int) -> int:
         self.opened += 1
-        session = self.opened.to_bytes(16, "big")
+        issuer = self.opened.to_bytes(16, "big")
         shapes: list[dict[str, Any]] = [
-            {"session": session, "queue_bytes": 2000, "credit": 500},
-            {"session": session, "queue_bytes": 2000, "conflate": True},
+            {"issuer": issuer, "queue_bytes": 2000, "credit": 500},
+            {"issuer": issuer, "queue_bytes": 2000, "conflate": True},
             {"peer": True, "retain": True, "queue_bytes": 4000, "level": 1},
             {"peer": True, "max_frame": 3000, "level": 2},
         ]

@@ -298,3 +298,5 @@ async def test_tls_with_a_certificate_or_token_and_what_no_rule_allows(tmp_path:
             await eventually(lambda: denials)
             assert isinstance(denials[0], DeniedError)
             assert "office/secret" in str(denials[0])
+            with pytest.raises(DeniedError, match="office/secret"):
+                await bob.flush()

@@ -110,6 +110,8 @@ async def test_counters_cross_a_mesh_and_only_nodes_tell_them() -> None:
             client.publish(topic, b"{}")
         await eventually(lambda: len(denied) == 2)
         assert all("only nodes publish" in str(error) for error in denied)
+        with pytest.raises(DeniedError, match="node/counters/a"):
+            await client.flush()
 
 
 # --- brokers
@@ -211,6 +213,8 @@ async def test_a_broker_takes_subscriptions_to_what_it_tells_alone(tmp_path: Pat
             archive.publish("broker/log/leaf", b"{}")
             await eventually(lambda: bool(denied))
             assert isinstance(denied[0], DeniedError)
+            with pytest.raises(DeniedError, match="broker/log/leaf"):
+                await archive.flush()
             heard = await hear(archive, "counters")
             rows = await heard.until(lambda rows: any(row["name"] == "chappe_broker_leading" for row in rows))
             assert {row["node"] for row in rows} == {"leaf"}

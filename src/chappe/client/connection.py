@@ -428,10 +428,10 @@ class Connection:
         if by_rule > known:
             reasons = "\n".join(dict.fromkeys(str(error) for error in self._denials.values()))
             self._denials.clear()
-            return DeniedError(f"{_events(by_rule - known)} refused, nobody gets them: {reasons or 'see on_error'}")
+            return DeniedError(f"{_events(by_rule - known)} refused: {reasons or 'see on_error'}")
         if for_room > roomless:
             return RefusedError(
-                f"{_events(for_room - roomless)} refused, nobody gets them: the node has no room for more topics; "
+                f"{_events(for_room - roomless)} refused: the node has no room for more topics; "
                 "publish to fewer, or raise its limits",
                 "limit",
             )

@@ -325,7 +325,7 @@ class BrokerRole:
 
     def _tell(self) -> None:
         """Tell those who listen what was done; nobody: nothing is written down."""
-        listened = self._node.engine.topics.subscriptions() > 0
+        listened = any(session.subscriptions for session in self._node.control.sessions.values())
         if listened:
             for body in self._log.take(time.time_ns()):
                 self._node.telling.publish(told.broker_topic(self.role), body)
