@@ -17,7 +17,8 @@ cdef struct Issuer:
     uint32_t last              # highest sequence seen (32 bits)
     bint seen
     uint32_t refs              # client ports, and peers that have a number for it
-    uint64_t* window           # a bit for each of the last 4,096; NULL while only a client's own port feeds it
+    uint64_t* window           # a bit for each of the last 4,096; NULL if no peer has defined it
+    bint peered                # events of it came from a peer: the window counts
 
 cdef struct Branch:            # a neighbour that gets events of a course
     int port

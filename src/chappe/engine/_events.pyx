@@ -38,17 +38,25 @@ cdef class Events(Output):
         """Whether this sequence was seen before; remembers it."""
         cdef int32_t ahead = <int32_t> (sequence - issuer.last)
         cdef uint32_t i
-        if not issuer.seen:
+        cdef bint first = not issuer.seen
+        if first:
             issuer.seen = True
             issuer.last = sequence
             ahead = 0
-            if not peer and issuer.window == NULL:
+            if not peer and not issuer.peered:
                 return False
-        elif issuer.window == NULL and not peer:
+        elif not issuer.peered and not peer:
             if ahead <= 0:
                 return True
             issuer.last = sequence
             return False
+        if not issuer.peered:
+            issuer.peered = True
+            # a client's own port takes sequences in order, so everything before the last one was seen there
+            memset(issuer.window, 0 if first else 0xFF, WINDOW // 8)
+            if first:
+                issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
+                return False
         if ahead > 0:
             if ahead >= WINDOW:
                 memset(issuer.window, 0, WINDOW // 8)
@@ -189,8 +197,6 @@ cdef class Events(Output):
             except MemoryError:
                 self.release_issuer(found)
                 raise
-            # a client's own port takes sequences in order, so everything before the last one was seen there
-            memset(self.issuers[found].window, 0xFF if self.issuers[found].seen else 0, WINDOW // 8)
         p.issuers_in[number] = found
         if old:
             self.release_issuer(old)

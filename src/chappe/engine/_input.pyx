@@ -38,7 +38,7 @@ cdef inline bint next_in_order(Issuer* issuer, uint32_t sequence, bint peer) noe
     """Whether this is the sequence after the last one, as nearly all are; then it is remembered."""
     if not issuer.seen or sequence != <uint32_t> (issuer.last + 1):
         return False
-    if issuer.window != NULL:
+    if issuer.peered:
         issuer.window[(sequence % WINDOW) >> 6] |= <uint64_t> 1 << (sequence & 63)
     elif peer:
         return False
