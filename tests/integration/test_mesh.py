@@ -258,7 +258,7 @@ async def test_status_goes_by_datagrams_where_the_peer_is_configured_so() -> Non
         await eventually(lambda: connected(first, last))
         port = first.peers.port("b")
         assert port is not None
-        await eventually(lambda: bool(first.datagrams.counters(port)))
+        await eventually(lambda: "status_out" in first.datagrams.counters(port))
         publisher = await WireClient.open(first.url)
         reader = await WireClient.open(last.url)
         try:
