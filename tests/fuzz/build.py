@@ -59,7 +59,8 @@ def build(folder: Path, clang: str = "clang") -> None:
     command.ensure_finalized()
     command.run()
     package = folder / "lib/chappe"
-    for source in (ROOT / "src/chappe/errors.py", *(ROOT / "src/chappe/engine").glob("*.py")):
+    plain = [path for name in ("engine", "wire") for path in (ROOT / "src/chappe" / name).rglob("*.py")]
+    for source in (ROOT / "src/chappe/errors.py", *plain):
         target = folder / "lib" / source.relative_to(ROOT / "src")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(source.read_text())
