@@ -32,8 +32,8 @@ cdef inline size_t held_by(void* block) noexcept nogil:
 
 
 cdef inline size_t rounded(size_t size) noexcept nogil:
-    """No less than an allocator takes for a block: in steps of 16 bytes, large ones in pages."""
-    return (size + 31) & ~<size_t> 15 if size < 65536 else (size + 8191) & ~<size_t> 4095
+    """No less than an allocator takes for a block: in steps of 16 bytes, a rest too small to split off too; or pages."""
+    return (size + 55) & ~<size_t> 15 if size < 65536 else (size + 8191) & ~<size_t> 4095
 
 
 cdef inline bint memory_grants(Memory* memory, size_t more) noexcept nogil:
@@ -53,7 +53,7 @@ cdef inline void* memory_resize(Memory* memory, void* block, size_t size) noexce
     """The block with its content, perhaps elsewhere; NULL: the old one is untouched."""
     cdef size_t before = held_by(block)
     cdef void* moved
-    if not memory_grants(memory, rounded(size) - before if size > before else 0):
+    if not memory_grants(memory, rounded(size) - before if size + sizeof(size_t) > before else 0):
         return NULL
     moved = realloc(block, size if size else 1)
     if moved == NULL:

@@ -49,9 +49,15 @@ cdef class ForwardingSets:
     def __dealloc__(self):
         cdef uint32_t i
         cdef int slot
+        cdef Form* form
+        # Not given back to the meter: when the collector ends a cycle, what it counts for may be gone already.
         if self.sets is not None:
             for i in range(1, self.sets.used):
-                self._free_form(<Form*> self.sets.contents[i].form)
+                form = <Form*> self.sets.contents[i].form
+                if form != NULL:
+                    free(form.masks)
+                    free(form.patterns)
+                    free(form)
         if self.lists is not None:
             for i in range(1, self.lists.used):
                 free(self.lists.contents[i].form)
