@@ -32,7 +32,7 @@ cdef inline size_t held_by(void* block) noexcept nogil:
 
 
 cdef inline size_t rounded(size_t size) noexcept nogil:
-    """No less than an allocator takes for a block: in steps of 16 bytes, a rest too small to split off too; or pages."""
+    """No less than an allocator takes: steps of 16 bytes, with a rest too small to split off; large ones in pages."""
     return (size + 55) & ~<size_t> 15 if size < 65536 else (size + 8191) & ~<size_t> 4095
 
 
