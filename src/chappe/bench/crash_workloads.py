@@ -54,7 +54,7 @@ def archive(folder: Path, acknowledge: Acknowledge) -> None:
     for start in range(2):
         with contextlib.suppress(OSError, ChappeError):
             writer = open_archive(folder)
-            total = readable(folder)[1]  # what a disk that failed did not take is not there
+            total = _next(writer)  # what a disk that failed did not take is not there
             for turn in range(3):
                 now_ns = START_NS + (start * 3 + turn) * HOUR_NS // 4
                 for count in (1, 4, 2):
@@ -66,8 +66,15 @@ def archive(folder: Path, acknowledge: Acknowledge) -> None:
     with contextlib.suppress(OSError, ChappeError):
         Segments(folder / "history" / "deep", "a").compact(DATASET, 1 << 62)
         writer = open_archive(folder)
-        _stored(writer, readable(folder)[1], 3, START_NS, acknowledge)
+        _stored(writer, _next(writer), 3, START_NS, acknowledge)
         writer.close()
+
+
+def _next(writer: Writer) -> int:
+    """The offset of the next row: a full disk may have kept the mark from readers that says where rows end."""
+    end = writer.append(DATASET, rows(0, 0, START_NS), START_NS)
+    assert end is not None
+    return end
 
 
 def _stored(writer: Writer, total: int, count: int, now_ns: int, acknowledge: Acknowledge) -> int:
