@@ -21,6 +21,7 @@ import pytest
 import chappe
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
+from chappe.bench.hostile.wire import Wire
 from chappe.errors import ConfigError, DeniedError, UnconfirmedError
 from chappe.security.authority import Authority
 from chappe.security.tokens import create_key, issue
@@ -190,6 +191,31 @@ async def test_kills_of_archive_and_node_lose_nothing_that_was_confirmed_and_dou
     finally:
         await archive.end()
         await node.end()
+
+
+async def test_an_event_that_node_and_archive_had_before_both_failed_is_stored_once(tmp_path: Path) -> None:
+    """Its publisher heard nothing and sends it again: to a node and an archive that remember nothing of it."""
+    port = free_port()
+    (tmp_path / "node.toml").write_text(NODE.format(port=port))
+    file = write(tmp_path, f"tcp://127.0.0.1:{port}")
+    session = bytes(range(16))
+
+    def publish(numbers: range, resent: bool) -> None:
+        with Wire.open(port, name="meter", session=session, epoch=3) as wire:
+            wire.sequence = numbers.start - 1
+            for number in numbers:
+                wire.publish("plant/order", b"%d" % number, resent=resent)
+            wire.flush()
+
+    for numbers, resent in ((range(1, 6), False), (range(3, 9), True)):
+        node = await NodeProcess.start("--dev", tmp_path / "node.toml")
+        archive = await NodeProcess.start(file, module="chappe.archive")
+        try:
+            await asyncio.to_thread(publish, numbers, resent)
+            await eventually(lambda last=b"%d" % numbers[-1]: last in [row["body"] for row in rows(tmp_path)])
+        finally:
+            await asyncio.gather(node.end(signal.SIGKILL), archive.end(signal.SIGKILL))
+    assert [row["body"] for row in rows(tmp_path)] == [b"%d" % number for number in range(1, 9)]
 
 
 async def test_what_an_archive_has_done_is_told(tmp_path: Path) -> None:

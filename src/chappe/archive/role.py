@@ -37,6 +37,7 @@ MESSAGE_BYTES = 200  # in memory, beside the body
 PATTERNS = 1 << 20
 FULL = " are free"  # how a broker ends its reason if a channel or router has no room
 REBUILT = 1 << 20  # rows that are read at the start for durable events that may come again
+RECENT = 1 << 17  # of them that are read for other events: node and archive may have failed together, their memory gone
 
 
 class Role:
@@ -63,8 +64,7 @@ class Role:
         """Go on where the log ends; ConfigError and StoreError say what to do."""
         self._lock = _locked(Path(self.of.log))
         await self.sink.open()
-        if self.of.durable:
-            await asyncio.to_thread(self._remember)
+        await asyncio.to_thread(self._remember)
 
     async def subscribe(self, client: Any) -> None:
         """Hear everything before anybody is told that this archive is there."""
@@ -195,6 +195,8 @@ class Role:
                     repeated += [event] * known
                     continue
                 durable.append(event)
+            elif self.known.stored(message.issuer, message.epoch, message.sequence):
+                continue
             events.append(kept(message, marked))
         self._put_events(events, durable)
         self._acknowledge(repeated)
@@ -328,23 +330,29 @@ class Role:
         self._told = drops
 
     def _remember(self) -> None:
-        """Durable events that are stored already and may be sent again."""
+        """Events that are stored already and may be sent again: durable ones, and the last of all."""
         reader = Reader(self.sink.segments, Path(self.of.log))
-        end = reader.end("events")
-        start = max(reader.begin("events"), end - REBUILT)
-        for piece in reader.plan("events", start, end, skip_missing=True):
+        begin, end = reader.begin("events"), reader.end("events")
+        recent = max(begin, end - RECENT)
+        if self.of.durable:
+            self._remember_range(reader, max(begin, end - REBUILT), recent, durable=True)
+        self._remember_range(reader, recent, end, durable=False)
+
+    def _remember_range(self, reader: Reader, start: int, stop: int, *, durable: bool) -> None:
+        for piece in reader.plan("events", start, stop, skip_missing=True):
             try:
                 for rows in reader.read_piece(piece, ("issuer", "epoch", "sequence", "durable")):
-                    self._remember_rows(rows)
+                    chosen = rows.filter(pc.fill_null(rows.column("durable"), False)) if durable else rows
+                    self._remember_rows(chosen)
             except ChappeError as error:  # what cannot be read is not known: an event of it may be stored once more
                 log.error("stored events cannot be read", reason=str(error))
 
     def _remember_rows(self, rows: pa.RecordBatch) -> None:
-        durable = rows.filter(pc.fill_null(rows.column("durable"), False))
-        for issuer, epoch, sequence in zip(*(durable.column(place).to_pylist() for place in range(3)), strict=True):
-            identity = Identity(issuer, epoch, sequence)
-            self.known.seen(identity)
-            self.known.settle((identity,), stored=True)
+        for issuer, epoch, sequence in zip(*(rows.column(place).to_pylist() for place in range(3)), strict=True):
+            if issuer:
+                identity = Identity(issuer, epoch, sequence)
+                self.known.seen(identity)
+                self.known.settle((identity,), stored=True)
 
 
 async def _check_confirm(client: Any) -> None:

@@ -96,7 +96,7 @@ def ranges(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 class Known:
-    """Which durable events are stored or on their way, so that one that is sent again is stored once.
+    """Which events are stored or on their way, so that one that is sent again is stored once.
 
     It remembers the newest of each issuer, and the issuers that were heard last.
     """
@@ -121,6 +121,11 @@ class Known:
             if len(found) > self._remembered:
                 found.popitem(last=False)
         return known
+
+    def stored(self, issuer: bytes, epoch: int, sequence: int) -> bool:
+        """Whether it is known to be stored; unlike `seen` this remembers nothing."""
+        found = self._stored.get(issuer)
+        return found is not None and found.get((epoch, sequence), False)
 
     def settle(self, identities: Iterable[Identity], stored: bool) -> None:
         """They are stored, or were not taken and may come again."""
