@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Literal
 
 from chappe.engine._accounts import Accounts
@@ -117,8 +117,15 @@ class Engine(Stack):
     @property
     def deferred(self) -> list[int]:
         """Ports whose bytes wait for `feed_deferred`: do not read them meanwhile."""
-    def feed_deferred(self) -> list[tuple[int, ProtocolError]]:
-        """Go on with bytes that asked Python too many questions for one turn; the ports that turned out to be bad."""
+    def feed_deferred(self, ports: Container[int] | None = None, most: int = ...) -> list[tuple[int, ProtocolError]]:
+        """Go on with bytes that wait, of these ports or of all that are not patient; those that turned out to be bad.
+
+        At most so many questions to Python code are asked.
+        """
+    def be_patient(self, port: int, patient: bool) -> None:
+        """Whether all questions of that port wait for a `feed_deferred` that names it; it is not so when opened."""
+    def take_asked(self) -> list[tuple[int, int]]:
+        """Ports whose bytes asked questions to Python code since the last call, and how many."""
     def take_control(self) -> list[tuple[int, bytes]]:
         """CONTROL payloads that arrived, with their ports, in order."""
     def refusing(self) -> list[int]:

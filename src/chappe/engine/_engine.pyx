@@ -82,7 +82,10 @@ cdef class Engine(Input):
             queue_clear(&self.pool, &p.queues[cls])
         p.sticky = -1
         p.carry_size = 0
-        p.deferred = False
+        p.deferred = p.patient = False
+        for waiting in (self.deferred_ports, self.asked_ports):
+            if port in waiting:
+                waiting.remove(port)
         self.unhold(p)
         self.forget_publisher(port)
         self.forget_echoes(port, p)
@@ -244,25 +247,26 @@ cdef class Engine(Input):
     def deferred(self):
         return [port for port in self.deferred_ports if self.port_at(port).deferred]
 
-    def feed_deferred(self):
-        cdef list turn = self.deferred_ports, failed = []
+    def feed_deferred(self, ports=None, int most=QUESTIONS):
+        cdef list turn = self.deferred_ports, failed = [], left = []
         cdef int port, asked = 0
         cdef Port* p
         cdef uint8_t* data
         cdef uint32_t size
         self.deferred_ports = []
-        for place, port in enumerate(turn):
-            if asked >= QUESTIONS:
-                self.deferred_ports = turn[place:] + self.deferred_ports
-                break
+        for port in turn:
             p = self.port_at(port)
             if not p.deferred:
+                continue
+            if asked >= most or (p.patient if ports is None else port not in ports):
+                left.append(port)
                 continue
             data, size = p.carry, p.carry_size
             p.carry = NULL
             p.carry_size = p.carry_capacity = 0
             p.deferred = False
             p.counters[BYTES_IN] -= size
+            self.most = most - asked
             try:
                 self.feed_bytes(port, data, size)
             except ProtocolError as error:
@@ -270,9 +274,25 @@ cdef class Engine(Input):
             except MemoryError as error:
                 failed.append((port, ProtocolError(str(error))))
             finally:
+                self.most = -1
                 self.give_memory(data)
-            asked += self.questions
+            asked += max(self.questions, 1)
+        self.deferred_ports = left + self.deferred_ports
         return failed
+
+    def be_patient(self, int port, bint patient):
+        self.port_at(port).patient = patient
+
+    def take_asked(self):
+        cdef int port
+        cdef Port* p
+        found = []
+        for port in self.asked_ports:
+            p = self.port_at(port)
+            found.append((port, p.asked))
+            p.asked = 0
+        self.asked_ports.clear()
+        return found
 
     def take_control(self):
         self.attention = False

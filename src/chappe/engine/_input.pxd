@@ -1,11 +1,13 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from chappe.engine._events cimport Course
 from chappe.engine._ports cimport Port
 from chappe.engine._status cimport PortList, StatusTable
 from chappe.engine._trains cimport Trains
 
 cdef enum:
     QUESTIONS = 64             # of one buffer to Python code, 10 to 20 us each: the rest of it waits for the next turn
+    MESSAGES = 256             # control messages of one buffer, each an object for Python code: as above
 
 cdef class Input(Trains):
     cdef readonly StatusTable status
@@ -13,6 +15,12 @@ cdef class Input(Trains):
     cdef list echo_inbox
     cdef dict freeing          # port -> where the slice-wise removal stands
     cdef list deferred_ports   # whose bytes wait for `feed_deferred`, in turn
+    cdef list asked_ports      # that asked Python questions since `take_asked`
+    cdef int most              # questions that `feed_deferred` allows now; -1 outside of it
+    cdef int allowed           # questions of the buffer that is fed
+    cdef int messages          # control messages of it
+    cdef bint waits            # its rest waits for a later turn
+    cdef bint would_ask(self, uint32_t number, Course* course, bint meshed) noexcept
     cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1
     cdef void tell_refused(self, int port, Port* p) noexcept

@@ -69,6 +69,8 @@ cdef class Input(Trains):
         self.echo_inbox = []
         self.freeing = {}
         self.deferred_ports = []
+        self.asked_ports = []
+        self.most = -1
 
     cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
         cdef Port* p = self.port_at(port)
@@ -80,7 +82,9 @@ cdef class Input(Trains):
         p.counters[BYTES_IN] += size
         if p.deferred:
             return self.defer(port, p, data, size)
-        self.questions = 0
+        self.questions = self.messages = 0
+        self.waits = False
+        self.allowed = self.most if self.most >= 0 else 0 if p.patient else QUESTIONS
         if p.carry_size:
             # complete the frame that the last buffer cut
             if p.carry_size < 4:
@@ -103,8 +107,16 @@ cdef class Input(Trains):
                 return 0
             p.carry_size = 0
             self.frames(port, p, p.carry, need)
+            if self.waits:
+                p.carry_size = need
+                return self.defer(port, p, data + used, size - used)
         used += self.frames(port, p, data + used, size - used)
-        if used < size and self.questions >= QUESTIONS:
+        if self.questions:
+            if not p.asked:
+                self.asked_ports.append(port)
+            p.asked += self.questions
+            self.attention = True
+        if self.waits:
             self.defer(port, p, data + used, size - used)
         elif used < size:
             take = size - used
@@ -170,7 +182,7 @@ cdef class Input(Trains):
         run.allow = NULL
         run.route = NULL
         run.end = NULL
-        while size - position >= 4 and self.questions < QUESTIONS:
+        while size - position >= 4:
             frame = data + position
             kind = frame[0]
             length = payload_size(frame)
@@ -179,9 +191,13 @@ cdef class Input(Trains):
             total = length + 4
             if <Py_ssize_t> total > size - position:
                 break
-            position += total
-            nframes += 1
             if kind != EVENT:
+                if ((self.questions >= self.allowed and (kind == TOPIC or kind == ROUTE))
+                        or (kind == CONTROL and self.messages >= MESSAGES)):
+                    self.waits = True
+                    break
+                position += total
+                nframes += 1
                 if run.count:
                     self.send_run(port, p, &run)
                 # counts must be exact when this frame turns out to be bad
@@ -197,6 +213,8 @@ cdef class Input(Trains):
                 self.other_frame(port, p, frame, length)
                 stamp = self.topics.stamp
                 continue
+            position += total
+            nframes += 1
             nevents += 1
             event_bytes += total
             payload = frame + 4
@@ -236,6 +254,13 @@ cdef class Input(Trains):
                     self.refuse(port, p, get32(payload), number == DENIED)
                 self.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
                 continue
+            if self.questions >= self.allowed and self.would_ask(number, course, meshed):
+                self.waits = True
+                position -= total
+                nframes -= 1
+                nevents -= 1
+                event_bytes -= total
+                break
             sequence = get32(payload + 8)
             if course != NULL:
                 p.counters[ROUTED_IN] += 1
@@ -324,6 +349,16 @@ cdef class Input(Trains):
             self._frame_need(port, p, data + position)
         return position
 
+    cdef bint would_ask(self, uint32_t number, Course* course, bint meshed) noexcept:
+        """Whether Python has to say where an event goes."""
+        if self.authorize is None:  # a simulated node is asked by nobody else: it defers nothing
+            return False
+        if course == NULL and meshed:
+            if number >= self.npublished or self.published[number] == 0:
+                return True
+            course = self.courses[self.published[number]]
+        return course != NULL and course.asked != self.topics.ways_stamp
+
     cdef int limit_frames(self, Port* p, uint64_t events) noexcept:
         """Token bucket of a client's port; below zero the caller stops reading for a while."""
         if p.rate <= 0:
@@ -373,6 +408,7 @@ cdef class Input(Trains):
                 self.echo_inbox.append((port, token, p.probe_sent_at if token == p.probe_token else 0, self.mono_ns))
         elif kind == CONTROL:
             p.counters[CONTROL_IN] += 1
+            self.messages += 1
             self.control_inbox.append((port, payload[:length]))
             self.attention = True
         elif kind == PARCEL:

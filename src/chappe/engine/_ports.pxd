@@ -121,6 +121,8 @@ cdef struct Port:
     bint dirty
     # input side
     bint deferred               # `carry` holds bytes that wait for a later turn: they ask Python too many questions
+    bint patient                # its questions to Python are asked by `feed_deferred` alone
+    uint32_t asked              # questions to Python that nobody has taken notice of
     uint8_t* carry              # a frame that has not arrived completely
     uint32_t carry_size
     uint32_t carry_capacity

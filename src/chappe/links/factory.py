@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from chappe.errors import ConfigError
 from chappe.links.address import Address, Scheme
@@ -16,7 +16,7 @@ from chappe.links.proxy import Proxy
 if TYPE_CHECKING:
     from chappe.links.listener import Listener
 
-Accepted: TypeAlias = Callable[[Raw], Awaitable[None]]
+Accepted: TypeAlias = Callable[[Raw], Coroutine[Any, Any, None]]
 
 DATA = ("control", "status", "bulk")  # the kinds of data for which links are chosen
 

@@ -13,6 +13,7 @@ from chappe.engine._stack import Stack
 from chappe.errors import LinkError, ProtocolError, TimeoutExpired
 from chappe.links._socket import Flusher, Target, collect
 from chappe.links.address import Address
+from chappe.links.meter import Meter
 from chappe.links.tick import FlushTick
 from chappe.wire.control import Message, Refused, encode
 from chappe.wire.frames import HEADER_SIZE, PREAMBLE_SIZE, Kind, encode_frame
@@ -59,6 +60,8 @@ class Raw(abc.ABC):
         self.security = Security()
         self.local = ""  # our end
         self.kind = peer.scheme  # of transport
+        self.host = ""  # that an accepted connection comes from
+        self.meter: Meter | None = None  # of its handshake
         self._buffer = bytearray()
         self._finished = finished
 

@@ -8,7 +8,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import structlog
@@ -23,7 +23,8 @@ from chappe.security.tls import handshake_reason
 log = structlog.get_logger(__name__)
 
 Finished: TypeAlias = Callable[[Raw], None]
-Opener: TypeAlias = Callable[[socket.socket, Address, Finished], Awaitable[Raw | None]]  # None: nothing to hand over
+Opening: TypeAlias = Coroutine[Any, Any, Raw | None]  # None: nothing to hand over
+Opener: TypeAlias = Callable[[socket.socket, Address, Finished], Opening]
 
 ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
 LOG_S = 1.0  # between two lines about handshakes that were ended
@@ -184,7 +185,7 @@ class Listener:
             self._evict(next(iter(same)), f"{len(same)} connections of {host} have not finished their handshake")
         elif len(self._pending) >= self._options.max_pending:
             self._evict(next(iter(self._pending)), f"{len(self._pending)} connections have not finished theirs")
-        task = self._loop.create_task(self._serve(sock, self._peer(place)))
+        task = self._loop.create_task(self._serve(sock, self._peer(place), host))
         self._unserved[task] = sock
         self._pending[task] = host
         self._hosts.setdefault(host, {})[task] = None
@@ -221,7 +222,8 @@ class Listener:
         if sock is not None:  # cancelled before it began
             sock.close()
 
-    async def _serve(self, sock: socket.socket, peer: Address) -> None:
+    async def _serve(self, sock: socket.socket, peer: Address, host: str) -> None:
+        meter = await self._options.gate.enter(host) if self._options.gate is not None and host else None
         task = asyncio.current_task()
         assert task is not None
         del self._unserved[task]
@@ -231,7 +233,8 @@ class Listener:
 
         try:
             apply(sock, self._options)
-            raw = await self._opener(sock, peer, finished)
+            opening = self._opener(sock, peer, finished)
+            raw = await (opening if meter is None else meter.measured(opening))
         except BaseException as error:
             sock.close()
             if not isinstance(error, (OSError, ChappeError)):  # ssl.SSLError and TimeoutError are OSErrors, too
@@ -241,8 +244,10 @@ class Listener:
             return
         if raw is None:
             return
+        raw.host, raw.meter = host, meter
         try:
-            await self._accepted(raw)
+            accepting = self._accepted(raw)
+            await (accepting if meter is None else meter.measured(accepting))
         except ChappeError as error:
             log.info("connection refused", peer=str(peer), reason=str(error))
             raw.close()

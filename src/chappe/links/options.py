@@ -6,6 +6,8 @@ import contextlib
 import socket
 from dataclasses import dataclass
 
+from chappe.links.meter import Gate
+
 SO_RXQ_OVFL = 40  # Linux; the socket module does not name it
 
 
@@ -25,6 +27,7 @@ class LinkOptions:
     max_pending: int = 4096  # connections that have not finished their handshake; the oldest one goes first
     max_pending_of_host: int = 2048  # of them from one host: a flood from there leaves room for others
     budget: int = 262_144  # bytes read in one callback
+    gate: Gate | None = None  # says when the handshake of an accepted connection begins; None: at once
 
 
 @dataclass(frozen=True, slots=True)

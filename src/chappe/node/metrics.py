@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from chappe.links._turns import BOUNDS_S
+from chappe.node.accounts import Holder
 
 CLIENTS_BY_NAME = 1_000  # clients beyond are summed under OTHERS: one series a client must not drown the scraper
 OTHERS = "(others)"
@@ -52,6 +53,7 @@ class Snapshot:
     gauges: dict[str, float] = field(default_factory=dict)
     listeners: dict[str, dict[str, int]] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)  # by code
+    shares: dict[Holder, tuple[float, int]] = field(default_factory=dict)  # of the loop: seconds, times exceeded
     neighbours: dict[tuple[str, str], int] = field(default_factory=dict)  # refused by rules: (name, action)
     stale: dict[str, int] = field(default_factory=dict)  # statements that were replayed or of another time, by speaker
     links: list[LinkSample] = field(default_factory=list)  # what was measured
@@ -164,6 +166,7 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     for code, value in snapshot.refused.items():
         refused.add_metric([snapshot.node, code], value)
     yield refused
+    yield from _shares(snapshot)
     paused = CounterMetricFamily(
         "chappe_requests_paused", "Times that a connection was not read, because its requests waited", labels=["node"]
     )
@@ -183,6 +186,22 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     for name, value in snapshot.stale.items():
         stale.add_metric([snapshot.node, name], value)
     yield stale
+
+
+def _shares(snapshot: Snapshot) -> Iterator[Metric]:
+    labels = ["node", "kind", "who"]
+    used = CounterMetricFamily(
+        "chappe_loop_share_seconds", "Time of the loop that requests and handshakes took, by who made them",
+        labels=labels,
+    )  # fmt: skip
+    exceeded = CounterMetricFamily(
+        "chappe_loop_share_exceeded", "Times that somebody used more than its share of the loop", labels=labels
+    )
+    for (kind, who), (seconds, times) in snapshot.shares.items():
+        used.add_metric([snapshot.node, kind, who], seconds)
+        exceeded.add_metric([snapshot.node, kind, who], times)
+    yield used
+    yield exceeded
 
 
 def _turns(snapshot: Snapshot) -> Iterator[Metric]:

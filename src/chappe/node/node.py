@@ -24,7 +24,7 @@ from chappe.links.listen import Listener, listen
 from chappe.links.options import LinkOptions
 from chappe.links.tick import FlushTick
 from chappe.node.alternates import Alternates
-from chappe.node.background import in_slices
+from chappe.node.background import Pacer, in_slices
 from chappe.node.checks import problems
 from chappe.node.commands import Commands
 from chappe.node.connections import Connection, Connections
@@ -33,6 +33,7 @@ from chappe.node.drain import drain as drained
 from chappe.node.edge import Edge
 from chappe.node.facts import Facts
 from chappe.node.functions import Functions
+from chappe.node.gate import Gate
 from chappe.node.groups import Groups
 from chappe.node.management import ManagementLinks
 from chappe.node.metrics import Snapshot, TurnSample
@@ -134,9 +135,10 @@ class Node:
             self.engine, self.control, self.connections, self._audit, self.datagrams,
             BROKER_BUDGET_NS if config.manages else BUDGET_NS,
         )  # fmt: skip
+        self.gate = Gate(self.shell.accounts, Pacer(self.shell.data_bytes))
         self.reception = Reception(
             node=name, address=config.address, process=self.process, connections=self.connections, peers=self.peers,
-            credentials=None if self.dev else self.credentials,
+            gate=self.gate, credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted, capabilities=config.node.capabilities, stamps=config.mesh is not None,
             connected=lambda name: self.control.usage(name).connections,
@@ -219,6 +221,7 @@ class Node:
             await drained(self.engine, self.connections, self.peers, self.tick, timeout_s)
         await self.renewal.stop()
         self.shell.background.stop()
+        self.gate.stop()
         await self.management.stop()
         self.telling.stop()
         await self.peers.stop()
@@ -322,6 +325,7 @@ class Node:
             listeners,
         )  # fmt: skip
         snapshot.paused = self.shell.paused
+        snapshot.shares = self.shell.accounts.shown()
         if self.turns is not None:
             recent_ns = self.turns.take_recent() if scrape else self.turns.recent_longest_ns
             snapshot.turns = TurnSample(
@@ -340,7 +344,7 @@ class Node:
         address = parse(entry.url)
         options = LinkOptions(
             send_buffer=entry.send_buffer, receive_buffer=entry.receive_buffer, backlog=entry.backlog,
-            handshake_timeout_s=self.config.limits.handshake_s,
+            handshake_timeout_s=self.config.limits.handshake_s, gate=self.gate,
         )  # fmt: skip
         if address.scheme == "udp":
             await self.datagrams.listen(address, options, self.tick)

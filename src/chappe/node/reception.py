@@ -13,6 +13,7 @@ from chappe.errors import RefusedError
 from chappe.links.handshake import accept_handshake
 from chappe.links.link import Raw, control_frame
 from chappe.node.connections import Connection, Connections
+from chappe.node.gate import Gate
 from chappe.node.peers import Peers
 from chappe.node.sections import Limits, Listen
 from chappe.security.certificates import identity_of
@@ -53,6 +54,7 @@ class Reception:
     connected: Callable[[str], int]  # how many clients of that identity there are
     restarted: Callable[[Hello, Identity, bytes], bool]  # whether a client was known by another issuer
     capabilities: tuple[str, ...] = ()  # that this node may agree on
+    gate: Gate | None = None
     datagrams: bool = False
     stamps: bool = False  # whether clients are asked to stamp their events
     ready: asyncio.Event | None = None  # clients are welcome; None: at once
@@ -77,6 +79,8 @@ class Reception:
         finally:
             self.greeting -= 1
         assert guest.identity is not None
+        if self.gate is not None and raw.meter is not None:
+            self.gate.proven(raw.host, ("node" if hello.role == "node" else "client", guest.identity.name), raw.meter)
         if hello.role == "node":
             self.peers.accepted(raw, hello, guest.identity, max(hello.heartbeat_ns, 50_000_000))
         else:

@@ -14,7 +14,7 @@ import structlog
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
 from chappe.links.tick import FlushTick
-from chappe.node.accounts import Accounts
+from chappe.node.accounts import Accounts, Holder
 from chappe.node.background import MOST, Background
 from chappe.node.connections import Connection, Connections
 from chappe.node.datagrams import Datagrams
@@ -32,6 +32,8 @@ FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one connection that wait here before it is no longer read
 BACKLOG_BYTES = 8 << 20  # of them together
 TOGETHER = 8  # messages of one connection before it is the turn of the next
+QUESTION_NS = 20_000  # that a question of the engine about a topic takes
+QUESTIONS = 2  # asked in one step in the background
 RECORDS_LIMIT = 65_536  # lines that wait for the audit log
 OWED = 65_536  # outcomes that wait for a disk that fails; their intents are on it
 
@@ -55,9 +57,10 @@ class Shell:
         self._budget_ns = budget_ns
         self._queues: dict[int, _Queue] = {}  # what arrived and nobody has looked at, by port
         self._ready: OrderedDict[int, None] = OrderedDict()  # ports whose messages are handled in turn
-        self._accounts = Accounts()
+        self.accounts = Accounts()
         self._control_bytes = 0  # that arrived, ever
         self.background = Background(self.data_bytes, self._give_up)
+        self._asking: set[int] = set()  # ports whose questions are asked in the background
         self._publishers: set[int] = set()
         self._deferred: set[int] = set()  # ports that are not read until what they sent was looked at
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
@@ -73,15 +76,58 @@ class Shell:
         control = self._engine.take_control()
         if control:
             self._take(control)
+        for port, questions in self._engine.take_asked():
+            holder = self._holder(port)
+            if holder is not None:
+                self.accounts.charge(holder, questions * QUESTION_NS, perf_counter_ns())
         if self._ready or self._intended or self._control.busy:
             self._work()
         if self._throttles:
             self._throttle()
 
     def _feed_deferred(self) -> None:
-        """Go on with ports that define many topics at once; they are not read until nothing of them waits."""
-        for port, error in self._engine.feed_deferred():
-            self.perform([Close(port, str(error))])
+        """Go on with ports that ask or say much at once; they are not read until nothing of them waits."""
+        waiting = self._engine.deferred
+        due = [port for port in waiting if not self._waits(port)]
+        if due:
+            for port, error in self._engine.feed_deferred(due):
+                self.perform([Close(port, str(error))])
+            assert self.tick is not None
+            self.tick.loop.call_soon(self.tick.soon)
+        if due or self._deferred != set(waiting):
+            self._follow_deferred()
+
+    def _waits(self, port: int) -> bool:
+        """Whether what is left of a port's bytes has to wait on: for its messages, or for its share of the loop."""
+        if port in self._asking:
+            return True
+        queue = self._queues.get(port)
+        if queue is not None and queue.paused:
+            return True
+        holder = self._holder(port)
+        overdrawn = holder is not None and self.accounts.overdrawn(holder, perf_counter_ns())
+        self._engine.be_patient(port, overdrawn)
+        if holder is not None and overdrawn:
+            self._asking.add(port)
+            self.background.add(holder[1], port, self._questions_of(port), bounded=False)
+        return overdrawn
+
+    def _questions_of(self, port: int) -> Iterator[None]:
+        """Go on with the bytes of a port, a few questions with each step, until nothing of them waits."""
+        while port in self._asking and port in self._engine.deferred:
+            queue = self._queues.get(port)
+            if queue is not None and queue.paused:
+                break
+            for _, error in self._engine.feed_deferred((port,), QUESTIONS):
+                self.perform([Close(port, str(error))])
+            assert self.tick is not None
+            self.tick.soon()
+            yield
+        self._asking.discard(port)
+        self._follow_deferred()
+
+    def _follow_deferred(self) -> None:
+        """Read the ports of which nothing waits, and no others."""
         waiting = set(self._engine.deferred)
         for port in waiting:  # also again: its rate may have let it go on
             connection = self._connections.by_port.get(port)
@@ -92,9 +138,16 @@ class Shell:
             if connection is not None and not connection.paused_until_ns:
                 connection.link.resume_reading()
         self._deferred = waiting
-        if waiting:
-            assert self.tick is not None
-            self.tick.loop.call_soon(self.tick.soon)
+
+    def _holder(self, port: int) -> Holder | None:
+        """Who pays for the time that a port uses; nobody for brokers, administrators and workers of this node."""
+        connection = self._connections.by_port.get(port)
+        if connection is None or self._budget_ns != BUDGET_NS:
+            return None
+        session = connection.session
+        if session.manager or session.internal or session.identity.role == "admin":
+            return None
+        return ("node" if session.role == "node" else "client"), session.identity.name
 
     def limit_rates(self, limited: bool) -> None:
         """Whether clients have a rate limit: then every tick looks at it."""
@@ -140,13 +193,10 @@ class Shell:
         """The next port has its turn; a client that has used up what is done at once goes on in the background."""
         if port in self._ready:
             self._ready.move_to_end(port)
-        connection = self._connections.by_port.get(port)
-        if connection is None or connection.session.role != "client" or self._budget_ns != BUDGET_NS:
-            return
-        name = connection.session.identity.name
-        if self._accounts.charge(name, took_ns, now_ns) and port in self._ready:
+        holder = self._holder(port)
+        if holder is not None and self.accounts.charge(holder, took_ns, now_ns) and port in self._ready:
             del self._ready[port]
-            self.background.add(name, port, self._rest_of(port, self._queues[port]), bounded=False)
+            self.background.add(holder[1], port, self._rest_of(port, self._queues[port]), bounded=False)
 
     def _rest_of(self, port: int, queue: _Queue) -> Iterator[None]:
         """Handle what a client has sent, one message with each step."""
@@ -239,6 +289,7 @@ class Shell:
         self._publishers.discard(session.port)
         self._queues.pop(session.port, None)
         self._ready.pop(session.port, None)
+        self._asking.discard(session.port)
         self.background.forget(session.identity.name, session.port)
 
     async def recorded(self) -> None:
@@ -253,7 +304,11 @@ class Shell:
             queue = self._queues.get(port)
             if queue is None:
                 queue = self._queues[port] = _Queue()
-                self._ready[port] = None
+                holder = self._holder(port)
+                if holder is not None and self.accounts.overdrawn(holder, perf_counter_ns()):
+                    self.background.add(holder[1], port, self._rest_of(port, queue), bounded=False)
+                else:
+                    self._ready[port] = None
             queue.messages.append(payload)
             queue.bytes += len(payload)
             self._control_bytes += len(payload) + 4
