@@ -9,7 +9,19 @@ from typing import NamedTuple
 
 from chappe.engine._topics import TopicTable, check_pattern
 from chappe.errors import RefusedError
-from chappe.wire.patterns import ALL, Cover, Pattern, canonical, covers, matches, summarise, topic_text
+from chappe.wire.patterns import (
+    ALL,
+    Cover,
+    Pattern,
+    Slices,
+    canonical,
+    covers,
+    matches,
+    sliced,
+    summarise,
+    summarising,
+    topic_text,
+)
 
 __all__ = [
     "ALL", "Cover", "Pattern", "Subscriptions", "Wanted", "covers", "matches", "summarise", "topic_text"
@@ -17,6 +29,7 @@ __all__ = [
 
 TOLD = 4096  # patterns that a node tells of itself; more are widened
 MAX_GROUPS = 1024  # queue groups of one node: they cannot be summarised, so they are bounded
+SLICES = 8  # of a summary that are made at once, 0.1 ms each
 STALE = 8  # the summary is made anew when one in so many patterns was taken back under a wider one
 
 
@@ -48,6 +61,8 @@ class Subscriptions:
         self._told_keys: set[tuple[str, str, str]] = set()
         self._cover = Cover()
         self._taken_back = 0
+        self._making: Slices[None] | None = None  # the summary that is being made
+        self._added: list[Pattern] = []  # since it was begun
 
     def add(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
         """Count a subscription; True if the mesh must be told. TopicError and RefusedError leave all as it was."""
@@ -63,6 +78,8 @@ class Subscriptions:
         if not count:
             self._put(pattern)
         self._counts[pattern] = count + 1
+        if self._making is not None and not count:
+            self._added.append(pattern)
         if count or (self._told is not None and self._cover.covers(pattern)):
             return False
         self._told = None
@@ -87,12 +104,41 @@ class Subscriptions:
 
     def patterns(self) -> tuple[Pattern, ...]:
         """What to tell the mesh: everything wanted here and perhaps more, never less."""
-        if self._told is None:
-            self._told = summarise(self._counts, self.limit)
-            self._told_keys = {canonical(pattern) for pattern in self._told}
-            self._cover = Cover(self._told)
-            self._taken_back = 0
+        while not self.work():
+            pass
+        assert self._told is not None
         return self._told
+
+    def work(self) -> bool:
+        """Go on with the summary for about a millisecond; True if `patterns` has it at once.
+
+        A long list takes many of these, and what is told stays as it is meanwhile.
+        """
+        if self._told is not None:
+            return True
+        if self._making is None:
+            self._added.clear()
+            self._making = self._summary(list(self._counts))
+        for _ in range(SLICES):
+            try:
+                next(self._making)
+            except StopIteration:
+                self._making = None
+                break
+        return self._told is not None
+
+    def _summary(self, patterns: list[Pattern]) -> Slices[None]:
+        told = yield from summarising(patterns, self.limit)
+        keys: set[tuple[str, str, str]] = set()
+        cover = Cover()
+        for part in sliced(told):
+            keys.update(map(canonical, part))
+            for pattern in part:
+                cover.add(pattern)
+            yield
+        self._told_keys, self._cover, self._taken_back = keys, cover, 0
+        if all(pattern not in self._counts or cover.covers(pattern) for pattern in self._added):
+            self._told = told
 
     def wants(self, kind: str, topic: bytes) -> Wanted:
         """Who of this node gets an event of this topic."""

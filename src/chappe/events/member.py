@@ -232,7 +232,7 @@ class Member:
             self._readings += readings
         for _ in range(min(READ_AT_ONCE, len(self._readings))):
             outputs += self._read(self._readings.popleft(), now_ns)
-        if self._interest_changed:
+        if self._interest_changed and self.mine.work():
             self._interest_changed = False
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
             self._ways_changed = True
@@ -260,6 +260,11 @@ class Member:
     def busy(self) -> bool:
         """Whether `tick` should be called again at once: it works in slices, so that nobody waits for it."""
         return self.rescue.busy or bool(self._readings)
+
+    @property
+    def summarising(self) -> bool:
+        """Whether `tick` should be called again soon: what is wanted here is being summarised."""
+        return self._interest_changed
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""

@@ -47,6 +47,7 @@ log = structlog.get_logger(__name__)
 TICK_S = 0.05  # between two looks at what is due and what came back: the engine stamps arrivals, not this
 LOOK_NS = 100_000_000  # between two looks at who is silent
 GATHER_S = 0.005  # changes are applied together
+SUMMARY_S = 0.002  # between two slices of a summary
 SHORTEST_S = 0.0005  # before something that is held back leaves
 JOIN_S = 2.0  # a node that starts waits so long for its neighbours before it serves clients without them
 
@@ -330,6 +331,8 @@ class NodeMesh:
     def _pause_s(self) -> float:
         if self.member.busy:
             return 0.0
+        if self.member.summarising:
+            return SUMMARY_S
         held_ns = self._engine.held_ns()
         return TICK_S if held_ns < 0 else min(TICK_S, max(SHORTEST_S, held_ns / 1e9))
 

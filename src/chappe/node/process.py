@@ -17,6 +17,7 @@ import uvloop
 from chappe.errors import ChappeError, ConfigError
 from chappe.links import administrative
 from chappe.links.negotiation import Capabilities
+from chappe.node.background import Pacer
 from chappe.node.config import load
 from chappe.node.mesh_pages import PUBLICATIONS, pages
 from chappe.node.metrics import render
@@ -29,7 +30,11 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_URL = "tcp://127.0.0.1:7400"
 SPARE_FILES = 64  # beside connections
-COLLECT_AFTER = 50_000  # new objects: a table of variables grows by hundreds of thousands that all stay
+COLLECT_AFTER = 2_000  # new objects: some 0.2 ms
+COLLECT_AGAIN = 10  # such collections before what they left is looked at once more: 2 ms
+QUIET_AFTER = 100  # of those before all objects are looked at, once nothing is forwarded
+FORCED_AFTER = 10_000  # or in any case
+LOOK_S = 1.0  # between two looks whether that is due
 SWITCH_S = 0.0005  # the loop waits no longer for a thread (pages, certificates) that computes; Python's own is 5 ms
 ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
 
@@ -95,7 +100,7 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGHUP, again.set)
     await node.start()
-    collect_rarely()
+    collect_briefly()
     if node.turns is not None:
         node.turns.restart()
     web = None
@@ -107,9 +112,13 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
             if web is not None:
                 print(f"metrics {web.url}", flush=True)
             print("serving", flush=True)
-        reloading = loop.create_task(_reload_on(again, node, path))
+        tasks = [
+            loop.create_task(_reload_on(again, node, path)),
+            loop.create_task(collect_in_quiet(Pacer(node.shell.data_bytes))),
+        ]
         await over.wait()
-        reloading.cancel()
+        for task in tasks:
+            task.cancel()
         log.info("draining", node=node.name, seconds=config.node.drain_timeout_s)
         await node.stop(drain=True)
     finally:
@@ -118,11 +127,20 @@ async def _serve(config: Config, path: Path | None, dev: bool, announce: bool) -
     return 0
 
 
-def collect_rarely() -> None:
-    """A collection stops forwarding: look at nothing that was there at the start, and look seldom."""
+def collect_briefly() -> None:
+    """A collection stops forwarding: look at few objects at a time, and never at those that were there at the start."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 20, 100)
+    gc.set_threshold(COLLECT_AFTER, COLLECT_AGAIN, 1 << 30)
+
+
+async def collect_in_quiet(pacer: Pacer) -> None:
+    """Look at all objects while nothing is forwarded, for it takes long; in any case after very many new ones."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        due = gc.get_count()[2]
+        if due >= FORCED_AFTER or (due >= QUIET_AFTER and not pacer.busy):
+            gc.collect()
 
 
 async def _reload_on(again: asyncio.Event, node: Node, path: Path | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import uvloop
 
 from chappe.node.node import Node
-from chappe.node.process import collect_rarely, open_many_files, open_web, start_log
+from chappe.node.process import collect_briefly, open_many_files, open_web, start_log
 from chappe.node.sections import Config
 
 
@@ -46,7 +46,7 @@ async def _serve(configs: Sequence[Config], serving: str, dev: bool) -> int:
                 stack.push_async_callback(asyncio.to_thread, web.close)
             for address in node.addresses:
                 print(f"{node.name} | listening {address}", flush=True)
-        collect_rarely()
+        collect_briefly()
         print(serving, flush=True)
         await over.wait()
     return 0

@@ -8,8 +8,9 @@ Everything that talks about interest may import this module: adverts, the networ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from chappe.wire.addresses import TEXTS
 
@@ -18,7 +19,12 @@ MAX_GROUPED = 1024  # patterns of queue groups in one summary
 MAX_TEXT = 256 * 1024  # characters of a summary's plain patterns, and of those of its groups
 MAX_FILTERS = 8  # a longer disjunction is given up: the summary then wants everything under its pattern
 
+SLICE = 32  # patterns that are looked at before others have their turn: 0.1 ms
+
+T = TypeVar("T")
 Levels = tuple[str, ...]
+Slices: TypeAlias = Generator[None, None, T]  # work that others may interrupt
+_Parent = tuple[str, str, Levels]  # kind, group, levels
 
 
 class Pattern(NamedTuple):
@@ -82,10 +88,26 @@ def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
     Queue groups are never joined and have a limit of their own: an event for a group goes to one place only, which must
     not be one that wants it by mistake. Up to that limit they are exact.
     """
-    kept = _uncovered(_joined(patterns))
-    plain = _fitted([pattern for pattern in kept if not pattern.group], limit)
-    grouped = _fitted([pattern for pattern in kept if pattern.group], MAX_GROUPED)
+    return finished(summarising(patterns, limit))
+
+
+def summarising(patterns: Iterable[Pattern], limit: int) -> Slices[tuple[Pattern, ...]]:
+    """The same in slices of some hundred microseconds."""
+    joined = yield from _joined(patterns)
+    kept = yield from _uncovered(joined)
+    plain = yield from _fitted([pattern for pattern in kept if not pattern.group], limit)
+    grouped = yield from _fitted([pattern for pattern in kept if pattern.group], MAX_GROUPED)
     return tuple(sorted(plain + grouped))
+
+
+def finished(work: Slices[T]) -> T:
+    """What comes of work, all its slices at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as over:
+            result: T = over.value
+            return result
 
 
 def canonical(pattern: Pattern) -> tuple[str, str, str]:
@@ -146,9 +168,28 @@ def _covers(a: Levels, b: Levels, at: int) -> bool:
     return len(a) == len(b) or (len(a) == at + 1 and a[at] == ALL)
 
 
-def _joined(patterns: Iterable[Pattern]) -> list[Pattern]:
+def sliced(patterns: Iterable[Pattern]) -> Iterator[list[Pattern]]:
+    """Some at a time."""
+    whole = iter(patterns)
+    while part := list(islice(whole, SLICE)):
+        yield part
+
+
+def _joined(patterns: Iterable[Pattern]) -> Slices[list[Pattern]]:
     """One pattern for each text: the filters of several are a disjunction."""
     joined: dict[tuple[str, str, str], tuple[str, ...]] = {}
+    for part in sliced(patterns):
+        _join(joined, part)
+        yield
+    found: list[Pattern] = []
+    whole = iter(joined.items())
+    while len(found) < len(joined):
+        found += [Pattern(*key, filters) for key, filters in islice(whole, SLICE)]
+        yield
+    return found
+
+
+def _join(joined: dict[tuple[str, str, str], tuple[str, ...]], patterns: list[Pattern]) -> None:
     for pattern in patterns:
         key = canonical(pattern)
         filters = tuple(sorted(set(pattern.filters)))
@@ -156,7 +197,6 @@ def _joined(patterns: Iterable[Pattern]) -> list[Pattern]:
             old = joined[key]
             filters = tuple(sorted({*old, *filters})) if old and filters else ()
         joined[key] = filters if len(filters) <= MAX_FILTERS else ()
-    return [Pattern(*key, filters) for key, filters in joined.items()]
 
 
 class _Level:
@@ -167,20 +207,30 @@ class _Level:
         self.pattern: Pattern | None = None
 
 
-def _uncovered(patterns: list[Pattern]) -> list[Pattern]:
-    cover = Cover(patterns)
-    return [pattern for pattern in patterns if not cover.covers(pattern)]
+def _uncovered(patterns: list[Pattern]) -> Slices[list[Pattern]]:
+    cover = Cover()
+    for part in sliced(patterns):
+        for pattern in part:
+            cover.add(pattern)
+        yield
+    kept: list[Pattern] = []
+    for part in sliced(patterns):
+        kept += [pattern for pattern in part if not cover.covers(pattern)]
+        yield
+    return kept
 
 
-def _fitted(patterns: list[Pattern], limit: int) -> list[Pattern]:
+def _fitted(patterns: list[Pattern], limit: int) -> Slices[list[Pattern]]:
     """Patterns widened until they are few enough, and short enough to be told in one message."""
-    while len(patterns) > limit or _bytes(patterns) > MAX_TEXT:
+    while True:
+        size, deepest = yield from _extent(patterns)
+        if len(patterns) <= limit and size <= MAX_TEXT:
+            break
         before = len(patterns)
         if before <= limit:
             limit = before // 2
-        deepest = max(len(_levels(pattern)) for pattern in patterns)
         for depth in range(deepest - 1, -1, -1):
-            patterns = _widened(patterns, depth, limit)
+            patterns = yield from _widened(patterns, depth, limit)
             if len(patterns) <= limit:
                 break
         if len(patterns) == before:
@@ -188,27 +238,40 @@ def _fitted(patterns: list[Pattern], limit: int) -> list[Pattern]:
     return patterns
 
 
-def _bytes(patterns: list[Pattern]) -> int:
-    return sum(len(p.text) + len(p.group) + sum(map(len, p.filters)) for p in patterns)
+def _extent(patterns: list[Pattern]) -> Slices[tuple[int, int]]:
+    """How many characters they have together, and how many levels the deepest."""
+    size = deepest = 0
+    for part in sliced(patterns):
+        size += sum(len(p.text) + len(p.group) + sum(map(len, p.filters)) for p in part)
+        deepest = max(deepest, *(len(_levels(pattern)) for pattern in part))
+        yield
+    return size, deepest
 
 
-def _widened(patterns: list[Pattern], depth: int, limit: int) -> list[Pattern]:
+def _widened(patterns: list[Pattern], depth: int, limit: int) -> Slices[list[Pattern]]:
     """The largest families with a common parent at this depth, each made one pattern, until all fit the limit."""
-    parents = [(pattern.kind, pattern.group, _levels(pattern)[:depth]) for pattern in patterns]
-    families = Counter(
-        parent for parent, pattern in zip(parents, patterns, strict=True) if len(_levels(pattern)) > depth
-    )
+    families: Counter[_Parent] = Counter()
+    for part in sliced(patterns):
+        families.update(_parent(pattern, depth) for pattern in part if len(_levels(pattern)) > depth)
+        yield
     chosen = set()
     excess = len(patterns) - limit
-    for parent, count in sorted(families.items(), key=lambda item: (-item[1], item[0])):
-        if excess <= 0 or count < 2:
+    several = [family for family in families.items() if family[1] > 1]
+    for parent, count in sorted(several, key=lambda item: (-item[1], item[0])):
+        if excess <= 0:
             break
         chosen.add(parent)
         excess -= count - 1
-    wide = [
-        Pattern(pattern.kind, "/".join((*parent[2], ALL)), pattern.group, pattern.filters)
-        if parent in chosen
-        else pattern
-        for parent, pattern in zip(parents, patterns, strict=True)
-    ]
-    return _uncovered(_joined(wide))
+    wide: list[Pattern] = []
+    for part in sliced(patterns):
+        for pattern in part:
+            parent = _parent(pattern, depth)
+            text = "/".join((*parent[2], ALL))
+            wide.append(Pattern(parent[0], text, parent[1], pattern.filters) if parent in chosen else pattern)
+        yield
+    joined = yield from _joined(wide)
+    return (yield from _uncovered(joined))
+
+
+def _parent(pattern: Pattern, depth: int) -> _Parent:
+    return pattern.kind, pattern.group, _levels(pattern)[:depth]
