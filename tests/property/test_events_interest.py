@@ -136,6 +136,13 @@ def test_too_many_filters_are_given_up() -> None:
     assert summarise(many, 10) == (Pattern("s", "a"),)
 
 
+def settled(mine: Subscriptions) -> tuple[Pattern, ...]:
+    """What is told once all work is done."""
+    while mine.due:
+        mine.work()
+    return mine.patterns()
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.booleans(), PATTERNS), max_size=30),
@@ -160,9 +167,12 @@ def test_counted_subscriptions_tell_enough(
             with pytest.raises(KeyError):
                 mine.remove(*pattern)
             changed = False
+        assert all(wanted(mine.patterns(), p.kind, t, p.group) for p in held for k, t in topics if k == p.kind
+                   and matches(p, k, as_frame(k, t)))  # fmt: skip
         if changed:
-            told = mine.patterns()
-        assert mine.patterns() == told
+            told = settled(mine)
+        assert settled(mine) == told
+        assert len([p for p in told if not p.group]) <= limit
         for kind, text in topics:
             frame = as_frame(kind, text)
             here = mine.wants(kind, frame)
@@ -172,7 +182,7 @@ def test_counted_subscriptions_tell_enough(
                 assert wanted(told, kind, text, group)
     for pattern in held:
         mine.remove(*pattern)
-    assert mine.patterns() == ()
+    assert settled(mine) == ()
     assert len(mine) == 0
 
 

@@ -110,6 +110,8 @@ class EventMesh:
 
     def _want(self, node: str) -> None:
         published = self.published.get(node, ())
+        while self.mine[node].due:
+            self.mine[node].work()
         self._obey(node, self.states[node].want(self.mine[node].patterns(), published, self.now_ns))
         self.ways[node].changed()
 

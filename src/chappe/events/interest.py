@@ -16,20 +16,24 @@ from chappe.wire.patterns import (
     Slices,
     canonical,
     covers,
+    exact,
     matches,
     sliced,
     summarise,
     summarising,
     topic_text,
+    widest,
 )
 
 __all__ = [
     "ALL", "Cover", "Pattern", "Subscriptions", "Wanted", "covers", "matches", "summarise", "topic_text"
 ]  # fmt: skip
 
-TOLD = 4096  # patterns that a node tells of itself; more are widened
+TOLD = 1024  # patterns that a node tells of itself; more are widened
 MAX_GROUPS = 1024  # queue groups of one node: they cannot be summarised, so they are bounded
-SLICES = 8  # of a summary that are made at once, 0.1 ms each
+SLICES = 3  # of a summary that are made at once, 0.1 ms each
+FEW = 64  # patterns that are summarised at once
+SPARE = 64  # patterns above twice the limit, which one level alone is left of
 STALE = 8  # the summary is made anew when one in so many patterns was taken back under a wider one
 
 
@@ -47,7 +51,12 @@ NOBODY = Wanted(False)
 
 
 class Subscriptions:
-    """The interest of one node: each client's subscription counted, told as at most `limit` patterns."""
+    """The interest of one node: each client's subscription counted, told as at most `limit` patterns.
+
+    What is new is told as it is, so a subscription costs the same however many there are. Too many patterns are
+    widened, and what was covered by one that is taken back is looked for, by `work`, in slices; until then more is
+    told.
+    """
 
     def __init__(self, limit: int = TOLD, max_groups: int = MAX_GROUPS) -> None:
         self.limit = limit
@@ -57,12 +66,14 @@ class Subscriptions:
         self._texts: dict[tuple[str, str, str], int] = {}  # the table knows no filters
         self._groups: dict[str, int] = {}
         self._table = TopicTable()
-        self._told: tuple[Pattern, ...] | None = ()
-        self._told_keys: set[tuple[str, str, str]] = set()
+        self._told: dict[tuple[str, str, str], Pattern] = {}  # by their canonical form
         self._cover = Cover()
         self._taken_back = 0
-        self._making: Slices[None] | None = None  # the summary that is being made
-        self._added: list[Pattern] = []  # since it was begun
+        self._excess = False  # more is told than should be
+        self._outdated = False  # perhaps more is told than is wanted
+        self._making: Slices[None] | None = None
+        self._slices = 0  # made at once
+        self._added: list[Pattern] = []  # told since it was begun
 
     def add(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
         """Count a subscription; True if the mesh must be told. TopicError and RefusedError leave all as it was."""
@@ -78,11 +89,21 @@ class Subscriptions:
         if not count:
             self._put(pattern)
         self._counts[pattern] = count + 1
-        if self._making is not None and not count:
-            self._added.append(pattern)
-        if count or (self._told is not None and self._cover.covers(pattern)):
+        if count or self._cover.covers(pattern):
             return False
-        self._told = None
+        key = canonical(pattern)
+        before = self._told.get(key)
+        if before == pattern:
+            return False
+        if before is not None:  # with other filters: both together
+            self._outdated = True
+            pattern = Pattern(*key)
+        elif len(self._told) >= 2 * self.limit:  # widened one by one, before `work` finds better families
+            pattern = widest(pattern, 1 if len(self._told) < 2 * self.limit + SPARE else 0)
+        self._tell(pattern)
+        self._excess = self._excess or len(self._told) > self.limit
+        if self._making is not None:
+            self._added.append(pattern)
         return True
 
     def remove(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
@@ -95,50 +116,60 @@ class Subscriptions:
         del self._counts[pattern]
         self._drop(pattern)
         self._taken_back += 1
-        if self._told is None:
+        key = canonical(pattern)
+        if key not in self._told:
+            self._outdated = self._outdated or self._taken_back * STALE > len(self._counts)
+        elif exact(pattern) and pattern[:3] not in self._texts and self._making is None:
+            self._cover.remove(self._told.pop(key))
             return True
-        if canonical(pattern) in self._told_keys or self._taken_back * STALE > len(self._counts):
-            self._told = None
-            return True
-        return False
+        else:
+            self._outdated = True
+        return self.due
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to `work` on."""
+        return self._excess or self._outdated or self._making is not None
 
     def patterns(self) -> tuple[Pattern, ...]:
-        """What to tell the mesh: everything wanted here and perhaps more, never less."""
-        while not self.work():
-            pass
-        assert self._told is not None
-        return self._told
+        """What to tell the mesh: everything wanted here and perhaps more, never less. `work` makes it shorter."""
+        return tuple(sorted(self._told.values()))
 
     def work(self) -> bool:
-        """Go on with the summary for about a millisecond; True if `patterns` has it at once.
-
-        A long list takes many of these, and what is told stays as it is meanwhile.
-        """
-        if self._told is not None:
-            return True
+        """Go on for some hundred microseconds; True if `patterns` are others now."""
         if self._making is None:
-            self._added.clear()
-            self._making = self._summary(list(self._counts))
-        for _ in range(SLICES):
+            source = list(self._counts if self._outdated else self._told.values())
+            self._making = self._summary(source, self.limit if self._outdated else max(1, self.limit * 3 // 4))
+            self._excess = self._outdated = False
+            self._slices = SLICES if len(source) > FEW else 1 << 30
+        for _ in range(self._slices):
             try:
                 next(self._making)
             except StopIteration:
                 self._making = None
-                break
-        return self._told is not None
+                return True
+        return False
 
-    def _summary(self, patterns: list[Pattern]) -> Slices[None]:
-        told = yield from summarising(patterns, self.limit)
-        keys: set[tuple[str, str, str]] = set()
+    def _summary(self, patterns: list[Pattern], limit: int) -> Slices[None]:
+        self._added.clear()
+        taken_back = self._taken_back
+        summary = yield from summarising(patterns, limit)
+        told: dict[tuple[str, str, str], Pattern] = {}
         cover = Cover()
-        for part in sliced(told):
-            keys.update(map(canonical, part))
+        for part in sliced(summary):
             for pattern in part:
+                told[canonical(pattern)] = pattern
                 cover.add(pattern)
             yield
-        self._told_keys, self._cover, self._taken_back = keys, cover, 0
-        if all(pattern not in self._counts or cover.covers(pattern) for pattern in self._added):
-            self._told = told
+        self._told, self._cover = told, cover
+        self._taken_back -= taken_back
+        for pattern in self._added:
+            if not cover.covers(pattern) and canonical(pattern) not in told:
+                self._tell(pattern)
+
+    def _tell(self, pattern: Pattern) -> None:
+        self._told[canonical(pattern)] = pattern
+        self._cover.add(pattern)
 
     def wants(self, kind: str, topic: bytes) -> Wanted:
         """Who of this node gets an event of this topic."""

@@ -232,7 +232,9 @@ class Member:
             self._readings += readings
         for _ in range(min(READ_AT_ONCE, len(self._readings))):
             outputs += self._read(self._readings.popleft(), now_ns)
-        if self._interest_changed and self.mine.work():
+        if self.mine.due:
+            self._interest_changed = self.mine.work() or self._interest_changed
+        if self._interest_changed:
             self._interest_changed = False
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
             self._ways_changed = True
@@ -264,11 +266,11 @@ class Member:
     @property
     def summarising(self) -> bool:
         """Whether `tick` should be called again soon: what is wanted here is being summarised."""
-        return self._interest_changed
+        return self.mine.due
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        if self._interest_changed or self._ways_changed or self.busy:
+        if self._interest_changed or self._ways_changed or self.busy or self.mine.due:
             return 0
         return min(self.measurement.next_ns(), self._map_ns(), self.rescue.next_ns)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chappe.wire.mesh import MAX_PATTERNS
+
 MS = 1_000_000
 SECOND = 1000 * MS
 
@@ -42,6 +44,6 @@ class Settings:
     summary: int = 64  # patterns that a unit tells of itself
     # limits against hostile input
     max_links: int = 8192  # in one advertisement
-    max_patterns: int = 8192
+    max_patterns: int = MAX_PATTERNS
     max_adverts: int = 16_384  # kept in all
     max_speakers: int = 16  # of one unit

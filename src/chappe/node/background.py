@@ -20,6 +20,7 @@ REST_BUSY = 249  # times the length of the slice
 REST_IDLE = 1
 BUSY_BYTES = 10_000  # of data a second, from which on a node forwards
 WINDOW_NS = 20_000_000  # in which data are counted, at least
+HOLD_NS = 1_000_000_000  # that a node counts as one that forwards after the last data
 MOST = 64  # jobs of one identity that wait: more are refused
 
 Job = Iterator[object]  # does a small piece of work with each step
@@ -32,7 +33,7 @@ class Pacer:
         self._data_bytes = data_bytes
         self._since_ns = perf_counter_ns()
         self._before = data_bytes()
-        self._busy = False
+        self._until_ns = 0
 
     @property
     def busy(self) -> bool:
@@ -41,9 +42,10 @@ class Pacer:
         passed_ns = now_ns - self._since_ns
         if passed_ns >= WINDOW_NS:
             data = self._data_bytes()
-            self._busy = (data - self._before) * 1e9 > BUSY_BYTES * passed_ns
+            if (data - self._before) * 1e9 > BUSY_BYTES * passed_ns:
+                self._until_ns = now_ns + HOLD_NS
             self._since_ns, self._before = now_ns, data
-        return self._busy
+        return now_ns < self._until_ns
 
     def rest_s(self, took_ns: int) -> float:
         """Seconds until the next slice, after one that took so long."""

@@ -15,7 +15,7 @@ from chappe.links.meter import Meter
 from chappe.node.accounts import Accounts, Holder
 from chappe.node.background import Pacer
 
-ACCEPTED_NS = 50_000  # what a connection that waits has cost already
+AROUND_NS = 300_000  # what a connection costs before its handshake and at its end
 TURN_S = 0.002  # between two handshakes that wait, at least: the first of them is under way until then
 
 
@@ -41,7 +41,7 @@ class Gate:
         self._waiting[host].append(waiter)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._take_turns())
-        self._pay_in_turn(host, ACCEPTED_NS)
+        self._pay_in_turn(host, AROUND_NS)
         await waiter
         return Meter(partial(self._pay_in_turn, host))
 

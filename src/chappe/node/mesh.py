@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 TICK_S = 0.05  # between two looks at what is due and what came back: the engine stamps arrivals, not this
 LOOK_NS = 100_000_000  # between two looks at who is silent
 GATHER_S = 0.005  # changes are applied together
-SUMMARY_S = 0.002  # between two slices of a summary
+SUMMARY_S = 0.02  # between two slices of a summary: some percent of the time
 SHORTEST_S = 0.0005  # before something that is held back leaves
 JOIN_S = 2.0  # a node that starts waits so long for its neighbours before it serves clients without them
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from chappe.errors import ProtocolError
 from chappe.wire.base import Message
 from chappe.wire.patterns import Pattern
+
+MAX_PATTERNS = 8192  # of one statement: more are refused before they are read
 
 
 class MeshJoin(Message):
@@ -60,8 +65,8 @@ class LinkAdvert(Advert, tag="l"):
 class InterestAdvert(Advert, tag="i"):
     """The interest of a node or unit, and what is advertised to be published there."""
 
-    patterns: tuple[Pattern, ...] = ()
-    publications: tuple[Pattern, ...] = ()
+    patterns: Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)] = ()
+    publications: Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)] = ()
 
 
 class Statement(Message):

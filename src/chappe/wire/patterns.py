@@ -110,6 +110,18 @@ def finished(work: Slices[T]) -> T:
             return result
 
 
+def widest(pattern: Pattern, levels: int) -> Pattern:
+    """One that wants all below the first so many levels, whatever its filters."""
+    if pattern.kind != "s" or not levels:
+        return Pattern(pattern.kind, ALL, pattern.group)
+    return Pattern("s", "/".join((*_levels(pattern)[:levels], ALL)), pattern.group)
+
+
+def exact(pattern: Pattern) -> bool:
+    """Whether it wants one topic alone."""
+    return pattern.text != ALL and (pattern.kind != "s" or not {"+", ALL} & set(_levels(pattern)))
+
+
 def canonical(pattern: Pattern) -> tuple[str, str, str]:
     """Kind, text and group; patterns that want the same topics for the same group have the same."""
     return pattern.kind, "/".join(_levels(pattern)), pattern.group
@@ -129,6 +141,18 @@ class Cover:
         for name in _levels(pattern):
             level = level.below.setdefault(name, _Level())
         level.pattern = pattern
+
+    def remove(self, pattern: Pattern) -> None:
+        """Take out what is in here with its text and group."""
+        names = _levels(pattern)
+        way = [self._roots[pattern.kind, pattern.group]]
+        for name in names:
+            way.append(way[-1].below[name])
+        way[-1].pattern = None
+        for above, name, level in zip(reversed(way[:-1]), reversed(names), reversed(way[1:]), strict=True):
+            if level.below or level.pattern is not None:
+                break
+            del above.below[name]
 
     def covers(self, pattern: Pattern) -> bool:
         """Whether a pattern in here, other than this very one, covers it."""
