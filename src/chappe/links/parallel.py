@@ -19,7 +19,7 @@ from chappe.links.listener import Finished, Listener, bind
 from chappe.links.reach import reach
 from chappe.links.striped import Reopen, Stripe, Striped
 from chappe.links.striping import Preface, read_preface
-from chappe.links.transported import TransportRaw, TransportStream
+from chappe.links.transported import TransportRaw, TransportStream, open_transport
 from chappe.security.tls import handshake_reason
 
 WAITING_MAX = 256  # links of which connections are still missing
@@ -78,11 +78,9 @@ class Parallel(Traits):
     async def _stripe(self, address: Address, how: Dialling, preface: Preface) -> Stripe:
         sock, rest = await reach(address, how)
         stripe = Stripe()
-        name = (how.server_name or address.host) if self.encrypts else None
+        name = how.server_name or address.host
         try:
-            await asyncio.get_running_loop().create_connection(
-                lambda: stripe, sock=sock, ssl=how.tls, server_hostname=name
-            )
+            await open_transport(stripe, sock, how.tls, name)
         except ssl.SSLError as error:
             sock.close()
             raise LinkError(f"{address}: {handshake_reason(error)}") from error
@@ -116,7 +114,7 @@ class Parallel(Traits):
             stripe = Stripe()
             try:
                 async with asyncio.timeout(timeout_s):
-                    await asyncio.get_running_loop().connect_accepted_socket(lambda: stripe, sock, ssl=how.tls)
+                    await open_transport(stripe, sock, how.tls, None)
                     preface = read_preface(await stripe.preface(), PARALLEL_MAX)
             except TimeoutError:
                 _abort(stripe)

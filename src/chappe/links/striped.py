@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from chappe.errors import ChappeError, LinkError, ProtocolError
 from chappe.links.link import LINGER_S
 from chappe.links.striping import BLOCK_SIZE, PREFACE, Block, BlockReader, Receiving, Sending
-from chappe.links.transported import HIGH_WATER, TransportStream
+from chappe.links.transported import HIGH_WATER, TransportStream, arrival
 
 Reopen: TypeAlias = Callable[[int], Awaitable["Stripe"]]
 
@@ -19,7 +19,7 @@ EARLY_LIMIT = 65_536  # bytes that are kept before the link is complete
 LOW_ROOM = 1 << 20  # of the window: below, the stack keeps what it has
 
 
-class Stripe(asyncio.Protocol):
+class Stripe(asyncio.BufferedProtocol):
     """One connection of a link."""
 
     def __init__(self) -> None:
@@ -36,7 +36,11 @@ class Stripe(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return arrival.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(arrival.view[:nbytes])  # the link gives its blocks on by way of the same buffer
         if self._link is None:
             self.early += data
             if len(self.early) > EARLY_LIMIT and self.transport is not None:

@@ -19,6 +19,7 @@ from chappe.links._socket import collect, feed
 from chappe.links.address import Address
 from chappe.links.link import LINGER_S, Link, OnLost, Raw, Security, place_of, reason_of
 from chappe.links.tick import FlushTick
+from chappe.links.tls import start_tls
 from chappe.security.tls import handshake_reason
 
 RAW_LIMIT = 262_144  # bytes kept for a handshake that does not read on
@@ -37,7 +38,7 @@ class _Arrival(threading.local):
         self.view = memoryview(bytearray(262_144))
 
 
-_arrival = _Arrival()
+arrival = _Arrival()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class TransportStream(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _arrival.view
+        return arrival.view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.owner is None:
-            self.early += _arrival.view[:nbytes]
+            self.early += arrival.view[:nbytes]
         elif not self._ending:
             self.owner.arrived(nbytes)
 
@@ -153,9 +154,9 @@ class TransportRaw(Raw):
 
     def arrived(self, count: int) -> None:
         if self._stream.codec is None:
-            self._buffer += _arrival.view[:count]
+            self._buffer += arrival.view[:count]
         else:
-            self._decode(_arrival.view[:count])
+            self._decode(arrival.view[:count])
         if len(self._buffer) > RAW_LIMIT and not self._paused:
             self._paused = True
             self._transport.pause_reading()
@@ -269,9 +270,9 @@ class TransportLink(Link):
             return
         self._reads += 1
         if self._codec is None:
-            self._feed(_arrival.view, count)
+            self._feed(arrival.view, count)
             return
-        decoded = self._codec.decode(_arrival.view[:count])
+        decoded = self._codec.decode(arrival.view[:count])
         if decoded.answer and self._stream.writable:
             self._transport.write(decoded.answer)
         if decoded.payload:
@@ -330,18 +331,25 @@ class TransportLink(Link):
         self._transport.abort()
 
 
+async def open_transport(
+    protocol: asyncio.BufferedProtocol, sock: socket.socket, tls: ssl.SSLContext | None, server_name: str | None
+) -> None:
+    """Give a protocol its transport on a connected socket, after a TLS handshake if there is a context.
+
+    `server_name` is None where we are the server. ssl.SSLError or OSError leaves the socket to the caller.
+    """
+    if tls is None:
+        await asyncio.get_running_loop().create_connection(lambda: protocol, sock=sock)
+    else:
+        await start_tls(sock, tls, server_name, protocol)
+
+
 async def connected(sock: socket.socket, address: Address, tls: ssl.SSLContext | None, name: str) -> TransportStream:
     """A transport on a connected socket, its TLS handshake done; LinkError says what went wrong, after a close."""
-    loop = asyncio.get_running_loop()
     stream = TransportStream()
     try:
-        if tls is None:
-            await loop.create_connection(lambda: stream, sock=sock)
-        else:
-            await loop.create_connection(
-                lambda: stream, sock=sock, ssl=tls, server_hostname=name, ssl_shutdown_timeout=LINGER_S
-            )
-    except (ssl.SSLError, ssl.CertificateError) as error:
+        await open_transport(stream, sock, tls, name)
+    except ssl.SSLError as error:
         sock.close()
         raise LinkError(f"{address}: {handshake_reason(error)}") from error
     except OSError as error:
@@ -356,13 +364,11 @@ async def connected(sock: socket.socket, address: Address, tls: ssl.SSLContext |
 async def accepted(sock: socket.socket, tls: ssl.SSLContext | None, timeout_s: float) -> TransportStream:
     """A transport on an accepted socket, its TLS handshake done; OSError otherwise."""
     stream = TransportStream()
-    loop = asyncio.get_running_loop()
-    if tls is None:
-        await loop.connect_accepted_socket(lambda: stream, sock)
-    else:
-        await loop.connect_accepted_socket(
-            lambda: stream, sock, ssl=tls, ssl_handshake_timeout=timeout_s, ssl_shutdown_timeout=LINGER_S
-        )
+    try:
+        async with asyncio.timeout(timeout_s):
+            await open_transport(stream, sock, tls, None)
+    except TimeoutError:
+        raise TimeoutError(f"its TLS handshake was not over within {timeout_s:g} s") from None
     return stream
 
 
