@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 
 import pytest
 
 from chappe.node.node import Node
 from chappe.wire import control
 from chappe.wire.frames import PREAMBLE, Kind, encode_frame
+from tests.support.clientpeer import topic
 from tests.support.nodes import eventually, running
 from tests.support.wireclient import WireClient
 
@@ -141,6 +143,23 @@ async def test_what_one_identity_advertises_leaves_room_for_others() -> None:
         finally:
             for client in (*greedy, other):
                 await client.close()
+
+
+async def test_nothing_is_kept_of_topics_that_a_client_has_published_to_before() -> None:
+    """Each definition gives its number another meaning: one topic is left of thousands."""
+    async with running(LISTEN) as (node,):
+        client = await WireClient.open(node.url, name="restless")
+        try:
+            for number in range(3_000):
+                client.send_bytes(topic(0, f"t/{number}"))
+            await client.flush()
+            (session,) = (each.session for each in node.connections)
+            assert len(node.engine.defined_topics(session.port, 0, 5_000)[0]) == 1
+            fields = {each: getattr(session, each) for each in session.__slots__}
+            sizes = {each: len(value) for each, value in fields.items() if isinstance(value, Collection)}
+            assert max(sizes.values()) < 100, sizes
+        finally:
+            await client.close()
 
 
 async def test_more_connections_of_one_identity_do_not_get_more() -> None:

@@ -14,8 +14,10 @@ import pytest
 import chappe
 from chappe.client.connecting import Connecting
 from chappe.errors import DeniedError
+from chappe.node.process import open_web
 from chappe.security.authority import Authority
 from tests.support.commands import chappe as command
+from tests.support.keys import Keys
 from tests.support.meshes import Plan, mesh, quiet, wants
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port, running
 
@@ -72,6 +74,7 @@ async def test_it_is_told_again_after_a_reconnection() -> None:
         await until(reader, [])
 
 
+SECRET = "0123456789abcdef0123"
 RULES = """
 [[rule]]
 action = ["publish", "subscribe"]
@@ -116,6 +119,34 @@ async def test_who_may_not_publish_or_hear_or_control_is_told_so(tmp_path: Path)
             await reader.measure()
         assert await advertised(reader) == [("open/+", "n", 1)]
         assert await advertised(writer, "secret/#") == []  # it may not hear them
+
+
+@pytest.mark.parametrize("proves", [False, True])
+async def test_pages_show_what_a_listing_hides_to_viewers_who_prove_who_they_are(tmp_path: Path, proves: bool) -> None:
+    keys, secret = Keys(tmp_path), tmp_path / "token"
+    secret.write_text(SECRET)
+    token = f'token = "{secret}"\n' if proves else ""
+    toml = keys.toml("n", rules=f'[measure]\n[metrics]\naddress = "127.0.0.1:{free_port()}"\n{token}{RULES}')
+    async with running(toml, dev=False) as (node,):
+        web = open_web(node, asyncio.get_running_loop())
+        assert web is not None
+        tls = f"{tmp_path}/ca/ca.pem"
+        async with (
+            chappe.connect(node.url, token=keys.token("writer"), tls=tls) as writer,
+            chappe.connect(node.url, token=keys.token("reader"), tls=tls) as reader,
+        ):
+            try:
+                await writer.advertise("secret/1/#")
+                await writer.advertise("open/1")
+                assert await advertised(reader) == [("open/1", "n", 1)]
+                for page in ("/publications.json", "/map"):
+                    status, text = await fetch(web.url + page)
+                    assert "secret/1" not in text, page
+                    assert status == 401 if proves else status in (200, 403), page
+                    status, text = await fetch(web.url + page, f"Bearer {SECRET}")
+                    assert ("secret/1" in text) == proves, page
+            finally:
+                await asyncio.to_thread(web.close)
 
 
 async def test_the_map_and_the_page_show_it(tmp_path: Path) -> None:

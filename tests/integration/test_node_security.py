@@ -177,6 +177,7 @@ async def test_what_cannot_be_written_down_is_not_done(keys: Keys, monkeypatch: 
             monkeypatch.setattr(os, "fsync", full)
             for command in (1, 2):
                 answer = await broker.ask(management.Setup, epoch=2, command=command, paths=(hop(),))
+                assert isinstance(answer, control.Failed), answer
                 assert answer.code == "unavailable"
                 assert "No space left on device; nothing was done" in answer.reason
             assert len(node.paths) == 0

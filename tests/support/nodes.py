@@ -132,12 +132,13 @@ class NodeProcess:
         return code
 
 
-async def fetch(url: str) -> tuple[int, str]:
+async def fetch(url: str, authorization: str = "") -> tuple[int, str]:
     """Status and text of a page."""
+    request = urllib.request.Request(url, headers={"Authorization": authorization} if authorization else {})
 
     def get() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

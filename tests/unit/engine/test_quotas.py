@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from chappe.engine._engine import Engine
 from chappe.wire.frames import Kind, encode_frame
-from tests.support.clientpeer import event, status, topic
+from tests.support.clientpeer import event, topic
 
 
 def client(engine: Engine, number: int, **options: object) -> int:
@@ -19,6 +21,13 @@ def drain(engine: Engine, port: int) -> bytes:
         taken += piece
         engine.consumed(port, len(piece))
     return taken
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    while data:
+        size = 4 + int.from_bytes(data[1:4], "big")
+        yield data[:size]
+        data = data[size:]
 
 
 def publish_each(engine: Engine, port: int, names: list[str], first: int = 1) -> None:
@@ -63,25 +72,24 @@ def test_a_peer_that_is_down_does_not_either_and_gets_what_was_kept() -> None:
 
 
 def test_a_stalled_port_keeps_the_numbers_in_its_queue() -> None:
-    """Its events must not get another meaning while they wait."""
+    """Its events must not get another meaning while they wait; definitions overtake them."""
     engine = Engine(max_topics=8)
     publisher, stalled = client(engine, 1), client(engine, 2)
     engine.topics.subscribe(stalled, "kept/+")
-    publish_each(engine, publisher, ["kept/1", "kept/2", "kept/3"])
-    publish_each(engine, publisher, [f"other/{number}" for number in range(100)], 4)
-    publish_each(engine, publisher, ["kept/4"], 104)
-    reader = drain(engine, stalled)
+    sequence = 1
+    for kept in range(6):
+        publish_each(engine, publisher, [f"kept/{kept}"], sequence)
+        publish_each(engine, publisher, [f"other/{kept}/{number}" for number in range(50)], sequence + 1)
+        sequence += 51
     meaning: dict[bytes, bytes] = {}
     got = []
-    while reader:
-        size = 4 + int.from_bytes(reader[1:4], "big")
-        frame, reader = reader[:size], reader[size:]
+    for frame in frames(drain(engine, stalled)):
         if frame[0] == Kind.TOPIC:
             assert frame[4:8] not in meaning
             meaning[frame[4:8]] = frame[10:]
         elif frame[0] == Kind.EVENT:
             got.append(meaning[frame[4:8]])
-    assert got == [b"kept/1", b"kept/2", b"kept/3", b"kept/4"]
+    assert got == [b"kept/%d" % kept for kept in range(6)]
 
 
 def test_issuers_of_queued_events_keep_their_numbers() -> None:
@@ -90,12 +98,18 @@ def test_issuers_of_queued_events_keep_their_numbers() -> None:
     engine.topics.subscribe(stalled, "kept")
     for number in range(1, 60):
         port = client(engine, number)
-        engine.feed(port, topic(0, "kept" if number == 1 else "other") + event(0, 1, b"x"))
+        engine.feed(port, topic(0, "other" if number % 10 else "kept") + event(0, 1, b"x"))
         engine.close_port(port)
         assert engine.free_port(port)
-    written = drain(engine, stalled)
-    assert (1).to_bytes(16, "big") in written
-    assert written.count(bytes([Kind.ISSUER, 0, 0, 24])) == 1
+    issuers: dict[bytes, int] = {}
+    got = []
+    for frame in frames(drain(engine, stalled)):
+        if frame[0] == Kind.ISSUER:
+            assert frame[5:8] not in issuers
+            issuers[frame[5:8]] = int.from_bytes(frame[12:28], "big")
+        elif frame[0] == Kind.EVENT:
+            got.append(issuers[frame[9:12]])
+    assert got == [10, 20, 30, 40, 50]
 
 
 def test_one_identity_leaves_numbers_for_others() -> None:
@@ -246,8 +260,8 @@ def test_closed_ports_give_everything_back() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [topic(0, "a"), encode_frame(Kind.PROBE, bytes(16)), encode_frame(Kind.CONTROL, b"x")],
-    ids=["TOPIC", "PROBE", "CONTROL"],
+    [topic(0, "a"), *(encode_frame(kind, bytes(16)) for kind in (Kind.PROBE, Kind.CONTROL, Kind.PARCEL))],
+    ids=["TOPIC", "PROBE", "CONTROL", "PARCEL"],
 )
 def test_every_frame_counts_in_the_rate(frame: bytes) -> None:
     engine = Engine()
@@ -263,8 +277,15 @@ def test_every_frame_counts_in_the_rate(frame: bytes) -> None:
 
 
 def test_unknown_variables_do_not_take_the_place_of_other_drops() -> None:
-    engine = Engine()
+    """Of more numbers than the table of drops has room for, the first half is counted by number."""
+    engine, room = Engine(), 1 << 21
     port = client(engine, 1)
-    for start in range(0, 3000, 500):
-        engine.feed(port, status(*((number + 1, 1, 1.0) for number in range(start, start + 500))))
-    assert len(engine.address_drops()) == 3000
+    for start in range(1, room + 5_000, 50_000):
+        numbers = (number.to_bytes(4, "big") for number in range(start, start + 50_000))
+        records = b"".join(bytes(8) + number + bytes(12) for number in numbers)
+        engine.feed(port, encode_frame(Kind.STATUS, records[:600_000]) + encode_frame(Kind.STATUS, records[600_000:]))
+    engine.feed(port, topic(0, "a") + event(0, 1, b"x") + event(0, 1, b"x"))
+    drops = engine.address_drops()
+    assert ("topic", "a", "drop_duplicate", 1) in drops
+    assert room // 2 - 10 < len(drops) < room // 2 + 10
+    assert sum(row[3] for row in drops) == engine.port_counters(port)["drop_unknown"] + 1

@@ -70,6 +70,7 @@ def side(*, opener: bool, peer: tuple[str, int] | None = None, options: LinkOpti
 
 def answer(sock: socket.socket, node: Side, sequence: int) -> None:
     """What the other side does about the path frame of a node: it sends the bytes back."""
+    sock.settimeout(5.0)  # on loopback it is there already, or nobody asks
     asked = sock.recv(2000)
     assert asked[12:16] == b"\x44\0\0\x08"
     sock.sendto(datagram(sequence, b"\x54\0\0\x08" + asked[16:24]), node.address)
