@@ -21,6 +21,7 @@ from chappe.wire.frames import Kind, encode_frame
 from tests.support.clientpeer import event, status, topic
 
 FAILURES = (MemoryError, RefusedError)
+INBOX = f"here@{'0123456789abcdef' * 2}"
 
 
 def route(number: int, name: str, way: bytes) -> bytes:
@@ -44,6 +45,7 @@ class Life:
             seed=0,
             max_topics=90,
             max_issuers=8,
+            authorize=lambda port, kind, name: not name.startswith(b"no/"),
             publish_way=lambda kind, name: (True, [(1, b"out")] if name.startswith(b"far") else [], self.hold_ns, None),
             forward_way=lambda port, way, kind, name: (True, [(2, b"on")], 0, frozenset({"g"}), b"", False),
         )
@@ -76,12 +78,24 @@ class Life:
         yield lambda: self.open(3, peer=True, retain=True)
         yield lambda: self.open(4, conflate=True)
         yield lambda: self.open(5, level=2)
-        if len(self.ports) < 5:
+        yield lambda: self.open(6, queue_bytes=2_000)
+        yield lambda: self.open(7, queue_bytes=2_000)
+        if len(self.ports) < 7:
             return
         for pattern, group in (("#", ""), ("a/+", ""), ("far/#", "g"), ("far/#", "h")):
             yield lambda pattern=pattern, group=group: engine.topics.subscribe(4, pattern, group=group)  # type: ignore[misc]
+        for number in range(10):
+            yield lambda number=number: engine.topics.subscribe(4, "far/#", group=f"g{number}")  # type: ignore[misc]
+        yield lambda: engine.topics.place("here")
+        yield lambda: engine.topics.subscribe(4, INBOX, "n")
         yield lambda: engine.topics.subscribe(3, "a/#", backpressure=True)
-        sequence = 0
+        yield lambda: engine.topics.subscribe(5, "a/#")
+        yield lambda: engine.topics.subscribe(6, "a/#", backpressure=True)
+        for number, name, kind in ((70, "no/a", "s"), (71, INBOX, "n"), (72, f"a/{'y' * 900}", "s")):
+            data = topic(number, name, kind) + event(number, number, b"y" * 2_000)
+            for start in range(0, len(data), 700):  # cut anywhere
+                yield lambda piece=data[start : start + 700]: self.feed(0, piece)  # type: ignore[misc]
+        sequence = 100
         for number in range(40):
             name = f"{'far' if number % 2 else 'a'}/{number}/{'x' * (number + 1)}"
             yield lambda number=number, name=name: self.feed(0, topic(number, name))  # type: ignore[misc]
@@ -111,11 +125,13 @@ class Life:
         yield lambda: engine.status.set_flooding(3, 2, 1)
         for created in range(10, 400, 30):
             yield lambda created=created: self.feed(0, status(*((n, created, 1.5) for n in range(1, 30))))  # type: ignore[misc]
+        yield lambda: engine.send_train(2, 7, 5_000)
+        yield lambda: drained(engine, 2)
         yield lambda: engine.park_port(1)
         yield lambda: engine.rescue(2, 10)
         yield lambda: engine.resume_port(1)
         yield lambda: engine.resume_port(2)
-        for place in range(5):
+        for place in range(7):
             yield lambda place=place: drained(engine, place)  # type: ignore[misc]
         for number in range(10, 70):
             yield lambda number=number: self._come_and_go(number)  # type: ignore[misc]

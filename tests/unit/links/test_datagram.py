@@ -216,6 +216,24 @@ def test_a_copied_datagram_sends_nothing_to_where_it_was_sent_from(node: Side) -
         assert honest.recv(2000)[12:-16] == FRAME
 
 
+def test_an_answer_counts_from_the_address_that_was_asked_and_with_what_it_was_asked(node: Side) -> None:
+    """Authentic answers to other questions can be copied, too, and sent from anywhere."""
+    kinds = socket.AF_INET, socket.SOCK_DGRAM
+    with socket.socket(*kinds) as honest, socket.socket(*kinds) as thief, socket.socket(*kinds) as third:
+        honest.sendto(datagram(1), node.address)
+        node.socket.readable()
+        answer(honest, node, 2)
+        thief.sendto(datagram(3), node.address)
+        node.socket.readable()
+        thief.settimeout(5.0)
+        token = thief.recv(2000)[16:24]
+        old = bytes(8) if token != bytes(8) else b"\1" * 8
+        thief.sendto(datagram(4, b"\x54\0\0\x08" + old), node.address)  # an answer to another question
+        third.sendto(datagram(5, b"\x54\0\0\x08" + token), node.address)  # from where nobody was asked
+        node.socket.readable()
+        assert (node.session.peer, node.session.moves) == (("127.0.0.1", honest.getsockname()[1]), 1)
+
+
 @given(
     st.lists(st.one_of(st.integers(1, 3000), st.integers(1, 2**63 - 1), st.integers(2**40, 2**40 + 1100)), max_size=60)
 )
