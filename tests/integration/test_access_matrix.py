@@ -349,30 +349,40 @@ async def test_a_rule_for_one_action_allows_no_other(world: World) -> None:
 
 # --- what nodes do ---------------------------------------------------------------------------------------------------
 
-FORWARDED = ("publish", "subscribe", "register", "watch")  # what a neighbour does for its clients
 FREE, CLOSED = "free", "closed"  # first levels of what is denied to no neighbour, and to one
+DENIED = {  # to the neighbour that is named after the action
+    "publish": [f"{CLOSED}/#"],
+    "subscribe": [f"{CLOSED}/#", "node:subscribe"],
+    "inbox": ["hub"],
+    "confirm": ["hub"],
+    "register": [f"{CLOSED}/#"],
+    "watch": [f"{CLOSED}/#"],
+}
 
 
+@dataclass
 class Neighbour:
-    """A real node beside the hub, which denies it one action below `closed`; with a client that it lets do all."""
+    """A real node beside the hub, which denies it one action; with a client that it lets do all."""
 
-    def __init__(self, node: Node, client: WireClient) -> None:
-        self.node = node
-        self.client = client
+    node: Node
+    client: WireClient
+    far: WireClient | None = None  # a client at another neighbour, behind the hub
 
 
 def neighbourhood(keys: Keys) -> list[str]:
     """The files of the hub and of its neighbours, each of which is named after what it may not do."""
     port = free_port()
-    names = ["nothing", *FORWARDED]
+    names = ["nothing", *DENIED]
     rules = "".join(
-        f'[[rule]]\naction = "{name}"\npattern = "{CLOSED}/#"\nnames = ["{name}"]\ndeny = true\n' for name in FORWARDED
+        f'[[rule]]\naction = "{name}"\npattern = {json.dumps(denied)}\nnames = ["{name}"]\ndeny = true\n'
+        for name, denied in DENIED.items()
     )
     peers = "".join(f'[[peer]]\nname = "{name}"\n' for name in names)
     paths = f'[[path]]\nvariables = "#"\nto = {json.dumps(names)}\n'
     mesh = "[mesh]\n[measure]\ninterval_s = 0.2\n"
     tomls = [keys.toml("hub", f"tls://127.0.0.1:{port}", peers + paths + mesh + rules)]
-    everything = '[[rule]]\naction = ["publish", "subscribe", "register", "watch"]\npattern = "#"\nroles = ["client"]\n'
+    actions = ["publish", "subscribe", "confirm", "register", "watch"]
+    everything = f'[[rule]]\naction = {json.dumps(actions)}\npattern = "#"\nroles = ["client"]\n'
     for name in names:
         peer = f'[[peer]]\nname = "hub"\nurl = "tls://127.0.0.1:{port}"\n'
         path = '[[path]]\nvariables = "#"\nto = ["hub"]\n'
@@ -391,6 +401,8 @@ async def neighbours(keys: Keys) -> AsyncIterator[tuple[Node, WireClient, dict[s
 
         trusted = await attached(hub, "trusted", "admin")
         found = {node.name: Neighbour(node, await attached(node, f"at-{node.name}", "client")) for node in others}
+        for name, neighbour in found.items():
+            neighbour.far = found["publish" if name == "nothing" else "nothing"].client
         await eventually(lambda: {name for name in found if way(hub, name)} == set(found))
         await eventually(lambda: all(way(node, "hub") for node in others))
         yield hub, trusted, found
@@ -430,16 +442,16 @@ async def gets_from_hub(hub: Node, trusted: WireClient, neighbour: Neighbour, fi
     return (topic, b"x") in neighbour.client.events
 
 
-async def arrives(trusted: WireClient, topic: str, publisher: WireClient) -> bool:
-    """Whether an event has come to the hub, once a later one that nobody denies has."""
+async def arrives(receiver: WireClient, topic: str, publisher: WireClient, body: bytes = b"x") -> bool:
+    """Whether an event has come, once a later one that nobody denies has."""
     mark = f"mark/{topic}"
-    await trusted.subscribe("mark/#")
+    await receiver.subscribe("mark/#")
     while True:
         publisher.publish(mark, b"x")
         await publisher.flush()
         with suppress(TimeoutError):
-            await trusted.until(lambda: (mark, b"x") in trusted.events, 0.2)
-            return (topic, b"x") in trusted.events
+            await receiver.until(lambda: (mark, b"x") in receiver.events, 0.2)
+            return (topic, body) in receiver.events
 
 
 async def announces_to_hub(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
@@ -472,7 +484,31 @@ async def is_sent_values(hub: Node, trusted: WireClient, neighbour: Neighbour, f
     return known
 
 
-ADDRESSED = {("inbox", "send to an inbox"), ("confirm", "confirm durable events")}  # not tried with nodes yet
+async def forwards_to_inbox(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    receiver = trusted if first == CLOSED else neighbour.far
+    assert receiver is not None
+    return await forwards_addressed(hub, receiver, neighbour, await receiver.open_inbox(secrets.token_bytes(16)))
+
+
+async def forwards_confirmation(hub: Node, trusted: WireClient, neighbour: Neighbour, first: str) -> bool:
+    receiver = trusted if first == CLOSED else neighbour.far
+    assert receiver is not None
+    return await forwards_addressed(hub, receiver, neighbour, await receiver.open_inbox())
+
+
+async def forwards_addressed(hub: Node, receiver: WireClient, neighbour: Neighbour, address: str) -> bool:
+    """Whether an event to an address at the hub, or behind it, arrives; or the hub refuses it."""
+    body = secrets.token_bytes(8)
+    before = hub.rules.refused.copy()
+    neighbour.client.publish(address, body, kind="n")
+    await neighbour.client.flush()
+    await eventually(lambda: (address, body) in receiver.events or hub.rules.refused != before)
+    refused = hub.rules.refused - before
+    assert all(name == neighbour.node.name for name, _ in refused), refused
+    assert not refused or not await arrives(receiver, address, neighbour.client, body), "refused, delivered"
+    return not refused
+
+
 NodeOperation = Callable[[Node, WireClient, Neighbour, str], Awaitable[bool]]
 NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no node can ask for it; see the test below
     ("publish", "emit to a topic"): forwards_to_hub,
@@ -480,6 +516,8 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
     ("subscribe", "subscribe to a topic pattern"): gets_from_hub,
     ("register", "publish a variable"): announces_to_hub,
     ("watch", "watch a variable"): is_sent_values,
+    ("inbox", "send to an inbox"): forwards_to_inbox,
+    ("confirm", "confirm durable events"): forwards_confirmation,
     ("inbox", "open an inbox"): None,
     ("watch", "list variables"): None,
     ("control", "send table commands"): None,
@@ -490,7 +528,8 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
 
 @pytest.mark.spec("NS-072", "NS-073")
 async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path: Path) -> None:
-    assert set(NODE_OPERATIONS) | ADDRESSED == things()
+    assert set(NODE_OPERATIONS) == things()
+    assert set(DENIED) == {row[0].strip("`") for row in rows("Deny rules for nodes")}
     wrong = []
     async with neighbours(Keys(tmp_path)) as (hub, trusted, found):
         for (action, thing), operation in NODE_OPERATIONS.items():
@@ -498,12 +537,32 @@ async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path
                 continue
             for name, neighbour in found.items():
                 for first in (FREE, CLOSED):
-                    expected = action in BUILT_IN["node"] and not (first == CLOSED and name == action)
+                    free = action in BUILT_IN["node"] or action in FREE_ACTIONS
+                    expected = free and not (first == CLOSED and name == action)
                     done = await operation(hub, trusted, neighbour, first)
                     if done != expected:
                         outcome = "done" if done else "refused"
                         wrong.append(f"{first}/# by the node that is denied {name}: {action}, {thing}: {outcome}")
     assert not wrong, "\n".join(map(str, wrong))
+
+
+async def is_handed(hub: Node, trusted: WireClient, client: WireClient, address: str) -> bool:
+    """Whether an event to an address of a client behind a neighbour arrives; or the hub withholds it."""
+    body, dropped = secrets.token_bytes(8), hub.engine.counters()["drop_not_permitted"]
+    trusted.publish(address, body, kind="n")
+    await trusted.flush()
+    await eventually(lambda: (address, body) in client.events or hub.engine.counters()["drop_not_permitted"] > dropped)
+    return (address, body) in client.events
+
+
+@pytest.mark.spec("NS-072", "NS-073")
+async def test_what_is_sent_to_a_node_is_withheld_from_a_neighbour_like_a_topic(tmp_path: Path) -> None:
+    async with neighbours(Keys(tmp_path)) as (hub, trusted, found):
+        for name, neighbour in found.items():
+            for key in (secrets.token_bytes(16), b""):  # an inbox, and where events are confirmed
+                address = await neighbour.client.open_inbox(key)
+                assert await is_handed(hub, trusted, neighbour.client, address) == (name != "subscribe"), name
+            assert bool(neighbour.client.events) == (name != "subscribe")
 
 
 REQUESTS: dict[tuple[str, str], tuple[type[control.Request], dict[str, Any]]] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 import chappe
 from chappe.client.client import Client
@@ -15,9 +17,13 @@ from chappe.errors import ConfigError
 from chappe.node.config import parse
 from chappe.node.node import Node
 from chappe.security.config import Rule
+from chappe.wire import control
+from chappe.wire.events import Issuer, Topic, TopicName
 from tests.integration.test_mesh_tls import secured
+from tests.support.keys import Keys
 from tests.support.meshes import Plan, joined, quiet, wants
 from tests.support.nodes import eventually, running
+from tests.support.wireclient import WireClient
 
 SQUARE = (("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"))  # from a to d over b, or over c
 DENY_B = Rule(("publish", "subscribe"), "closed/#", names=("b",), deny=True)
@@ -83,6 +89,76 @@ async def test_what_a_node_may_not_publish_is_dropped_and_counted_at_its_neighbo
             assert await body(heard) == b"after", "c is behind b, which may not bring it"
             assert a.rules.refused["b", "publish"] >= 1
             assert (await a.snapshot()).neighbours["b", "publish"] >= 1
+
+
+def denied(*actions: str) -> str:
+    """A file's rules that keep the node `mallet` from these actions at the node and below `closed`."""
+    patterns = '["hub", "closed/#"]'
+    return f'[[rule]]\naction = {json.dumps(actions)}\npattern = {patterns}\nnames = ["mallet"]\ndeny = true\n'
+
+
+@contextlib.asynccontextmanager
+async def mallet(keys: Keys, *actions: str) -> AsyncIterator[tuple[Node, WireClient, WireClient]]:
+    """A hub, a client that it trusts, and a neighbour that sends frames of its own."""
+    async with running(keys.toml("hub", rules='[[peer]]\nname = "mallet"\n' + denied(*actions)), dev=False) as (hub,):
+        tls = keys.context()
+        trusted = await WireClient.open(hub.url, tls=tls, token=keys.token("trusted", "admin"), name="trusted")
+        node = await WireClient.open(hub.url, tls=keys.context("mallet", "node"), role="node", name="mallet")
+        node.send(Issuer(0, 1, b"m" * 16))
+        try:
+            yield hub, trusted, node
+        finally:
+            await node.close()
+            await trusted.close()
+
+
+@pytest.mark.parametrize("action", ["inbox", "confirm"])
+async def test_who_is_denied_addresses_reaches_none_by_frames_of_its_own(tmp_path: Path, action: str) -> None:
+    async with mallet(Keys(tmp_path), action) as (hub, trusted, node):
+        addresses = {"inbox": await trusted.open_inbox(b"k" * 16), "confirm": await trusted.open_inbox()}
+        for name, address in addresses.items():
+            node.publish(address, name.encode(), kind="n")
+        await node.flush()
+        (other,) = addresses.keys() - {action}
+        await trusted.until(lambda: bool(trusted.events))
+        await trusted.flush()
+        assert trusted.events == [(addresses[other], other.encode())]
+        assert hub.rules.refused == {("mallet", action): 1}
+        (refused,) = (each for each in node.told if isinstance(each, control.Failed))
+        assert f'may not {action} "hub"' in refused.reason
+        assert hub.engine.counters()["drop_not_permitted"] == 1
+
+
+async def test_what_a_neighbour_is_refused_is_audited_once_for_an_action_and_address(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    async with mallet(keys, "publish", "inbox", "register") as (hub, trusted, node):
+        inbox = await trusted.open_inbox(b"k" * 16)
+        names = TopicName("closed/a"), TopicName("open/a"), TopicName(inbox, "n")
+        variables = tuple(control.Variable(5, each, "v", "float", 0, 1, 3, 0) for each in ("closed", "open"))
+        with capture_logs() as log:
+            for _ in range(200):  # each time another meaning of the number, so that the rules are asked
+                node.send(*(Topic(1, name) for name in names), control.Announce(variables=variables))
+            await node.flush()
+            await eventually(lambda: hub.rules.refused["mallet", "register"] == 200)
+            await eventually(lambda: len(keys.audit("publish") + keys.audit("inbox") + keys.audit("register")) >= 3)
+            await hub.shell.recorded()
+        found = {action: keys.audit(action) for action in ("publish", "inbox", "register")}
+        assert {action: [line["target"] for line in lines] for action, lines in found.items()} == {
+            "publish": ["closed/a"], "inbox": ["hub"], "register": ["closed/v"],
+        }  # fmt: skip
+        for (line,) in found.values():
+            assert (line["who"], line["role"], line["how"], line["outcome"]) == (
+                "mallet", "node", "certificate", "denied",
+            )  # fmt: skip
+            assert line["serial"]
+            assert "[[rule]] number 1 denies it" in str(line["reason"])
+            assert line["details"]["times"] >= 1  # type: ignore[index]
+        said = [line for line in log if line["event"] == "refused to a neighbour"]
+        assert sorted((line["neighbour"], line["action"], line["address"]) for line in said) == [
+            ("mallet", "inbox", "hub"), ("mallet", "publish", "closed/a"), ("mallet", "register", "closed/v"),
+        ]  # fmt: skip
+        assert inbox not in str(log) + (tmp_path / "audit.jsonl").read_text()
+        assert hub.rules.refused["mallet", "publish"] == 200, "each is counted"
 
 
 async def test_a_route_of_the_file_may_not_lead_to_a_node_that_is_denied_it(tmp_path: Path) -> None:

@@ -594,6 +594,7 @@ class Node:
         self.shell.sweep()
         self._count_refusals(self.engine.refusing()[:REFUSING])
         self.shell.write_down(self.control.refusals.due(now_ns))
+        self.shell.write_down(self.control.neighbour_refusals.due(now_ns))
         self.shell.perform(self.control.tick(now_ns))
         away_ns = round(self.config.node.away_s * 1e9)
         for peer in self.peers:

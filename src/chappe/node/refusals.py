@@ -1,7 +1,8 @@
-"""Publishing that rules refused, by client and topic: a list for operators, and lines for the audit log.
+"""What rules refused that nobody asked for: a list for operators, and lines for the audit log.
 
-A client can be refused as often as it likes, so what is written down about it is bounded: one line for a client and
-topic in a minute, with the number of events since the last one, and so many topics of a client that are named.
+Clients are refused publishing, by topic; neighbours what they define and announce, by action and address. Both can be
+refused as often as they like, so what is written down about them is bounded: one line for each of these in a minute,
+with the number since the last one, and so many addresses of one of them that are named.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from chappe.security.audit import Line
+from chappe.security.config import Action
 from chappe.security.identity import Identity
 
 PAUSE_NS = 60_000_000_000  # between two lines about the same client and topic
-LINES = 256  # that are written in such a time, about all clients
-TOPICS = 64  # of one client that are named
+LINES = 256  # that are written in such a time, about all of them
+TOPICS = 64  # of one client that are named; of one neighbour: addresses, for each action
 CLIENTS = 1024  # that are remembered, those that were refused last
-OTHERS = "(other topics)"
+OTHERS = "(others)"
 
 
 @dataclass(slots=True)
 class _Refused:
-    """Events of one client to one topic."""
+    """Events of one client to one topic, or one action of a neighbour at one address."""
 
     identity: Identity
     reason: str
@@ -33,10 +35,11 @@ class _Refused:
 
 
 class Refusals:
-    """Knows no clock and no disk: `due` says what to write down."""
+    """Knows no clock and no disk: `due` says what to write down. `unit`: what its lines call what they count."""
 
-    def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], dict[str, _Refused]] = {}
+    def __init__(self, unit: str = "events") -> None:
+        self._unit = unit
+        self._clients: dict[tuple[str, str, Action], dict[str, _Refused]] = {}
         self._window_ns = 0
         self._lines = 0
 
@@ -44,6 +47,10 @@ class Refusals:
         """A client asked to publish to a topic that it may not publish to."""
         refused = self._entry(identity, address, reason)
         refused.noted = True
+
+    def add(self, identity: Identity, action: Action, address: str, reason: str) -> None:
+        """A neighbour did something that it may not do."""
+        self._entry(identity, address, reason, action).events += 1
 
     def count(self, identity: Identity, topics: Iterable[tuple[str, int]]) -> None:
         """So many of its events to topics were dropped; an empty topic stands for those that are not named."""
@@ -55,7 +62,7 @@ class Refusals:
         if now_ns - self._window_ns >= PAUSE_NS:
             self._window_ns, self._lines = now_ns, 0
         lines: list[Line] = []
-        for topics in self._clients.values():
+        for (_, _, action), topics in self._clients.items():
             for address, refused in topics.items():
                 if not refused.noted and refused.events == refused.written:
                     continue
@@ -63,8 +70,8 @@ class Refusals:
                     return lines
                 if refused.written_ns is not None and now_ns - refused.written_ns < PAUSE_NS:
                     continue
-                details = {"events": refused.events - refused.written}
-                lines.append(Line(refused.identity, "publish", address, "denied", refused.reason, details))
+                details = {self._unit: refused.events - refused.written}
+                lines.append(Line(refused.identity, action, address, "denied", refused.reason, details))
                 refused.written, refused.noted, refused.written_ns = refused.events, False, now_ns
                 self._lines += 1
         return lines
@@ -78,8 +85,8 @@ class Refusals:
         ]  # fmt: skip
         return sorted(found, key=lambda row: -int(row["count"]))
 
-    def _entry(self, identity: Identity, address: str, reason: str) -> _Refused:
-        who = (identity.name, identity.role)
+    def _entry(self, identity: Identity, address: str, reason: str, action: Action = "publish") -> _Refused:
+        who = (identity.name, identity.role, action)
         topics = self._clients.pop(who, None)
         if topics is None:
             topics = {}
@@ -87,7 +94,7 @@ class Refusals:
                 del self._clients[next(iter(self._clients))]
         self._clients[who] = topics  # the last one that was refused is forgotten last
         if address not in topics and len(topics) >= TOPICS:
-            address, reason = OTHERS, "no rule allows it"
+            address, reason = OTHERS, f"more than {TOPICS} were refused; those before are named"
         if address not in topics:
             topics[address] = _Refused(identity, reason)
         return topics[address]

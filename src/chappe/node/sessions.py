@@ -29,7 +29,6 @@ from chappe.security.config import Action
 from chappe.security.patterns import Pattern, topic_address, variable_address
 from chappe.security.rules import ACTIONS, Rights, RuleBook, right_to_send
 from chappe.wire import control, management, told
-from chappe.wire.addresses import shown
 from chappe.wire.mesh import MESH, MeshJoin
 from chappe.wire.patterns import topic_text
 
@@ -81,6 +80,7 @@ class Control:
         self._intents = count(1)  # numbers of what is written down before it is done
         self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
         self.refusals = Refusals()
+        self.neighbour_refusals = Refusals("times")
         self._denied: list[Output] = []
         self._requests: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
             control.Register: self._register,
@@ -259,16 +259,15 @@ class Control:
         action, address = right_to_send(kind, text)
         decision = self.neighbours.decide(session.identity.name, action, address)
         if not decision:
-            self._neighbour_refused(session, action, text, decision.reason)
+            self._neighbour_refused(session, action, address, decision.reason)
             self._denied.append(Send(session.port, control.Failed(id=0, code="denied", reason=decision.reason)))
         return bool(decision)
 
     def _neighbour_refused(self, session: Session, action: Action, address: str, reason: str) -> None:
-        """Counted by the name of the neighbour and the action, and in the log."""
+        """Counted by the name of the neighbour and the action, and in the log and the audit log."""
         self.refused += 1
         self.neighbours.refused[session.identity.name, action] += 1
-        log.warning("refused to a neighbour", node=self._node, neighbour=session.name, action=action,
-                    address=shown(address)[:200], reason=reason.partition("\n")[0])  # fmt: skip
+        self.neighbour_refusals.add(session.identity, action, address, reason)
 
     def changed_rules(self, book: RuleBook, now_ns: int) -> list[Session]:
         """Use other rules; neighbours that have asked under others, and must connect again to be decided anew."""
@@ -500,12 +499,15 @@ class Control:
             return []
         name, taken = session.identity.name, message.variables
         if not self.neighbours.free(name, "register"):
+            allowed = []
             for variable in message.variables:
                 decision = self.neighbours.registers(name, variable.publisher, variable.variable)
-                if not decision:
-                    taken = tuple(each for each in taken if each is not variable)
+                if decision:
+                    allowed.append(variable)
+                else:
                     address = f"{variable.publisher}/{variable.variable}"
                     self._neighbour_refused(session, "register", address, decision.reason)
+            taken = tuple(allowed)
         refused = self._variables.announced(session.port, taken)
         for reason in refused[:10]:
             log.error("announcement refused", link=session.name, reason=reason)

@@ -397,7 +397,12 @@ class Shell:
     def write_down(self, lines: Iterable[Line]) -> None:
         """Lines for the log and the audit log that no answer waits for."""
         for line in lines:
-            log.warning("publishing refused", client=str(line.who), topic=line.target, **line.details)
+            if line.who is not None and line.who.role == "node":
+                reason = line.reason.partition("\n")[0]
+                log.warning("refused to a neighbour", neighbour=line.who.name, action=line.action,
+                            address=line.target[:200], reason=reason, **line.details)  # fmt: skip
+            else:
+                log.warning("publishing refused", client=str(line.who), topic=line.target, **line.details)
             if self._audit is not None and line.who is not None:
                 record = Record(line.who, line.action, line.target, line.outcome, line.reason, line.details, None)
                 self._write(record, self._audit)

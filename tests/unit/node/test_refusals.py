@@ -48,3 +48,20 @@ def test_many_clients_do_not_fill_the_log() -> None:
     later = refusals.due(START + PAUSE_NS)
     assert len(later) == LINES  # those that had no line yet
     assert not {line.who for line in later} & {line.who for line in refusals.due(START + 2 * PAUSE_NS)}
+
+
+def test_what_neighbours_are_refused_is_named_by_action_and_address() -> None:
+    refusals, node = Refusals("times"), Identity(name="n2", role="node", how="certificate")
+    for _ in range(3):
+        refusals.add(node, "publish", "closed/a", "denied")
+        refusals.add(node, "inbox", "hub", "denied")
+    lines = [(line.action, line.target, line.details) for line in refusals.due(START)]
+    assert lines == [("publish", "closed/a", {"times": 3}), ("inbox", "hub", {"times": 3})]
+    for number in range(1_000):
+        refusals.add(node, "register", f"closed/{number}", "denied")
+    lines = [(line.action, line.target, line.details) for line in refusals.due(START + 1)]
+    assert len(lines) == TOPICS + 1
+    assert lines[-1] == ("register", OTHERS, {"times": 1_000 - TOPICS})
+    refusals.add(node, "inbox", "hub", "denied")
+    assert refusals.due(START + 2) == []
+    assert [line.action for line in refusals.due(START + PAUSE_NS)] == ["inbox"]
