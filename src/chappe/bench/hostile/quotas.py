@@ -12,7 +12,7 @@ from chappe.errors import ChappeError
 from chappe.wire import control
 from chappe.wire.events import Event, Topic, TopicName
 
-AT_ONCE = 500
+AT_ONCE = 50  # a node that makes the attacker wait answers them within the time of a strike
 LEAST = 40  # connections that are tried, however slow the machine is
 
 
