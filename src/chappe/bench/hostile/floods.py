@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from chappe.bench.hostile.attack import Attack, Budget, Effort, Tally
-from chappe.errors import LinkError
+from chappe.errors import ChappeError
 from chappe.wire import control
 from chappe.wire.events import Event, Topic, TopicName
 from chappe.wire.frames import Kind, encode_frame
@@ -49,7 +49,7 @@ class Flood(Attack):
             self.wire = self.open()
             self.begin()
             self.wire.sock.settimeout(0.05)
-        except (LinkError, OSError):
+        except (ChappeError, OSError):  # it has had enough of this identity: what is cut off counts until it is noticed
             return
 
 
