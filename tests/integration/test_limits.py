@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
+from typing import Any
 
+import msgspec
 import pytest
 
+from chappe.node.config import parse
 from chappe.node.node import Node
 from chappe.wire import control
 from chappe.wire.frames import PREAMBLE, Kind, encode_frame
@@ -205,6 +208,128 @@ async def test_a_client_above_its_rate_is_slowed_down_and_the_others_are_not() -
         assert time.monotonic() - start > 0.9
         await reader.until(lambda: len(reader.events) == 1101 + trips)
         for client in (hasty, calm, reader):
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_frame(Kind.PROBE, bytes(16)),
+        encode_frame(Kind.PARCEL, bytes(16)),
+        encode_frame(Kind.CONTROL, control.encode(control.CloseInbox(id=0, address="none"))),
+        topic(0, "a"),
+    ],
+    ids=["PROBE", "PARCEL", "CONTROL", "TOPIC"],
+)
+async def test_a_client_that_sends_no_events_has_the_same_rate(frame: bytes) -> None:
+    async with running(LISTEN + "[limits]\nrate = 500\nburst = 100\n") as (node,):
+        client = await WireClient.open(node.url)
+        start = time.monotonic()
+        client.send_bytes(frame * 600)
+        await client.drain()
+        await eventually(lambda: node.engine.counters()["throttled"])
+        await client.flush()
+        assert time.monotonic() - start > 0.9
+        await client.close()
+
+
+async def limited(node: Node, limits: str) -> None:
+    """What SIGHUP does when the file has other limits."""
+    await node.reload(msgspec.structs.replace(node.config, limits=parse(f"{LISTEN}[limits]\n{limits}\n").limits))
+
+
+async def seconds_for(client: WireClient, events: int) -> float:
+    start = time.monotonic()
+    for _ in range(events):
+        client.publish("t", b"")
+    await client.drain()
+    await client.flush()  # a pause begins when the events were read, and ends before this is
+    await client.flush()
+    return time.monotonic() - start
+
+
+async def test_another_rate_holds_for_connections_that_are_there_and_for_new_ones() -> None:
+    async with running(LISTEN) as (node,):
+        old = await WireClient.open(node.url, name="old")
+        assert await seconds_for(old, 2_000) < 2.0
+        await limited(node, "rate = 1000\nburst = 100")
+        new = await WireClient.open(node.url, name="new")
+        for client in (old, new):
+            assert await seconds_for(client, 1_100) > 0.9
+        await limited(node, "rate = 1000\nburst = 3000")
+        for client in (old, new):
+            assert await seconds_for(client, 2_000) < 0.9
+        await limited(node, "rate = 0")
+        assert await seconds_for(old, 5_000) < 2.0
+        for client in (old, new):
+            await client.close()
+
+
+async def test_other_quotas_hold_for_connections_that_are_there_and_for_new_ones() -> None:
+    """What somebody has above them stays; nothing is added."""
+    async with running(LISTEN) as (node,):
+        old = await WireClient.open(node.url, name="old")
+        for number in range(3):
+            await old.subscribe(f"t/{number}")
+            await old.register(f"p/{number}")
+            await old.open_inbox(bytes([number]) * 16)
+        await limited(node, "connections = 3\nper_identity = 1\nsubscriptions = 2\nvariables = 2\ninboxes = 1")
+        new = await WireClient.open(node.url, name="new")
+        answer = await refusal(await WireClient.connect(node.url, name="old"))
+        assert "limits.per_identity" in answer.reason
+        third = await WireClient.open(node.url, name="third")
+        answer = await refusal(await WireClient.connect(node.url, name="fourth"))
+        assert "limits.connections" in answer.reason
+        old.publish("t/0", b"x")
+        await old.until(lambda: old.events == [("t/0", b"x")])  # what it has goes on
+        await new.register("q/0")
+        await new.register("q/1")
+        await new.open_inbox(b"n" * 16)
+        for client in (old, new):
+            requests: tuple[tuple[str, type[control.Request], dict[str, Any]], ...] = (
+                ("variables", control.Register, {"publisher": "r", "variable": "v"}),
+                ("inboxes", control.OpenInbox, {"key": b"m" * 16}),
+            )
+            for key, request, fields in requests:
+                answer = await client.ask(request, **fields)
+                assert isinstance(answer, control.Failed), (key, answer)
+                assert f"limits.{key}" in answer.reason or "limits.subscriptions" in answer.reason
+        await new.subscribe("t/0")
+        for client in (old, new):
+            answer = await client.ask(control.Subscribe, pattern="more")
+            assert (answer.code, "limits.subscriptions" in answer.reason) == ("limit", True)
+        await limited(node, "subscriptions = 20")
+        await old.subscribe("more")
+        for client in (old, new, third):
+            await client.close()
+
+
+async def test_other_limits_of_the_engine_hold_at_once() -> None:
+    async with running(LISTEN) as (node,):
+        greedy, stalled = [await WireClient.open(node.url, name=name) for name in ("greedy", "stalled")]
+        for number in range(50):
+            greedy.publish(f"t/{number}", b"x")
+        await greedy.flush()
+        await limited(node, "identity_topics = 10\nidentity_queue_bytes = 200000\nmemory_bytes = 123456789")
+        assert node.engine.memory.limit == 123_456_789
+        greedy.publish("t/7", b"again")  # it has that number
+        greedy.publish("t/50", b"x")
+        await greedy.flush()
+        assert [denial.for_room for denial in greedy.denials] == [1]
+        await stalled.subscribe("t/#")
+        stalled.pause()
+        for _ in range(2_000):
+            greedy.publish("t/7", bytes(4_000))
+        await greedy.flush()
+        usage = node.engine.accounts.usage()
+        assert usage["client 'stalled'"]["queued_bytes"] <= 200_000
+        assert node.engine.counters()["drop_no_memory"] > 0
+        await limited(node, "identity_topics = 100")
+        greedy.publish("t/51", b"x")
+        await greedy.flush()
+        assert usage["client 'greedy'"]["topics"] < node.engine.accounts.usage()["client 'greedy'"]["topics"]
+        stalled.resume()
+        for client in (greedy, stalled):
             await client.close()
 
 

@@ -35,4 +35,4 @@ cdef class Accounts:
 
 cdef inline bint within(uint32_t held, uint32_t quota, uint32_t limit, uint32_t used) noexcept nogil:
     """Whether one that holds so many may have one more: within its quota, and never more than are left for all."""
-    return (quota == 0 or held < quota) and held < limit - used
+    return (quota == 0 or held < quota) and used < limit and held < limit - used

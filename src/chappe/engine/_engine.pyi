@@ -153,9 +153,15 @@ class Engine(Stack):
     def last_heard(self, port: int) -> int:
         """mono_ns of the last byte that arrived."""
 
+    # --- limits of all ports
+    def set_limits(self, *, memory_bytes: int, max_ways: int, account_topics: int, account_bytes: int) -> None:
+        """Use other limits from now on; what is held above one stays, and nothing more is given."""
+
     # --- rates and credits
     def limit_rate(self, port: int, events_per_s: float, burst: int) -> None:
-        """Token bucket over EVENT frames and STATUS records of a client port; 0 = no limit."""
+        """Token bucket over STATUS records and all other frames of a client port; 0 = no limit."""
+    def throttled(self) -> list[int]:
+        """Ports above their rate, if any has sent something since the last call."""
     def throttled_ns(self, port: int) -> int:
         """How long the caller should stop reading this client port (0 = go on)."""
     def grant(self, port: int) -> None:

@@ -342,6 +342,14 @@ cdef class Engine(Input):
     def last_heard(self, int port):
         return self.port_at(port).last_heard
 
+    # --- limits of all ports
+
+    def set_limits(self, *, memory_bytes, max_ways, account_topics, account_bytes):
+        self.memory.memory.budget = memory_bytes
+        self.topics.max_ways = max_ways
+        self.accounts.max_topics = account_topics
+        self.accounts.max_bytes = self.pool.account_limit = account_bytes
+
     # --- rates and credits
 
     def limit_rate(self, int port, double events_per_s, double burst):
@@ -350,11 +358,21 @@ cdef class Engine(Input):
         p.burst = p.tokens = burst
         p.tokens_at = self.mono_ns
 
+    def throttled(self):
+        cdef int port
+        found = []
+        if self.overdrawn:
+            self.overdrawn = False
+            for port in range(self.ntable):
+                if self.table[port].state == OPEN and self.table[port].rate > 0 and self.table[port].tokens < 0:
+                    found.append(port)
+        return found
+
     def throttled_ns(self, int port):
         cdef Port* p = self.port_at(port)
         if p.rate <= 0 or p.tokens >= 0:
             return 0
-        return int(-p.tokens / p.rate * 1e9)
+        return max(0, int(-p.tokens / p.rate * 1e9) - (self.mono_ns - p.tokens_at))
 
     def grant(self, int port):
         self.grant_credit(port, self.port_at(port))

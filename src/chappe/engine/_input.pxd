@@ -21,6 +21,7 @@ cdef class Input(Trains):
     cdef int messages          # control messages of it
     cdef bint waits            # its rest waits for a later turn
     cdef bint would_ask(self, uint32_t number, Course* course, bint meshed) noexcept
+    cdef bint overdrawn        # a port has gone above its rate since `throttled` was asked
     cdef Py_ssize_t frames(self, int port, Port* p, uint8_t* data, Py_ssize_t size) except -1
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1
     cdef void tell_refused(self, int port, Port* p) noexcept

@@ -368,6 +368,8 @@ cdef class Input(Trains):
         if p.tokens >= 0 and p.tokens < <double> events:
             p.counters[THROTTLED] += 1
         p.tokens -= <double> events
+        if p.tokens < 0:
+            self.overdrawn = True
         return 0
 
     cdef int other_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) except -1:

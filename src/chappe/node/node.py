@@ -43,7 +43,7 @@ from chappe.node.peers import PeerLink, Peers
 from chappe.node.reception import Admit, Reception
 from chappe.node.renewal import Renewal
 from chappe.node.roles import Role, role_of
-from chappe.node.sections import Config, Listen, Peer
+from chappe.node.sections import Config, Limits, Listen, Peer
 from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.node.shell import BROKER_BUDGET_NS, BUDGET_NS, Shell
@@ -89,11 +89,8 @@ class Node:
 
     def _assemble(self) -> None:
         config, name = self.config, self.config.node.name
-        limits = config.limits
         self.engine = Engine(
-            layout=config.node.layout, authorize=self._authorize, max_ways=limits.forwarding_entries,
-            memory_bytes=limits.memory_bytes or _memory_budget(), account_topics=limits.identity_topics,
-            account_bytes=limits.identity_queue_bytes, **self._ways(),
+            layout=config.node.layout, authorize=self._authorize, **_engine_limits(config.limits), **self._ways(),
         )  # fmt: skip
         self.engine.topics.place(config.address)
         clocks(self.engine)
@@ -270,6 +267,7 @@ class Node:
             self.renewal.begin()
         self.control.limits = self.reception.limits = config.limits
         self.shell.limit_rates(config.limits.rate > 0)
+        self.engine.set_limits(**_engine_limits(config.limits))
         for peer in self.peers.configure(self._all_peers(self._channels), config.topic_route):
             self._remove_peer(peer, "no longer in the configuration")
         self.groups.follow(self.peers, self.tick)
@@ -566,8 +564,6 @@ class Node:
     def _authorize(self, port: int, kind: str, topic: bytes) -> bool:
         if self.telling.is_own(port):
             return True
-        if not self.control.is_neighbour(port):
-            self.shell.publishes(port)
         allowed = self.control.authorize(port, kind, topic)
         if not allowed:
             self.shell.perform(self.control.denials())
@@ -608,6 +604,14 @@ class Node:
             return 0
         waits = self.role is not None or self.connections.restless or self.datagrams.busy or self.control.behind
         return TICK_S if waits else rest_s(self.connections.shortest_ns)
+
+
+def _engine_limits(limits: Limits) -> dict[str, Any]:
+    """What the engine is told of `[limits]` for all ports together."""
+    return {
+        "memory_bytes": limits.memory_bytes or _memory_budget(), "max_ways": limits.forwarding_entries,
+        "account_topics": limits.identity_topics, "account_bytes": limits.identity_queue_bytes,
+    }  # fmt: skip
 
 
 def _memory_budget() -> int:

@@ -248,11 +248,6 @@ class Control:
         denied, self._denied = self._denied, []
         return denied
 
-    def is_neighbour(self, port: int) -> bool:
-        """Whether a port is that of another node."""
-        session = self.sessions.get(port)
-        return session is not None and session.role == "node"
-
     def _forwards(self, session: Session, kind: str, topic: bytes) -> bool:
         """Whether events of a topic are taken from a neighbour."""
         text = topic_text(kind, topic)

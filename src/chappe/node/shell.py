@@ -13,6 +13,7 @@ import structlog
 
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
+from chappe.links._socket import clocks
 from chappe.links.tick import FlushTick
 from chappe.node.accounts import Accounts, Holder
 from chappe.node.background import MOST, Background
@@ -22,7 +23,7 @@ from chappe.node.outputs import AGAIN, Close, DataOpened, DataSaid, Free, Intend
 from chappe.node.session import Session
 from chappe.node.sessions import Control
 from chappe.security.audit import AuditLog, Line
-from chappe.wire.control import KINDS, Failed, Goodbye, Message, Register, decode
+from chappe.wire.control import KINDS, Failed, Goodbye, Message, decode
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +62,6 @@ class Shell:
         self._control_bytes = 0  # that arrived, ever
         self.background = Background(self.data_bytes, self._give_up)
         self._asking: set[int] = set()  # ports whose questions are asked in the background
-        self._publishers: set[int] = set()
         self._deferred: set[int] = set()  # ports that are not read until what they sent was looked at
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
         self._records: list[Record | Intend] = []  # not yet given to the disk
@@ -228,8 +228,6 @@ class Shell:
 
     def _receive(self, port: int, payload: bytes) -> None:
         message = self._decode(port, payload)
-        if isinstance(message, Register):
-            self._publishers.add(port)
         if message is not None:
             self.perform(self._control.receive(port, message, self._engine.mono_ns))
 
@@ -272,10 +270,6 @@ class Shell:
                 self.tick.soon()
             yield
 
-    def publishes(self, port: int) -> None:
-        """A client port has something that counts against its rate."""
-        self._publishers.add(port)
-
     def hear_out(self, port: int) -> None:
         """A client's connection has ended: that it said goodbye counts, even if nobody has looked at it yet."""
         self._take(self._engine.take_control())
@@ -286,7 +280,6 @@ class Shell:
 
     def forget(self, session: Session) -> None:
         """A connection is over: what it still had to say is not heard, the number of its port may be used again."""
-        self._publishers.discard(session.port)
         self._queues.pop(session.port, None)
         self._ready.pop(session.port, None)
         self._asking.discard(session.port)
@@ -354,18 +347,28 @@ class Shell:
             return None
 
     def _throttle(self) -> None:
-        for port in self._publishers:
-            pause_ns = self._engine.throttled_ns(port)
+        for port in self._engine.throttled():
             connection = self._connections.by_port.get(port)
-            if pause_ns > 0 and connection is not None and not connection.paused_until_ns:
-                assert self.tick is not None
-                connection.link.pause_reading()
-                connection.paused_until_ns = self._engine.mono_ns + pause_ns
-                self.tick.loop.call_later(pause_ns / 1e9, self._go_on, connection)
+            if connection is not None and not connection.paused_until_ns:
+                self._slow_down(connection)
+
+    def _slow_down(self, connection: Connection) -> None:
+        """Leave a connection unread for as long as it is above its rate."""
+        pause_ns = self._engine.throttled_ns(connection.port)
+        if pause_ns > 0:
+            assert self.tick is not None
+            connection.link.pause_reading()
+            connection.paused_until_ns = self._engine.mono_ns + pause_ns
+            self.tick.loop.call_later(pause_ns / 1e9, self._go_on, connection)
 
     def _go_on(self, connection: Connection) -> None:
+        """Read on, unless what the engine had of it already was above its rate again."""
         connection.paused_until_ns = 0
-        connection.link.resume_reading()
+        if self._connections.by_port.get(connection.port) is connection:
+            clocks(self._engine)
+            self._slow_down(connection)
+        if not connection.paused_until_ns:
+            connection.link.resume_reading()
 
     def _record(self, record: Record) -> None:
         who, outcome = str(record.identity), record.outcome
