@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_URL = "tcp://127.0.0.1:7400"
 SPARE_FILES = 64  # beside connections
-COLLECT_AFTER = 2_000  # new objects: some 0.2 ms
-COLLECT_AGAIN = 10  # such collections before what they left is looked at once more: 2 ms
-QUIET_AFTER = 100  # of those before all objects are looked at, once nothing is forwarded
-FORCED_AFTER = 10_000  # or in any case
+COLLECT_AFTER = 500  # new objects: 0.1 ms, or some times that if they are all to be freed
+COLLECT_AGAIN = 20  # such collections before what they left is looked at once more: 1 ms
+QUIET_AFTER = 200  # of those before all objects are looked at, once nothing is forwarded
+FORCED_AFTER = 20_000  # or in any case
 LOOK_S = 1.0  # between two looks whether that is due
 SWITCH_S = 0.0005  # the loop waits no longer for a thread (pages, certificates) that computes; Python's own is 5 ms
 ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy

@@ -30,9 +30,9 @@ class Flood(Attack):
 
     def strike(self, effort: Effort) -> Tally:
         budget = Budget(effort)
-        self.wire.sock.settimeout(0.05)
         while budget.left:
             try:
+                self.wire.sock.settimeout(0.05)
                 self.wire.sock.sendall(self.burst)
                 budget.act(AT_ONCE)
             except TimeoutError:  # the node reads no more for now; what of the burst is cut is lost to framing
@@ -48,7 +48,6 @@ class Flood(Attack):
         try:
             self.wire = self.open()
             self.begin()
-            self.wire.sock.settimeout(0.05)
         except (ChappeError, OSError):  # it has had enough of this identity: what is cut off counts until it is noticed
             return
 
