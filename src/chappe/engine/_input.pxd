@@ -8,6 +8,7 @@ from chappe.engine._trains cimport Trains
 cdef enum:
     QUESTIONS = 64             # of one buffer to Python code, 10 to 20 us each: the rest of it waits for the next turn
     MESSAGES = 256             # control messages of one buffer, each an object for Python code: as above
+    MESSAGES_PATIENT = 16      # of a port that asks no questions by itself
 
 cdef class Input(Trains):
     cdef readonly StatusTable status

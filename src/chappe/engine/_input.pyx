@@ -193,7 +193,7 @@ cdef class Input(Trains):
                 break
             if kind != EVENT:
                 if ((self.questions >= self.allowed and (kind == TOPIC or kind == ROUTE))
-                        or (kind == CONTROL and self.messages >= MESSAGES)):
+                        or (kind == CONTROL and self.messages >= (MESSAGES_PATIENT if p.patient else MESSAGES))):
                     self.waits = True
                     break
                 position += total

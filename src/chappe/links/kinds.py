@@ -67,14 +67,14 @@ class Transported(Traits):
     async def listen(self, address: Address, accepted: Accepted, how: Listening) -> Listener:
         check_context(address, self.encrypts, how.tls)
         timeout_s = how.options.handshake_timeout_s
+        if self.web:
+            from chappe.links import websocket  # now: later it would take 8 ms of a loop that forwards
 
         async def opener(sock: socket.socket, peer: Address, finished: Finished) -> Raw:
             raw = TransportRaw(await accepted_transport(sock, how.tls, timeout_s), peer, finished)
             if self.web:
-                from chappe.links.websocket import accept_upgrade
-
                 try:
-                    await accept_upgrade(raw, address, timeout_s)
+                    await websocket.accept_upgrade(raw, address, timeout_s)
                 except BaseException:
                     raw.close()
                     raise

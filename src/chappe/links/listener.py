@@ -8,15 +8,19 @@ import errno
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeAlias
 
 import structlog
 
 from chappe.errors import ChappeError, LinkError
+from chappe.links._accept import accept_some
 from chappe.links.address import Address
 from chappe.links.factory import Accepted
 from chappe.links.link import Raw, reason_of
+from chappe.links.meter import Meter
 from chappe.links.options import LinkOptions, apply
 from chappe.security.tls import handshake_reason
 
@@ -25,6 +29,8 @@ log = structlog.get_logger(__name__)
 Finished: TypeAlias = Callable[[Raw], None]
 Opening: TypeAlias = Coroutine[Any, Any, Raw | None]  # None: nothing to hand over
 Opener: TypeAlias = Callable[[socket.socket, Address, Finished], Opening]
+
+_Arrival: TypeAlias = tuple[int, str, int]  # descriptor, host, port
 
 ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
 LOG_S = 1.0  # between two lines about handshakes that were ended
@@ -120,13 +126,14 @@ class Listener:
         self._logged_s = -1.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._unserved: dict[asyncio.Task[None], socket.socket] = {}  # whose task has not begun
+        self._held: dict[str, deque[_Arrival]] = {}  # by host, until the gate lets them in
         self._pause: asyncio.TimerHandle | None = None
         self._loop.add_reader(sock, self._on_readable)
 
     @property
     def pending(self) -> int:
         """Connections that are neither attached nor closed."""
-        return len(self._pending)
+        return len(self._pending) + sum(map(len, self._held.values()))
 
     def counters(self) -> dict[str, int]:
         """What happened to connections so far."""
@@ -150,6 +157,10 @@ class Listener:
             with contextlib.suppress(OSError):
                 if os.stat(self.address.path).st_ino == self._inode:
                     os.unlink(self.address.path)
+        for held in self._held.values():
+            for descriptor, _, _ in held:
+                os.close(descriptor)
+        self._held.clear()
         pending = list(self._pending)
         for task in pending:
             task.cancel()
@@ -157,35 +168,58 @@ class Listener:
         self.on_close()
 
     def _on_readable(self) -> None:
-        for _ in range(ACCEPT_BATCH):
-            try:
-                sock, place = self._sock.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self.accept_errors += 1
-                if error.errno in EXHAUSTED:
-                    log.warning("accept failed, pausing", address=str(self.address), reason=reason_of(error))
-                    self._loop.remove_reader(self._sock)
-                    self._pause = self._loop.call_later(PAUSE_S, self._resume)
-                    return
-                continue  # that one connection was gone before it was accepted
-            self.accepted_total += 1
-            self._start(sock, place)
+        try:
+            found = accept_some(self._sock.fileno(), ACCEPT_BATCH)
+        except OSError as error:
+            self.accept_errors += 1
+            if error.errno in EXHAUSTED:
+                log.warning("accept failed, pausing", address=str(self.address), reason=reason_of(error))
+                self._loop.remove_reader(self._sock)
+                self._pause = self._loop.call_later(PAUSE_S, self._resume)
+            return
+        self.accepted_total += len(found)
+        for arrival in found:
+            self._admit(arrival)
 
     def _resume(self) -> None:
         self._pause = None
         self._loop.add_reader(self._sock, self._on_readable)
 
-    def _start(self, sock: socket.socket, place: Any) -> None:
-        host = place[0] if isinstance(place, tuple) else ""
+    def _admit(self, arrival: _Arrival) -> None:
+        """Begin its handshake, now or when the gate says so."""
+        host = arrival[1]
+        gate = self._options.gate if host else None
+        meter = gate.meter(host) if gate is not None else None
+        if gate is None or meter is not None:
+            self._start(arrival, meter)
+            return
+        held = self._held.setdefault(host, deque())
+        if len(held) >= self._options.max_held_of_host:
+            os.close(held.popleft()[0])
+            self._count_evicted(host, f"{len(held) + 1} connections of {host} wait for their turn")
+        else:
+            gate.wait(host, partial(self._let_in, host))
+        held.append(arrival)
+
+    def _let_in(self, host: str, meter: Meter) -> None:
+        held = self._held.get(host)
+        if held:  # else the listener was closed
+            arrival = held.popleft()
+            if not held:
+                del self._held[host]
+            self._start(arrival, meter)
+
+    def _start(self, arrival: _Arrival, meter: Meter | None) -> None:
+        descriptor, host, port = arrival
+        sock = socket.socket(self._sock.family, socket.SOCK_STREAM, self._sock.proto, descriptor)
         same = self._hosts.setdefault(host, {})
         # An honest handshake takes milliseconds: the one that has waited longest is the least likely to be one.
         if host and len(same) >= self._options.max_pending_of_host:
             self._evict(next(iter(same)), f"{len(same)} connections of {host} have not finished their handshake")
         elif len(self._pending) >= self._options.max_pending:
             self._evict(next(iter(self._pending)), f"{len(self._pending)} connections have not finished theirs")
-        task = self._loop.create_task(self._serve(sock, self._peer(place), host))
+        peer = Address(self.address.scheme, host, port) if host else self.address
+        task = self._loop.create_task(self._serve(sock, peer, host, meter))
         self._unserved[task] = sock
         self._pending[task] = host
         self._hosts.setdefault(host, {})[task] = None
@@ -196,6 +230,9 @@ class Listener:
         host = self._pending[task]
         self._settled(task)
         task.cancel()
+        self._count_evicted(host, reason)
+
+    def _count_evicted(self, host: str, reason: str) -> None:
         self.evicted += 1
         if self._loop.time() - self._logged_s >= LOG_S:
             self._logged_s = self._loop.time()
@@ -210,11 +247,6 @@ class Listener:
             if not same:
                 del self._hosts[host]
 
-    def _peer(self, place: Any) -> Address:
-        if self.address.scheme == "unix":
-            return self.address
-        return Address(self.address.scheme, place[0], place[1])
-
     def _done(self, task: asyncio.Task[None]) -> None:
         self._settled(task)
         self._tasks.discard(task)
@@ -222,8 +254,7 @@ class Listener:
         if sock is not None:  # cancelled before it began
             sock.close()
 
-    async def _serve(self, sock: socket.socket, peer: Address, host: str) -> None:
-        meter = await self._options.gate.enter(host) if self._options.gate is not None and host else None
+    async def _serve(self, sock: socket.socket, peer: Address, host: str, meter: Meter | None) -> None:
         task = asyncio.current_task()
         assert task is not None
         del self._unserved[task]

@@ -13,7 +13,11 @@ T = TypeVar("T")
 class Gate(Protocol):
     """Decides when the handshake of an accepted connection begins."""
 
-    async def enter(self, host: str) -> Meter: ...
+    def meter(self, host: str) -> Meter | None:
+        """For a handshake that may begin at once; None: `wait`."""
+
+    def wait(self, host: str, begin: Callable[[Meter], None]) -> None:
+        """Call `begin` when it is the turn of that host."""
 
 
 class Meter:

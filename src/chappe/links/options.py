@@ -26,6 +26,7 @@ class LinkOptions:
     backlog: int = 1024
     max_pending: int = 4096  # connections that have not finished their handshake; the oldest one goes first
     max_pending_of_host: int = 2048  # of them from one host: a flood from there leaves room for others
+    max_held_of_host: int = 256  # connections of one host that wait at the gate
     budget: int = 262_144  # bytes read in one callback
     gate: Gate | None = None  # says when the handshake of an accepted connection begins; None: at once
 

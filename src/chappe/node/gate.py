@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
@@ -25,40 +26,48 @@ class Gate:
     def __init__(self, accounts: Accounts, pacer: Pacer) -> None:
         self._accounts = accounts
         self._pacer = pacer
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, deque[Callable[[Meter], None]]] = {}
         self._turn: deque[str] = deque()
         self._spent_ns = 0  # by handshakes that had to wait, since the last turn
         self._task: asyncio.Task[None] | None = None
 
-    async def enter(self, host: str) -> Meter:
-        """Wait for the turn of that host; what its handshake uses goes to the meter."""
-        if not self._accounts.overdrawn(("host", host), perf_counter_ns()) or not self._pacer.busy:
-            return Meter(partial(self._pay, ("host", host)))
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def meter(self, host: str) -> Meter | None:
+        """For a handshake that may begin at once; what it uses is charged to its host. None: it has to `wait`."""
+        if host in self._waiting or (
+            self._accounts.overdrawn(("host", host), perf_counter_ns()) and self._pacer.busy
+        ):  # fmt: skip
+            return None
+        return Meter(partial(self._pay, ("host", host)))
+
+    def wait(self, host: str, begin: Callable[[Meter], None]) -> None:
+        """Call `begin` when it is the turn of that host."""
         if host not in self._waiting:
             self._waiting[host] = deque()
             self._turn.append(host)
-        self._waiting[host].append(waiter)
+        self._waiting[host].append(begin)
+        self._pay(("host", host), AROUND_NS)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._take_turns())
-        self._pay_in_turn(host, AROUND_NS)
-        await waiter
-        return Meter(partial(self._pay_in_turn, host))
 
-    def proven(self, host: str, holder: Holder, meter: Meter) -> None:
-        """An identity is proven: it pays for the handshake, unless it has used up its own time."""
+    async def proven(self, host: str, holder: Holder, meter: Meter) -> None:
+        """An identity is proven: it pays for the handshake. One that has used up its own time waits for its turn."""
         if not self._accounts.charge(holder, meter.total_ns, perf_counter_ns()):
             self._accounts.credit(("host", host), meter.total_ns)
             meter.charge = partial(self._pay, holder)
-
-    def _pay(self, holder: Holder, took_ns: int) -> None:
-        self._accounts.charge(holder, took_ns, perf_counter_ns())
+        elif self._pacer.busy:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.wait(host, lambda _: _come(turn))
+            await turn
+            self._spent_ns += meter.total_ns
 
     def stop(self) -> None:
         """Let nobody in any more."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def _pay(self, holder: Holder, took_ns: int) -> None:
+        self._accounts.charge(holder, took_ns, perf_counter_ns())
 
     def _pay_in_turn(self, host: str, took_ns: int) -> None:
         self._pay(("host", host), took_ns)
@@ -68,11 +77,8 @@ class Gate:
         while self._turn:
             host = self._turn.popleft()
             waiting = self._waiting[host]
-            while waiting:
-                waiter = waiting.popleft()
-                if not waiter.done():  # else its connection has ended
-                    waiter.set_result(None)
-                    break
+            self._spent_ns = AROUND_NS
+            waiting.popleft()(Meter(partial(self._pay_in_turn, host)))
             if waiting:
                 self._turn.append(host)
             else:
@@ -81,3 +87,8 @@ class Gate:
             spent_ns, self._spent_ns = self._spent_ns, 0
             await asyncio.sleep(self._pacer.rest_s(spent_ns))
         self._task = None
+
+
+def _come(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # else its connection has ended
+        turn.set_result(None)

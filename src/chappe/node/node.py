@@ -425,6 +425,7 @@ class Node:
         connection = Connection(session, link, Heartbeat(heartbeat_ns), self.engine.mono_ns, dialled=dialled)
         holder.append(connection)
         self.connections.add(connection, self.engine.mono_ns)
+        self.shell.welcome(connection.port)
         if early:
             self.connections.ended(connection, early[0])
         else:

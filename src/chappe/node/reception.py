@@ -76,11 +76,12 @@ class Reception:
             hello, welcome = await accept_handshake(
                 raw, lambda hello: self._decide(guest, hello), self.limits.handshake_s, self.ready
             )
+            assert guest.identity is not None
+            if self.gate is not None and raw.meter is not None:
+                kind = "node" if hello.role == "node" else "client"
+                await self.gate.proven(raw.host, (kind, guest.identity.name), raw.meter)
         finally:
             self.greeting -= 1
-        assert guest.identity is not None
-        if self.gate is not None and raw.meter is not None:
-            self.gate.proven(raw.host, ("node" if hello.role == "node" else "client", guest.identity.name), raw.meter)
         if hello.role == "node":
             self.peers.accepted(raw, hello, guest.identity, max(hello.heartbeat_ns, 50_000_000))
         else:

@@ -31,6 +31,7 @@ BUDGET_NS = 1_000_000  # of control messages handled in one tick: forwarding wai
 BROKER_BUDGET_NS = 10_000_000  # a broker forwards nothing: what it decides in one tick is one commit and fewer writes
 FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one connection that wait here before it is no longer read
+BACKLOG_OVERDRAWN = 64  # of one whose identity has used up its time
 BACKLOG_BYTES = 8 << 20  # of them together
 TOGETHER = 8  # messages of one connection before it is the turn of the next
 QUESTION_NS = 20_000  # that a question of the engine about a topic takes
@@ -125,6 +126,12 @@ class Shell:
             yield
         self._asking.discard(port)
         self._follow_deferred()
+
+    def welcome(self, port: int) -> None:
+        """A connection is there; of one whose identity has used up its time nothing is asked at once."""
+        holder = self._holder(port)
+        if holder is not None and self.accounts.overdrawn(holder, perf_counter_ns()):
+            self._engine.be_patient(port, True)
 
     def _follow_deferred(self) -> None:
         """Read the ports of which nothing waits, and no others."""
@@ -299,13 +306,14 @@ class Shell:
                 queue = self._queues[port] = _Queue()
                 holder = self._holder(port)
                 if holder is not None and self.accounts.overdrawn(holder, perf_counter_ns()):
+                    queue.limit = BACKLOG_OVERDRAWN
                     self.background.add(holder[1], port, self._rest_of(port, queue), bounded=False)
                 else:
                     self._ready[port] = None
             queue.messages.append(payload)
             queue.bytes += len(payload)
             self._control_bytes += len(payload) + 4
-            if not queue.paused and (len(queue.messages) >= BACKLOG_LIMIT or queue.bytes >= BACKLOG_BYTES):
+            if not queue.paused and (len(queue.messages) >= queue.limit or queue.bytes >= BACKLOG_BYTES):
                 self._pause(port, queue)
 
     def _pause(self, port: int, queue: _Queue) -> None:
@@ -324,7 +332,7 @@ class Shell:
         queue = self._queues[port]
         payload = queue.messages.popleft()
         queue.bytes -= len(payload)
-        if queue.paused and len(queue.messages) <= BACKLOG_LIMIT // 2 and queue.bytes <= BACKLOG_BYTES // 2:
+        if queue.paused and len(queue.messages) <= queue.limit // 2 and queue.bytes <= BACKLOG_BYTES // 2:
             queue.paused = False
             connection = self._connections.by_port.get(port)
             if connection is not None and connection.paused_until_ns == 1:
@@ -460,6 +468,7 @@ class _Queue:
 
     messages: deque[bytes] = field(default_factory=deque)
     bytes: int = 0
+    limit: int = BACKLOG_LIMIT
     paused: bool = False  # the connection is not read
 
 
