@@ -34,6 +34,7 @@ _Arrival: TypeAlias = tuple[int, str, int]  # descriptor, host, port
 
 ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
 LOG_S = 1.0  # between two lines about handshakes that were ended
+FAILED_NS = 2_000_000  # that a handshake without success costs its host beside its time: honest ones succeed
 PAUSE_S = 0.1  # after the system ran out of descriptors or memory
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -271,6 +272,8 @@ class Listener:
             if not isinstance(error, (OSError, ChappeError)):  # ssl.SSLError and TimeoutError are OSErrors, too
                 raise
             self.tls_failures += 1
+            if meter is not None:
+                meter.add(FAILED_NS)
             log.info("connection ended before its handshake", peer=str(peer), reason=_why(error))
             return
         if raw is None:
@@ -280,6 +283,8 @@ class Listener:
             accepting = self._accepted(raw)
             await (accepting if meter is None else meter.measured(accepting))
         except ChappeError as error:
+            if meter is not None:
+                meter.add(FAILED_NS)
             log.info("connection refused", peer=str(peer), reason=str(error))
             raw.close()
         except Exception:

@@ -257,6 +257,10 @@ class NodeMesh:
         except RefusedError:
             return []
 
+    def disbelieved(self, neighbour: str) -> int:
+        """How much that a neighbour said was refused."""
+        return self.member.state.refused.get(neighbour, 0)
+
     def stale(self) -> dict[str, int]:
         """Statements that were refused for their time, by speaker."""
         return dict(self.member.state.stale)

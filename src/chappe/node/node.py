@@ -152,6 +152,7 @@ class Node:
         if self.mesh is not None:
             self.control.mesh, facts.mesh, self.shell.echoes = self.mesh, self.mesh.rows, False
             self.reception.ready = self.mesh.joined
+            self.shell.disbelieved = self.mesh.disbelieved
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -36,6 +36,8 @@ BACKLOG_BYTES = 8 << 20  # of them together
 TOGETHER = 8  # messages of one connection before it is the turn of the next
 QUESTION_NS = 20_000  # that a question of the engine about a topic takes
 QUESTIONS = 2  # asked in one step in the background
+MESSAGE_NS = 20_000  # that a message of a node costs at least: it sends few, each about many things
+REFUSED_NS = 2_000_000  # that something of a node which cannot be believed costs: honest nodes say nothing like that
 RECORDS_LIMIT = 65_536  # lines that wait for the audit log
 OWED = 65_536  # outcomes that wait for a disk that fails; their intents are on it
 
@@ -50,6 +52,7 @@ class Shell:
         self.tick: FlushTick | None = None  # set once both exist
         self._throttles = False  # whether clients have a rate limit
         self.paused = 0  # times that a connection was not read because too much of it waited
+        self.disbelieved: Callable[[str], int] = lambda name: 0  # how much that a neighbour said was refused
         self.echoes = True  # whether echoes are nobody's: `sweep` forgets them
         self._engine = engine
         self._control = control
@@ -183,24 +186,33 @@ class Shell:
             now_ns = perf_counter_ns()
         while self._ready and now_ns < until_ns:
             port = next(iter(self._ready))
-            began_ns = now_ns
+            holder = self._holder(port)
+            began_ns, refused, count = now_ns, self._refused_of(holder), 0
             for _ in range(TOGETHER):
                 self._handle(port)
+                count += 1
                 now_ns = perf_counter_ns()
                 if port not in self._ready or now_ns >= until_ns:
                     break
-            self._charge(port, now_ns - began_ns, now_ns)
+            took_ns = now_ns - began_ns
+            if holder is not None and holder[0] == "node":
+                took_ns = max(took_ns, count * MESSAGE_NS) + (self._refused_of(holder) - refused) * REFUSED_NS
+            self._charge(port, holder, took_ns, now_ns)
         self.perform(self._control.flush())
         self.perform(self._control.work())
         if self._ready or self._intended or self._control.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
 
-    def _charge(self, port: int, took_ns: int, now_ns: int) -> None:
+    def _refused_of(self, holder: Holder | None) -> int:
+        if holder is None or holder[0] != "node":
+            return 0
+        return self.disbelieved(holder[1]) + self._datagrams.refused
+
+    def _charge(self, port: int, holder: Holder | None, took_ns: int, now_ns: int) -> None:
         """The next port has its turn; a client that has used up what is done at once goes on in the background."""
         if port in self._ready:
             self._ready.move_to_end(port)
-        holder = self._holder(port)
         if holder is not None and self.accounts.charge(holder, took_ns, now_ns) and port in self._ready:
             del self._ready[port]
             self.background.add(holder[1], port, self._rest_of(port, self._queues[port]), bounded=False)
