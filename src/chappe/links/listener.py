@@ -34,7 +34,7 @@ _Arrival: TypeAlias = tuple[int, str, int]  # descriptor, host, port
 
 ACCEPT_BATCH = 32  # connections taken in one callback, so that a flood leaves time for those who are served
 LOG_S = 1.0  # between two lines about handshakes that were ended
-FAILED_NS = 2_000_000  # that a handshake without success costs its host beside its time: honest ones succeed
+FAILED_NS = 5_000_000  # that a handshake without success costs its host beside its time: honest ones succeed
 PAUSE_S = 0.1  # after the system ran out of descriptors or memory
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 

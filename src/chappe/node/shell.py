@@ -33,11 +33,12 @@ FAREWELL = b"Goodbye"  # somewhere in the payload, before it is worth decoding
 BACKLOG_LIMIT = 4_096  # messages of one connection that wait here before it is no longer read
 BACKLOG_OVERDRAWN = 64  # of one whose identity has used up its time
 BACKLOG_BYTES = 8 << 20  # of them together
+BYTES_OVERDRAWN = 64 << 10
 TOGETHER = 8  # messages of one connection before it is the turn of the next
 QUESTION_NS = 20_000  # that a question of the engine about a topic takes
 QUESTIONS = 2  # asked in one step in the background
 MESSAGE_NS = 20_000  # that a message of a node costs at least: it sends few, each about many things
-REFUSED_NS = 2_000_000  # that something of a node which cannot be believed costs: honest nodes say nothing like that
+REFUSED_NS = 10_000_000  # that something of a node which cannot be believed costs: honest nodes say nothing like that
 RECORDS_LIMIT = 65_536  # lines that wait for the audit log
 OWED = 65_536  # outcomes that wait for a disk that fails; their intents are on it
 
@@ -318,14 +319,14 @@ class Shell:
                 queue = self._queues[port] = _Queue()
                 holder = self._holder(port)
                 if holder is not None and self.accounts.overdrawn(holder, perf_counter_ns()):
-                    queue.limit = BACKLOG_OVERDRAWN
+                    queue.limit, queue.most_bytes = BACKLOG_OVERDRAWN, BYTES_OVERDRAWN
                     self.background.add(holder[1], port, self._rest_of(port, queue), bounded=False)
                 else:
                     self._ready[port] = None
             queue.messages.append(payload)
             queue.bytes += len(payload)
             self._control_bytes += len(payload) + 4
-            if not queue.paused and (len(queue.messages) >= queue.limit or queue.bytes >= BACKLOG_BYTES):
+            if not queue.paused and (len(queue.messages) >= queue.limit or queue.bytes >= queue.most_bytes):
                 self._pause(port, queue)
 
     def _pause(self, port: int, queue: _Queue) -> None:
@@ -344,7 +345,7 @@ class Shell:
         queue = self._queues[port]
         payload = queue.messages.popleft()
         queue.bytes -= len(payload)
-        if queue.paused and len(queue.messages) <= queue.limit // 2 and queue.bytes <= BACKLOG_BYTES // 2:
+        if queue.paused and len(queue.messages) <= queue.limit // 2 and queue.bytes <= queue.most_bytes // 2:
             queue.paused = False
             connection = self._connections.by_port.get(port)
             if connection is not None and connection.paused_until_ns == 1:
@@ -481,6 +482,7 @@ class _Queue:
     messages: deque[bytes] = field(default_factory=deque)
     bytes: int = 0
     limit: int = BACKLOG_LIMIT
+    most_bytes: int = BACKLOG_BYTES
     paused: bool = False  # the connection is not read
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from chappe.security.rules import check_rule
 AUDIENCE = "chappe"
 ALGORITHM = "EdDSA"
 MAX_CHARACTERS = 8192
+REMEMBERED = 4_096  # tokens whose signature was found to be good
 _SECOND = 1_000_000_000
 
 
@@ -162,7 +164,10 @@ def verify(
     leeway_s: int = 5,
 ) -> Identity:
     """The identity a token proves; RefusedError says why it proves none."""
-    claims, kid = _signed_claims(token, keys)
+    return _identity(*_signed_claims(token, keys), now_ns, revoked, leeway_s)
+
+
+def _identity(claims: Claims, kid: str, now_ns: int, revoked: Revocations, leeway_s: int) -> Identity:
     now_s = now_ns / _SECOND
     if now_s >= claims.exp + leeway_s:
         raise RefusedError(f"the token of '{claims.sub[:80]}' expired {now_s - claims.exp:.0f} s ago; issue a new one")
@@ -204,10 +209,22 @@ class TokenVerifier:
         self._keys = load_public_keys(config.keys)
         self._revoked = load_revocations(config.revoked) if config.revoked else Revocations()
         self._leeway_s = config.leeway_s
+        self._signed: OrderedDict[bytes, tuple[Claims, str]] = OrderedDict()  # by hash, whose signature is good
 
     def verify(self, token: str, now_ns: int) -> Identity:
-        """The identity a token proves; RefusedError says why it proves none."""
-        return verify(token, self._keys, now_ns, revoked=self._revoked, leeway_s=self._leeway_s)
+        """The identity a token proves; RefusedError says why it proves none.
+
+        The signature of a token that comes again is not computed again: clients reconnect, often many at once.
+        """
+        digest = hashlib.blake2b(token.encode(errors="replace"), digest_size=32).digest()
+        signed = self._signed.get(digest)
+        if signed is None:
+            signed = self._signed[digest] = _signed_claims(token, self._keys)
+            if len(self._signed) > REMEMBERED:
+                self._signed.popitem(last=False)
+        else:
+            self._signed.move_to_end(digest)
+        return _identity(*signed, now_ns, self._revoked, self._leeway_s)
 
     def lapsed(self, identity: Identity) -> str | None:
         """Why a token that was believed once is not any more, or None."""

@@ -6,6 +6,7 @@ import pytest
 
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
+from chappe.wire.frames import Kind, encode_frame
 from tests.model.engine import EVENT
 from tests.unit.engine.test_engine import OTHER, PUBLISHER, SUBSCRIBER, define, event, kinds
 
@@ -109,3 +110,48 @@ def test_a_port_that_goes_on_sending_is_ended_and_one_that_is_closed_is_forgotte
     engine.close_port(other)
     assert other not in engine.deferred
     engine.feed_deferred()
+
+
+def test_a_patient_port_asks_nothing_by_itself_and_goes_on_where_it_stopped() -> None:
+    asked = Asked()
+    engine = Engine(authorize=asked)
+    publisher, subscriber = engine.open_port(issuer=PUBLISHER), engine.open_port(issuer=SUBSCRIBER)
+    engine.topics.subscribe(subscriber, "a/#")
+    engine.feed(publisher, burst(2))
+    assert engine.take_asked() == [(publisher, 2)]
+    assert engine.take_asked() == []
+    kinds(engine, subscriber, EVENT)
+    engine.be_patient(publisher, True)
+    data = event(3, number=1) + define(3, "a/3") + event(4, number=3) + define(4, "a/4") + event(5, number=4)
+    for start in range(0, len(data), 7):  # cut anywhere
+        engine.feed(publisher, data[start : start + 7])
+    assert asked.taken() == 2  # those before
+    assert len(kinds(engine, subscriber, EVENT)) == 1  # what asks nothing is not kept waiting
+    assert engine.feed_deferred() == []
+    assert asked.taken() == 0  # nor by those who go on with all
+    assert engine.feed_deferred([publisher], 1) == []
+    assert asked.taken() == 1
+    assert engine.deferred == [publisher]
+    engine.feed_deferred([publisher], 1)
+    assert engine.deferred == []
+    assert len(kinds(engine, subscriber, EVENT)) == 2
+    engine.be_patient(publisher, False)
+    engine.feed(publisher, define(5, "a/5"))
+    assert asked.taken() == 2
+
+
+def test_a_buffer_brings_a_bounded_number_of_control_messages() -> None:
+    engine = Engine()
+    port = engine.open_port(issuer=PUBLISHER)
+    frames = encode_frame(Kind.CONTROL, b"x") * 1_000
+    engine.feed(port, frames)
+    assert len(engine.take_control()) == 256
+    turns = 0
+    while engine.deferred:
+        engine.feed_deferred()
+        assert len(engine.take_control()) <= 256
+        turns += 1
+    assert turns == 3
+    engine.be_patient(port, True)
+    engine.feed(port, frames)
+    assert len(engine.take_control()) == 16
