@@ -23,7 +23,6 @@ from chappe.links.link import LINGER_S
 Step: TypeAlias = Callable[[], bool]
 
 THREADS_MAX = 4
-NICENESS = 10  # handshakes use the processor time that forwarding leaves
 RECEIVE = 16_384
 HANDSHAKE_MAX = 262_144  # bytes of an unfinished handshake
 HEADER_SIZE = 5  # of a record: type, version, length
@@ -50,7 +49,7 @@ class HandshakeThreads:
     """Runs steps of handshakes, as many at a time as there are threads; hosts take turns."""
 
     def __init__(self, threads: int) -> None:
-        self._executor = ThreadPoolExecutor(threads, "chappe-tls", _yield_to_others)
+        self._executor = ThreadPoolExecutor(threads, "chappe-tls")
         self._lock = threading.Lock()  # several loops of a process share the threads
         self._waiting: dict[str, deque[tuple[Future[bool], Step]]] = {}  # by host, in the order of their turns
 
@@ -79,11 +78,6 @@ class HandshakeThreads:
     def close(self) -> None:
         """Run what was submitted, and end the threads."""
         self._executor.shutdown()
-
-
-def _yield_to_others() -> None:
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 @functools.cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import os
 import socket
 import ssl
 import struct
@@ -99,19 +98,6 @@ async def test_the_loop_turns_while_a_handshake_computes(keys: Keys) -> None:
     await until(lambda: far.data == b"hello")
     near.transport.abort()
     await until(lambda: bool(far.lost and near.lost))
-
-
-async def test_threads_are_of_lower_priority() -> None:
-    threads = HandshakeThreads(1)
-    nice: list[int] = []
-
-    def look() -> bool:
-        nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-        return True
-
-    assert await asyncio.wrap_future(threads.submit("a", look))
-    assert nice == [min(19, max(tls.NICENESS, os.nice(0)))]
-    threads.close()
 
 
 def test_hosts_take_turns_and_what_was_cancelled_does_not_run() -> None:
