@@ -21,7 +21,7 @@ BURST_NS = {  # that is done at once, however busy the node is
     "host": 100_000_000,  # some 150 handshakes
 }
 REPAID = 0.001  # of the time that passes: with the share of the background below one percent together
-PRUNE_AT = 4_096  # accounts before those that are repaid are forgotten
+PRUNE_AT = 2_048  # accounts before those that owe least are forgotten
 SHOWN = 100  # accounts in the metrics: those that used most
 
 
@@ -82,10 +82,11 @@ class Accounts:
         return {holder: (account.total_ns / 1e9, account.exceeded) for holder, account in most}
 
     def _prune(self, now_ns: int) -> None:
-        for holder, account in list(self._accounts.items()):
+        """Keep the half that owes most: the others have nearly all of their allowance again."""
+        for account in self._accounts.values():
             _repay(account, now_ns)
-            if not account.used_ns:
-                del self._accounts[holder]
+        owing = sorted(self._accounts.items(), key=lambda item: item[1].used_ns)
+        self._accounts = {holder: account for holder, account in owing[len(owing) // 2 :] if account.used_ns}
 
 
 def _repay(account: _Account, now_ns: int) -> None:
