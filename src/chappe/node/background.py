@@ -1,4 +1,4 @@
-"""Long work of a node in slices: forwarding waits for none of them longer than a tenth of a millisecond.
+"""Long work of a node in slices: forwarding waits for none of them longer than a twentieth of a millisecond.
 
 A slice takes SLICE_NS. On a node that forwards next to nothing another one follows after a rest as long; on one that
 forwards, the slices together take 0.4 % of the time, so that no percentile up to the 99th shows them.
@@ -15,7 +15,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-SLICE_NS = 100_000
+SLICE_NS = 50_000
 REST_BUSY = 249  # times the length of the slice
 REST_IDLE = 1
 BUSY_BYTES = 10_000  # of data a second, from which on a node forwards
@@ -100,6 +100,11 @@ class Background:
             self._pacer = self._pacer or Pacer(self._data_bytes)
             self._timer = asyncio.get_running_loop().call_soon(self._step)
         return True
+
+    def rest_s(self, took_ns: int) -> float:
+        """How long to rest after work that took so long and was done elsewhere."""
+        self._pacer = self._pacer or Pacer(self._data_bytes)
+        return self._pacer.rest_s(took_ns)
 
     def forget(self, identity: str, port: int) -> None:
         """That connection is over, and with it what it asked for."""

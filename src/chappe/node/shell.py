@@ -35,7 +35,8 @@ BACKLOG_OVERDRAWN = 64  # of one whose identity has used up its time
 BACKLOG_BYTES = 8 << 20  # of them together
 BYTES_OVERDRAWN = 64 << 10
 TOGETHER = 8  # messages of one connection before it is the turn of the next
-QUESTION_NS = 20_000  # that a question of the engine about a topic takes
+QUESTION_NS = 60_000  # that a question of the engine about a topic costs, with what follows from its answer
+BYTE_NS = 1  # that reading a byte takes, and deciphering and copying it
 QUESTIONS = 2  # asked in one step in the background
 MESSAGE_NS = 20_000  # that a message of a node costs at least: it sends few, each about many things
 REFUSED_NS = 10_000_000  # that something of a node which cannot be believed costs: honest nodes say nothing like that
@@ -345,16 +346,27 @@ class Shell:
         queue = self._queues[port]
         payload = queue.messages.popleft()
         queue.bytes -= len(payload)
+        queue.taken += len(payload)
         if queue.paused and len(queue.messages) <= queue.limit // 2 and queue.bytes <= queue.most_bytes // 2:
             queue.paused = False
             connection = self._connections.by_port.get(port)
             if connection is not None and connection.paused_until_ns == 1:
-                connection.paused_until_ns = 0
-                connection.link.resume_reading()
+                self._read_on(connection, queue)
         if not queue.messages:
             del self._queues[port]
             self._ready.pop(port, None)
         return payload
+
+    def _read_on(self, connection: Connection, queue: _Queue) -> None:
+        """At once, or after a rest if its identity has used up its time: reading costs time, too."""
+        if queue.limit == BACKLOG_OVERDRAWN:
+            assert self.tick is not None
+            rest_s = self.background.rest_s(queue.taken * BYTE_NS)
+            queue.taken = 0
+            self.tick.loop.call_later(rest_s, self._go_on, connection)
+        else:
+            connection.paused_until_ns = 0
+            connection.link.resume_reading()
 
     def _decode(self, port: int, payload: bytes) -> Message | None:
         try:
@@ -483,6 +495,7 @@ class _Queue:
     bytes: int = 0
     limit: int = BACKLOG_LIMIT
     most_bytes: int = BACKLOG_BYTES
+    taken: int = 0  # bytes that were handled since it was last paused
     paused: bool = False  # the connection is not read
 
 
