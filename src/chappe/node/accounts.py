@@ -17,7 +17,7 @@ Holder: TypeAlias = tuple[str, str]  # ("client", "meter-7"), ("node", "n3") or 
 
 BURST_NS = {  # that is done at once, however busy the node is
     "client": 200_000_000,  # some 10,000 requests
-    "node": 150_000_000,  # some 1,000 statements about the mesh
+    "node": 100_000_000,  # some 1,000 statements about the mesh
     "host": 100_000_000,  # some 150 handshakes
 }
 REPAID = 0.001  # of the time that passes: with the share of the background below one percent together
