@@ -47,7 +47,7 @@ class Accounts:
             if len(self._accounts) >= PRUNE_AT:
                 self._prune(now_ns)
             account = self._accounts[holder] = _Account(at_ns=now_ns)
-        _repay(account, now_ns)
+        _repay(account, now_ns, BURST_NS[holder[0]])
         account.used_ns += took_ns
         account.total_ns += took_ns
         if not account.over and account.used_ns > BURST_NS[holder[0]]:
@@ -71,9 +71,7 @@ class Accounts:
         account = self._accounts.get(holder)
         if account is None:
             return False
-        _repay(account, now_ns)
-        if account.over and account.used_ns <= 0.9 * BURST_NS[holder[0]]:
-            account.over = False
+        _repay(account, now_ns, BURST_NS[holder[0]])
         return account.over
 
     def shown(self) -> dict[Holder, tuple[float, int]]:
@@ -83,12 +81,14 @@ class Accounts:
 
     def _prune(self, now_ns: int) -> None:
         """Keep the half that owes most: the others have nearly all of their allowance again."""
-        for account in self._accounts.values():
-            _repay(account, now_ns)
+        for holder, account in self._accounts.items():
+            _repay(account, now_ns, BURST_NS[holder[0]])
         owing = sorted(self._accounts.items(), key=lambda item: item[1].used_ns)
         self._accounts = {holder: account for holder, account in owing[len(owing) // 2 :] if account.used_ns}
 
 
-def _repay(account: _Account, now_ns: int) -> None:
+def _repay(account: _Account, now_ns: int, burst_ns: int) -> None:
+    """Give back for the time that passed; it is no longer overdrawn when a tenth of its allowance is there again."""
     account.used_ns = max(0.0, account.used_ns - (now_ns - account.at_ns) * REPAID)
     account.at_ns = now_ns
+    account.over = account.over and account.used_ns > 0.9 * burst_ns

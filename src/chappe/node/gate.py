@@ -12,9 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
+import structlog
+
 from chappe.links.meter import Meter
 from chappe.node.accounts import Accounts, Holder
 from chappe.node.background import Pacer
+
+log = structlog.get_logger(__name__)
 
 AROUND_NS = 300_000  # what a connection costs before its handshake and at its end
 TURN_S = 0.002  # between two handshakes that wait, at least: the first of them is under way until then
@@ -78,7 +82,10 @@ class Gate:
             host = self._turn.popleft()
             waiting = self._waiting[host]
             self._spent_ns = AROUND_NS
-            waiting.popleft()(Meter(partial(self._pay_in_turn, host)))
+            try:
+                waiting.popleft()(Meter(partial(self._pay_in_turn, host)))
+            except Exception:  # one that cannot begin must not keep the others waiting for ever
+                log.exception("a handshake could not begin", host=host)
             if waiting:
                 self._turn.append(host)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter_ns
 
 import pytest
 from structlog.testing import capture_logs
@@ -92,6 +93,30 @@ async def test_handshakes_of_a_host_that_used_up_its_time_wait_and_those_of_othe
         gate.stop()
 
 
+async def test_a_handshake_that_cannot_begin_does_not_keep_the_others_waiting() -> None:
+    accounts, pacer = Accounts(), Pacer(Data())
+    gate = Gate(accounts, pacer)
+    try:
+        await busy(pacer)
+        began = asyncio.Event()
+
+        def fails(meter: Meter) -> None:
+            raise OSError("no descriptor")
+
+        gate.wait(HOST[1], fails)
+        gate.wait(HOST[1], _setter(began))
+        async with asyncio.timeout(30):
+            await began.wait()
+    finally:
+        gate.stop()
+
+
+def test_whoever_is_charged_again_after_a_long_time_is_not_overdrawn_by_what_was_repaid() -> None:
+    accounts = Accounts()
+    assert accounts.charge(MALLORY, BURST_NS["client"] + 1, 0)
+    assert not accounts.charge(MALLORY, 1, round(2 * BURST_NS["client"] / REPAID))
+
+
 async def test_an_idle_node_lets_everybody_in_at_once() -> None:
     accounts, pacer = Accounts(), Pacer(lambda: 0)
     gate = Gate(accounts, pacer)
@@ -120,7 +145,7 @@ async def test_an_identity_that_used_up_its_time_waits_after_it_was_proven() -> 
     gate = Gate(accounts, pacer)
     try:
         await busy(pacer)
-        accounts.charge(MALLORY, BURST_NS["client"] + 1, 0)
+        accounts.charge(MALLORY, BURST_NS["client"] + MS, perf_counter_ns())
         meter = gate.meter(HOST[1])
         assert meter is not None
         meter.add(MS)
