@@ -8,10 +8,9 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -27,11 +26,11 @@ from chappe.aggregation.foreign.mapping import Foreign
 from chappe.aggregation.messages import AlertEvent, Publish
 from chappe.attached import until
 from chappe.errors import ChappeError, StoreError
+from chappe.executor import SerialExecutor
 from chappe.measure.record import Record, Refused
 from chappe.store.records import EVENT_COLUMNS, RecordStore, open_records
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 PENDING = 200_000  # records that wait for the store; beyond, nothing more is read
 PRUNE_S = 600.0
 AGAIN_S = 1.0  # after the store has failed
@@ -49,7 +48,7 @@ class Role:
         self.aggregator = Aggregator(config.settings(), Access(config.view), Alerts(config.alert))
         self._store: RecordStore | None = None
         self._flat: FlatFile | None = None
-        self._thread = ThreadPoolExecutor(1, "store")
+        self._thread = SerialExecutor("store")
         self._subscriptions: list[Any] = []
         self._records: list[Record] = []
         self._events: list[AlertEvent] = []
@@ -60,7 +59,7 @@ class Role:
 
     async def open(self) -> None:
         """Open the store and go on from what is in it; StoreError says what to do."""
-        await self._in_thread(self._open)
+        await self._thread.run(self._open)
 
     async def subscribe(self, client: Any) -> None:
         """Hear reports before others are told that this one is there."""
@@ -79,7 +78,7 @@ class Role:
 
     async def close(self) -> None:
         if self._store is not None:
-            await self._in_thread(self._store.close)
+            await self._thread.run(self._store.close)
         self._thread.shutdown()
 
     def _open(self) -> None:
@@ -168,7 +167,7 @@ class Role:
         ]
         self._records, self._events = [], []
         try:
-            new = await self._in_thread(lambda: self._put(records, events, parties))
+            new = await self._thread.run(lambda: self._put(records, events, parties))
         except BaseException:
             self._records, self._events = records + self._records, events + self._events
             self._something.set()
@@ -195,12 +194,9 @@ class Role:
         while True:
             await asyncio.sleep(PRUNE_S)
             try:
-                await self._in_thread(lambda: store.prune(time.time_ns(), self._age_ns, rows))
+                await self._thread.run(lambda: store.prune(time.time_ns(), self._age_ns, rows))
             except StoreError as error:
                 log.error("the store was not pruned", reason=str(error))
-
-    async def _in_thread(self, action: Callable[[], T]) -> T:
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, action))
 
 
 def translated(foreign: Foreign, text: bytes, now_ns: int) -> tuple[list[Record], list[Refused]]:

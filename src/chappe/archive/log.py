@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from chappe.archive.frames import HEAD, Content, Frame, content_of, encode, examine, heads
-from chappe.archive.schema import complete, schema_of
+from chappe.archive.schema import Rows, complete, schema_of
 from chappe.archive.segments import DAMAGED
 from chappe.disk import ensure_folder, sync
 from chappe.errors import ChappeError
@@ -171,9 +171,9 @@ class Log:
         else:
             self._go_on(known[-1], content)
 
-    def append(self, rows: pa.RecordBatch) -> int:
+    def append(self, rows: Rows) -> int:
         """Take rows; the offset behind them. They are safe once `sync` has returned at least that."""
-        if rows.num_rows == 0:
+        if len(rows) == 0:
             return self.next
         full = complete(self.dataset, rows, self.next)
         frame = encode(self.next, full.num_rows, full.serialize().to_pybytes())

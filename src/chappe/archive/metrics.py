@@ -16,7 +16,7 @@ class Snapshot:
 
     archive: str
     rows: Mapping[str, int] = field(default_factory=dict)  # stored, by dataset
-    bytes: Mapping[str, int] = field(default_factory=dict)  # of those rows, as Arrow has them in memory
+    bytes: Mapping[str, int] = field(default_factory=dict)  # of those rows, as the log has them
     offsets: Mapping[str, int] = field(default_factory=dict)  # behind the last row on disk, by dataset
     dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by dataset and reason
     queued: Mapping[str, int] = field(default_factory=dict)  # received and not read yet, by dataset

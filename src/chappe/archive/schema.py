@@ -6,8 +6,9 @@ timestamp for people. `offset` counts the rows of a dataset that one archive wro
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from chappe.errors import ConfigError
 OFFSET: Final = "offset"
 RECEIVED_NS: Final = "received_ns"
 RECEIVED: Final = "received"
-FEW: Final = 16  # rows
 _SHOWN: Final = pa.timestamp("us", "UTC")
 
 _TEXT: Final = pa.string()
@@ -125,56 +125,69 @@ def for_people(received_ns: Any) -> Any:
     return pc.divide(received_ns, 1000).cast(_SHOWN)
 
 
-def _shown(received_ns: pa.Array) -> pa.Array:
-    """The same; of a few rows without a compute kernel, which costs as much as all else of one row."""
-    if len(received_ns) > FEW:
-        return for_people(received_ns)
-    return pa.array([value // 1000 for value in received_ns.to_pylist()], _SHOWN)
+Rows: TypeAlias = pa.RecordBatch | Sequence[Mapping[str, Any]]
+"""Rows as whoever appends gives them: columns, or a few rows each of which has its values by column."""
 
 
-class _Column(NamedTuple):
-    """What `complete` asks of a column; a schema makes these anew whenever it is asked."""
+def complete(dataset: str, rows: Rows, first: int) -> pa.RecordBatch:
+    """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit.
 
-    name: str
-    type: pa.DataType
-    nullable: bool
+    A durable event waits for this: each column that is made alone costs as much as all of a few rows together.
+    """
+    if not isinstance(rows, pa.RecordBatch):
+        return _complete_few(dataset, rows, first)
+    schema = given(dataset)
+    columns = rows.columns if rows.schema.equals(schema) else _fitted(dataset, rows)
+    for column, (name, nullable) in zip(columns, _nullable(dataset), strict=True):
+        if not nullable and column.null_count:
+            raise ConfigError(f"dataset {dataset}: column {name!r} has no value in {column.null_count} rows")
+    offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([offsets, *columns, for_people(columns[-1])], schema=schema_of(dataset))
+
+
+def _complete_few(dataset: str, rows: Sequence[Mapping[str, Any]], first: int) -> pa.RecordBatch:
+    full = []
+    for offset, row in enumerate(rows, first):
+        if row.keys() != _names(dataset):
+            raise _misfit(dataset, row)
+        for name, nullable in _nullable(dataset):
+            if not nullable and row[name] is None:
+                raise ConfigError(f"dataset {dataset}: column {name!r} has no value in a row")
+        full.append({OFFSET: offset, **row, RECEIVED: row[RECEIVED_NS] // 1000})
+    return pa.RecordBatch.from_struct_array(pa.array(full, _row(dataset)))
 
 
 @cache
-def _columns(dataset: str) -> tuple[_Column, ...]:
-    return tuple(_Column(field.name, field.type, field.nullable) for field in schema_of(dataset))
+def _row(dataset: str) -> pa.StructType:
+    return pa.struct(list(schema_of(dataset)))
 
 
 @cache
-def _given_names(dataset: str) -> frozenset[str]:
+def _nullable(dataset: str) -> tuple[tuple[str, bool], ...]:
+    """Names of the columns that are given, and whether each may be empty: a schema makes these anew when asked."""
+    return tuple((field.name, field.nullable) for field in given(dataset))
+
+
+@cache
+def _names(dataset: str) -> frozenset[str]:
     return frozenset(given(dataset).names)
 
 
-def complete(dataset: str, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Rows with all columns of their dataset, numbered from `first`; ConfigError names a column that does not fit.
+def _misfit(dataset: str, names: Iterable[str]) -> ConfigError:
+    there = set(names)
+    column = min(_names(dataset).symmetric_difference(there))
+    return ConfigError(f"dataset {dataset}: column {column!r} is {'unknown' if column in there else 'missing'}")
 
-    A durable event waits for this: what does not depend on the rows is computed once.
-    """
-    names = rows.schema.names
-    wrong = sorted(_given_names(dataset).symmetric_difference(names))
-    if wrong:
-        column = wrong[0]
-        raise ConfigError(f"dataset {dataset}: column {column!r} is {'unknown' if column in names else 'missing'}")
-    columns: list[pa.Array] = []
-    for name, kind, nullable in _columns(dataset):
-        if name == OFFSET:
-            columns.append(pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64)))
-            continue
-        if name == RECEIVED:
-            columns.append(_shown(columns[-1]))
-            continue
-        column = rows.column(names.index(name))
-        if column.type != kind:
-            try:
-                column = column.cast(kind)
-            except pa.ArrowInvalid as error:
-                raise ConfigError(f"dataset {dataset}: column {name!r}: {error}") from None
-        if not nullable and column.null_count:
-            raise ConfigError(f"dataset {dataset}: column {name!r} has no value in {column.null_count} rows")
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=schema_of(dataset))
+
+def _fitted(dataset: str, rows: pa.RecordBatch) -> list[pa.Array]:
+    """The columns that are given, in their order and of their types."""
+    schema, names = given(dataset), rows.schema.names
+    if set(names) != _names(dataset):
+        raise _misfit(dataset, names)
+    columns = []
+    for field in schema:
+        try:
+            columns.append(rows.column(names.index(field.name)).cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise ConfigError(f"dataset {dataset}: column {field.name!r}: {error}") from None
+    return columns

@@ -12,28 +12,26 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import structlog
 
 from chappe.archive.config import Archive
-from chappe.archive.schema import DATASETS
+from chappe.archive.schema import DATASETS, Rows
 from chappe.archive.segments import HOUR_NS, Segments
 from chappe.archive.writer import Writer
 from chappe.errors import ChappeError, StoreError
+from chappe.executor import SerialExecutor
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 ROTATE_S = 1.0  # how often the age of logs is looked at
 SEGMENTS_NICE = 10
 AGAIN_S = 1.0  # after a disk or a store has failed
 DAY_NS = 86_400_000_000_000
-Make = Callable[[], pa.RecordBatch]
+Make = Callable[[], Rows]
 Told = Callable[[bool], None]
 
 
@@ -55,8 +53,8 @@ class Sink:
         self._of = of
         self.segments = Segments(of.folder, of.name)
         self._writer: Writer | None = None
-        self._committing = ThreadPoolExecutor(1, "log")
-        self._closing = ThreadPoolExecutor(1, "segments", _background)  # a slow store must not hold up a sync
+        self._committing = SerialExecutor("log")
+        self._closing = SerialExecutor("segments", _background)  # a slow store must not hold up a sync
         self._items: list[_Item] = []
         self._untold: list[_Item] = []  # their rows wait for room on the disk
         self._ended: list[tuple[str, Path]] = []  # parts of logs that are not segments yet
@@ -68,7 +66,6 @@ class Sink:
         self.stored: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # rows by dataset
         self.dropped: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # there was no room
         self.refused: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # they were malformed
-        self.bytes: Counter[str] = Counter(dict.fromkeys(DATASETS, 0))  # of the rows that are stored
         self.ends: dict[str, int] = {}  # the offset behind the last row on disk
         self.problem = ""  # why nothing is confirmed at present
         self.synced_ns = 0  # when rows were put on disk last
@@ -77,7 +74,7 @@ class Sink:
     async def open(self) -> None:
         """Finish what a crash interrupted; StoreError says what to do."""
         try:
-            await self._in(self._committing, self._open)
+            await self._committing.run(self._open)
         except OSError as error:
             raise StoreError(f"archive {self._of.name}: {error}; see `folder` and `log`") from error
 
@@ -106,6 +103,11 @@ class Sink:
     def sync_failures(self) -> int:
         """Each ended a part of a log; what was not confirmed went to another part."""
         return self._writer.failures if self._writer is not None else 0
+
+    @property
+    def bytes(self) -> Mapping[str, int]:
+        """Of the rows that were taken, as the log has them, by dataset."""
+        return self._writer.bytes if self._writer is not None else {}
 
     @property
     def damaged(self) -> int:
@@ -137,7 +139,7 @@ class Sink:
         try:
             if self._writer is not None:
                 await self._commit()  # behind one whose waiter was cancelled
-                await self._in(self._closing, self._close)
+                await self._closing.run(self._close)
         except (ChappeError, OSError) as error:
             log.error("the log is not closed; what was synced stays there until the next start", reason=str(error))
         finally:
@@ -170,7 +172,7 @@ class Sink:
         self.waiting = 0
         self._something.clear()
         self._enough.clear()
-        taken, failed, ends, self.problem = await self._in(self._committing, lambda: self._store(items))
+        taken, failed, ends, self.problem = await self._committing.run(lambda: self._store(items))
         self.ends |= ends
         if not self.problem:
             self._oldest_s, self.synced_ns = None, time.time_ns()
@@ -187,7 +189,7 @@ class Sink:
         while True:
             await asyncio.sleep(ROTATE_S)
             try:
-                await self._in(self._committing, self._rotate)
+                await self._committing.run(self._rotate)
             except (ChappeError, OSError) as error:
                 log.error("a part of the log goes on beyond its size and age", reason=str(error))
 
@@ -196,7 +198,7 @@ class Sink:
             while not self._ended:  # noqa: ASYNC110  parts end rarely
                 await asyncio.sleep(ROTATE_S)
             try:
-                await self._in(self._closing, self._segment_first)
+                await self._closing.run(self._segment_first)
             except (ChappeError, OSError) as error:
                 log.error("no segment was made, it is tried again", reason=str(error))
                 await asyncio.sleep(AGAIN_S)
@@ -205,15 +207,12 @@ class Sink:
         while True:
             await asyncio.sleep(self._of.tend_s)
             try:
-                await self._in(self._closing, self._tend)
+                await self._closing.run(self._tend)
             except (ChappeError, OSError) as error:
                 log.error("segments were not joined or expired", reason=str(error))
 
     def _drop(self, dataset: str, count: int) -> None:
         self.dropped[dataset] += count
-
-    async def _in(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(thread, action))
 
     # --- in the thread of the log
 
@@ -246,12 +245,11 @@ class Sink:
                 failed.append(item)
                 continue
             if end is None:
-                self._drop(item.dataset, rows.num_rows)
+                self._drop(item.dataset, len(rows))
                 failed.append(item)
                 continue
             item.end = end
-            self.stored[item.dataset] += rows.num_rows
-            self.bytes[item.dataset] += rows.get_total_buffer_size()
+            self.stored[item.dataset] += len(rows)
             taken.append(item)
         return taken, failed
 

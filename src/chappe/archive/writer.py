@@ -12,7 +12,7 @@ import structlog
 from chappe.archive import log as parts
 from chappe.archive.frames import Content, examine
 from chappe.archive.log import Log
-from chappe.archive.schema import DATASETS
+from chappe.archive.schema import DATASETS, Rows
 from chappe.archive.segments import DAMAGED, HOUR_NS, Segment, Segments
 from chappe.errors import ChappeError
 
@@ -40,6 +40,7 @@ class Writer:
         self._known: dict[str, list[Segment]] = {}  # that may have rows of parts that are still in the log
         self._since_ns: dict[str, int] = {}  # when the log of a dataset got its first row
         self.dropped = dict.fromkeys(DATASETS, 0)
+        self.bytes = dict.fromkeys(DATASETS, 0)  # of rows as the log has them
         self.problem = ""  # why some rows could not be synced
         self.damaged = 0  # files that are kept because something in them cannot be read
         parts.sign(folder, segments.source)
@@ -56,14 +57,17 @@ class Writer:
         """Syncs that failed; each ended a part of a log."""
         return sum(writing.failures for writing in self._logs.values())
 
-    def append(self, dataset: str, rows: pa.RecordBatch, now_ns: int) -> int | None:
+    def append(self, dataset: str, rows: Rows, now_ns: int) -> int | None:
         """Take rows; the offset behind them, or None if too much waits for the disk: dropped, and counted."""
         writing = self._logs.get(dataset) or self._open(dataset)
         if writing.unwritten > self._limits.waiting_bytes:
-            self.dropped[dataset] += rows.num_rows
+            self.dropped[dataset] += len(rows)
             return None
         self._since_ns.setdefault(dataset, now_ns)
-        return writing.append(rows)
+        before = writing.unwritten
+        end = writing.append(rows)
+        self.bytes[dataset] += writing.unwritten - before
+        return end
 
     def sync(self) -> dict[str, int]:
         """Put everything on disk; for each dataset of which that is done the offset behind the last row.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import structlog
 
 from chappe.errors import StoreError
+from chappe.executor import SerialExecutor
 from chappe.node.broker_commits import Tally
 from chappe.node.broker_lease import Lease
 from chappe.node.broker_term import Term
@@ -47,7 +48,7 @@ class Leadership:
         self._ends = ends
         self._leave = leave
         self._term: Term | None = None
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"store of {role}")
+        self._thread = SerialExecutor(f"store of {role}")
         self._store: Store | None = None
         self._of_lease: Store | None = None
         self._lease: Lease | None = None
@@ -65,8 +66,7 @@ class Leadership:
                 store.close()
                 raise
 
-        opened = asyncio.get_running_loop().run_in_executor(self._worker, open_both)
-        self._store, self._of_lease = await opened
+        self._store, self._of_lease = await self._thread.run(open_both)
 
     def start(self, lease_s: float) -> None:
         """Ask for the lease, over a connection of its own."""
@@ -94,10 +94,10 @@ class Leadership:
         if self._lease is not None:
             await asyncio.to_thread(self._lease.stop)
         elif self._of_lease is not None:
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._of_lease.close)
+            await self._thread.run(self._of_lease.close)
         if self._store is not None:
-            await asyncio.get_running_loop().run_in_executor(self._worker, self._store.close)
-        self._worker.shutdown(wait=False)
+            await self._thread.run(self._store.close)
+        self._thread.shutdown()
 
     @property
     def term(self) -> Term | None:
@@ -146,7 +146,7 @@ class Leadership:
     async def _restore(self, epoch: int) -> None:
         assert self._lease is not None
         try:
-            broker = await asyncio.get_running_loop().run_in_executor(self._worker, self._restored)
+            broker = await self._thread.run(self._restored)
         except StoreError as error:
             log.error("state not loaded", role=self._role, reason=str(error))
             self._lease.leave(epoch)
@@ -170,8 +170,7 @@ class Leadership:
     def _begin(self, broker: Broker, epoch: int) -> None:
         async def commit(changes: Sequence[Changed]) -> None:
             assert self._store is not None
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._worker, self._store.commit, self._role, epoch, changes)
+            await self._thread.run(partial(self._store.commit, self._role, epoch, changes))
 
         def leave(sends: list[Send]) -> None:
             if self.term is not None:
