@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.spec.rows import Row, load_rows
+from tests.spec.rows import Row, load_rows, open_rows
 
 RESULTS = Path(".stamps/results.json")
 STYLES = {"passed": "green", "failed": "bold red", "not run": "yellow", "no test": "dim"}
@@ -87,7 +87,11 @@ def _counts(states: list[str]) -> tuple[str, str, str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make spec", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object a row instead of tables")
+    parser.add_argument("--open", action="store_true", help="only the rows without a test, as the docs list them")
     options = parser.parse_args()
+    if options.open:
+        print(open_rows(), end="")
+        return
     rows, tests = load_rows(), collect()
     known = RESULTS.exists()
     outcomes: dict[str, str] = json.loads(RESULTS.read_text()) if known else {}
