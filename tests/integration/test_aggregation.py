@@ -19,8 +19,8 @@ import chappe
 from chappe.aggregation import averages, messages, xml
 from chappe.aggregation.messages import AlertEvent, Announce
 from chappe.aggregation.monitor import Monitor, Settings
+from chappe.linkstate.units import Thing
 from chappe.measure.record import Record, encode
-from chappe.netmap.units import Thing
 from chappe.node.node import Node
 from chappe.store.records import open_records
 from tests.support.commands import COMMAND, ENVIRONMENT, rows

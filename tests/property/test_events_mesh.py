@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
 from chappe.events.way import Step, Unit, Way, encode
-from chappe.netmap.units import Address, level_between
+from chappe.linkstate.units import Address, level_between
 from tests.support.eventmesh import EventMesh, Journey
 
 UNITS = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from chappe.netmap.settings import MS, SECOND, Settings
+from chappe.linkstate.settings import MS, SECOND, Settings
 from tests.support.linkstates import LinkStates
 
 EXACT = Settings(gain=0.0, gain_ms=0.0, hold_down=0.0, threshold=0.0, floor_ms=0.0)

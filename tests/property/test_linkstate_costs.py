@@ -7,11 +7,11 @@ import random
 import networkx as nx
 import pytest
 
+from chappe.linkstate.arcs import SMALL
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.settings import MS, SECOND, Settings
+from chappe.linkstate.units import Address, Thing
 from chappe.measure.cost import Metrics
-from chappe.netmap.arcs import SMALL
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.settings import MS, SECOND, Settings
-from chappe.netmap.units import Address, Thing
 from chappe.wire.mesh import LinkAdvert, LinkFact
 from tests.support.statements import stated
 

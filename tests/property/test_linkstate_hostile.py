@@ -7,9 +7,9 @@ from functools import partial
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from chappe.netmap.outputs import Notice, Tell
-from chappe.netmap.settings import SECOND, Settings
-from chappe.netmap.units import Thing
+from chappe.linkstate.outputs import Notice, Send
+from chappe.linkstate.settings import SECOND, Settings
+from chappe.linkstate.units import Thing
 from chappe.wire import control
 from chappe.wire.base import Message
 from chappe.wire.mesh import Digest, InterestAdvert, LinkAdvert, LinkFact, Statement, Wanted
@@ -81,7 +81,7 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
         said = control.decode(control.encode(message(str(kind), ids, *parts)))
         outputs = mesh.nodes["a"].receive("liar", said, mesh.now_ns)
         assert all(output.message is said or isinstance(output.message, Wanted | Statement)
-                   for output in outputs if isinstance(output, Tell))  # fmt: skip
+                   for output in outputs if isinstance(output, Send))  # fmt: skip
         assert sum(isinstance(output, Notice) for output in outputs) <= 1
         mesh.put("a", outputs)
         mesh.run(SECOND // 10)

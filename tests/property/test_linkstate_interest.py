@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from chappe.netmap.settings import Settings
+from chappe.linkstate.settings import Settings
 from chappe.wire.patterns import Pattern, matches
 from tests.property.test_linkstate import LAYOUTS, Act, acts, play
 from tests.support.linkstates import LinkStates

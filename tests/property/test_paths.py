@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chappe.netmap.cheapest import cheapest
-from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint, least_bound, shortest, within
+from chappe.graph.cheapest import cheapest
+from chappe.graph.disjoint import disjoint, least_bound, shortest, within
+from chappe.graph.graph import Graph, Path
 
 Arcs = dict[tuple[str, str], int]
 

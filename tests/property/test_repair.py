@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.netmap.arcs import HOP, Arcs
-from chappe.netmap.repair import repaired
+from chappe.linkstate.arcs import HOP, Arcs
+from chappe.linkstate.repair import repaired
 
 NODES = 9
 WEIGHTS = st.one_of(st.integers(1, 5).map(float), st.floats(0.01, 100.0))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from chappe.events.interest import Pattern, Subscriptions, Wanted
 from chappe.events.way import decode
 from chappe.events.ways import Outputs, Ways
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.outputs import InterestChanged, Notice, Output, RoutesChanged, Send
+from chappe.linkstate.settings import Settings
+from chappe.linkstate.units import Address, Thing
 from chappe.measure.cost import Metrics
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.outputs import InterestChanged, Notice, Output, RoutesChanged, Tell
-from chappe.netmap.settings import Settings
-from chappe.netmap.units import Address, Thing
 from chappe.wire.base import Message
 
 SECOND = 1_000_000_000
@@ -117,7 +117,7 @@ class EventMesh:
 
     def _obey(self, node: str, outputs: Iterable[Output]) -> None:
         for output in outputs:
-            if isinstance(output, Tell):
+            if isinstance(output, Send):
                 self.mail.append((node, output.peer, output.message))
             elif isinstance(output, RoutesChanged | InterestChanged):
                 self.ways[node].changed()

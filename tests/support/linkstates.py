@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 import networkx as nx
 
+from chappe.linkstate.database import key_of
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.outputs import CostAdvertised, Notice, RoutesChanged, Send
+from chappe.linkstate.settings import MS, SECOND, Settings
+from chappe.linkstate.units import Address, Thing, level_between, visible
 from chappe.measure.cost import Metrics
-from chappe.netmap.database import key_of
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.outputs import CostTold, Notice, RoutesChanged, Tell
-from chappe.netmap.settings import MS, SECOND, Settings
-from chappe.netmap.units import Address, Thing, level_between, visible
 from chappe.wire import control
 from chappe.wire.mesh import Key, Statement, decode_advert
 
@@ -33,7 +33,7 @@ class LinkStates:
         self.now_ns = SECOND
         self.delivered = 0
         self.notices: list[tuple[str, Notice]] = []
-        self.costs: list[tuple[str, CostTold]] = []
+        self.costs: list[tuple[str, CostAdvertised]] = []
         self.rerouted: list[tuple[str, RoutesChanged]] = []
         self.stated: dict[Key, set[int]] = defaultdict(set)  # sequences of all that nodes stated themselves
         self.skew_ns: dict[str, int] = {}  # how far the wall clock of a node is ahead
@@ -111,14 +111,14 @@ class LinkStates:
 
     def put(self, name: str, outputs: Iterable[object]) -> None:
         for output in outputs:
-            if isinstance(output, Tell):
+            if isinstance(output, Send):
                 if isinstance(output.message, Statement):
                     advert = decode_advert(output.message.body)
                     self.stated[key_of(advert)].add(advert.sequence)
                 self.queues[name, output.peer].append(control.encode(output.message))
             elif isinstance(output, Notice):
                 self.notices.append((name, output))
-            elif isinstance(output, CostTold):
+            elif isinstance(output, CostAdvertised):
                 self.costs.append((name, output))
             elif isinstance(output, RoutesChanged):
                 self.rerouted.append((name, output))

@@ -10,7 +10,7 @@ from typing import Any
 from chappe.engine._engine import Engine
 from chappe.events.member import Log, Measured, Member, MemberSettings, Output, Publish, Refuse, Send
 from chappe.links.link import control_frame
-from chappe.netmap.units import Address
+from chappe.linkstate.units import Address
 from chappe.wire.control import decode
 from chappe.wire.events import Event, Topic, TopicName
 from chappe.wire.frames import FrameReader, Kind, encode_frame

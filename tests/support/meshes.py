@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chappe.links.delays import DelayRelay
-from chappe.netmap.units import Thing
+from chappe.linkstate.units import Thing
 from chappe.node.node import Node
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 

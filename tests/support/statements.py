@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chappe.netmap.database import Advert
+from chappe.linkstate.database import Advert
 from chappe.wire.base import Message
 from chappe.wire.mesh import Statement, decode_advert, encode_advert
 

@@ -9,10 +9,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.settings import Settings
+from chappe.linkstate.units import Address, Thing
 from chappe.measure.cost import Metrics
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.settings import Settings
-from chappe.netmap.units import Address, Thing
 from chappe.wire.mesh import LinkAdvert, LinkFact, Statement, encode_advert
 
 NODES, LINKS = 300, 1000

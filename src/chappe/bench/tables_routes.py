@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from chappe.bench.tables_source import Pair, Table
 from chappe.events.member import MemberSettings
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.outputs import Send
+from chappe.linkstate.settings import SECOND, Settings
+from chappe.linkstate.units import Address, Thing
 from chappe.measure.cost import Metrics
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.outputs import Tell
-from chappe.netmap.settings import SECOND, Settings
-from chappe.netmap.units import Address, Thing
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
 from chappe.wire import control
@@ -57,7 +57,7 @@ class Assigned:
 
     def _put(self, name: str, outputs: Iterable[object]) -> None:
         for output in outputs:
-            if isinstance(output, Tell):
+            if isinstance(output, Send):
                 self._queues.setdefault((name, output.peer), deque()).append(control.encode(output.message))
 
     def _run(self, for_ns: int) -> None:

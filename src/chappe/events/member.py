@@ -23,12 +23,12 @@ from chappe.events.member_outputs import Refuse as Refuse
 from chappe.events.member_outputs import Send as Send
 from chappe.events.member_rescue import Rescue
 from chappe.events.ways import Outputs, Ways
+from chappe.linkstate import outputs as linkstate
+from chappe.linkstate.database import Advert
+from chappe.linkstate.network_map import Believe, LinkState, Sign, Verify
+from chappe.linkstate.units import Address
 from chappe.measure.cost import PROFILES, Metrics
 from chappe.measure.readings import Reading
-from chappe.netmap import outputs as netmap
-from chappe.netmap.database import Advert
-from chappe.netmap.linkstate import Believe, LinkState, Sign, Verify
-from chappe.netmap.units import Address
 from chappe.wire.addresses import KIND
 from chappe.wire.base import Message
 from chappe.wire.mesh import MESH, MeshJoin, Pace, decode_advert
@@ -366,28 +366,28 @@ class Member:
             return None
         return own.metrics if self.weigh is None else self.weigh(link, own.metrics)
 
-    def _obey(self, asked: Iterable[netmap.Output]) -> list[Output]:
+    def _obey(self, asked: Iterable[linkstate.Output]) -> list[Output]:
         """What the network map wants, with neighbours as ports and facts as events."""
         found: list[Output] = []
-        noticed: list[netmap.Notice] = []
+        noticed: list[linkstate.Notice] = []
         self._state_ns = ASK
         for output in asked:
             match output:
-                case netmap.Tell(peer, message):
+                case linkstate.Send(peer, message):
                     port = self.links.ports.get(peer)
                     if port is not None:
                         found.append(Send(port, message))
-                case netmap.RoutesChanged() | netmap.InterestChanged():
+                case linkstate.RoutesChanged() | linkstate.InterestChanged():
                     self._ways_changed = True
-                case netmap.CostTold():
+                case linkstate.CostAdvertised():
                     self._quieten(output.link)
                     if self.settings.costs:
                         found.append(Publish(*notices.performance(self.me, output, self.engine.wall_ns)))
-                case netmap.Notice():
+                case linkstate.Notice():
                     noticed.append(output)
         return found + self._noticed(noticed) if noticed else found
 
-    def _noticed(self, told: list[netmap.Notice]) -> list[Output]:
+    def _noticed(self, told: list[linkstate.Notice]) -> list[Output]:
         found: list[Output] = []
         first: dict[int, bool] = {}  # whether this node tells of things of a level that are neither the first nor gone
         for notice in told:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from chappe.errors import ConfigError
 from chappe.events.member_outputs import Places
+from chappe.linkstate.units import Address, parse_unit
 from chappe.measure.bandwidth import Estimator
-from chappe.netmap.units import Address, parse_unit
 from chappe.wire.mesh import MeshJoin
 
 Role = Literal["node", "client"]

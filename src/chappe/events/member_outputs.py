@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from chappe.linkstate.settings import Settings as MapSettings
 from chappe.measure.bandwidth import TrainSettings
 from chappe.measure.readings import Reading
 from chappe.measure.readings import Settings as MeasureSettings
-from chappe.netmap.settings import Settings as MapSettings
 from chappe.wire.base import Message
 
 SECOND = 1_000_000_000

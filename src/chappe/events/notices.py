@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.outputs import CostTold, Notice
-from chappe.netmap.units import Address, Thing
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.outputs import CostAdvertised, Notice
+from chappe.linkstate.units import Address, Thing
 from chappe.wire.events import TOPIC_LIMIT
 from chappe.wire.patterns import Pattern, overlaps
 
@@ -74,7 +74,7 @@ def publishers(advertised: Mapping[Thing, Iterable[Pattern]], wanted: Pattern) -
     return sorted(found)
 
 
-def performance(me: Address, told: CostTold, wall_ns: int = 0) -> tuple[str, bytes]:
+def performance(me: Address, told: CostAdvertised, wall_ns: int = 0) -> tuple[str, bytes]:
     """Topic and body of the cost of an own link; what is not known, and the cost of a link that is gone, is null."""
     metrics = told.metrics
     return _under(PERFORMANCE, told.scope), _json(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from chappe.events.interest import Wanted
 from chappe.events.trace import visited
 from chappe.events.way import Step, Unit, Way
-from chappe.netmap.units import Thing
+from chappe.linkstate.units import Thing
 
 Entry = Callable[[Thing, tuple[str, ...]], tuple[str, tuple[str, ...]] | None]
 """Of a unit next to this node, with the trace so far: the peer over whose link it is entered, and the trace then."""

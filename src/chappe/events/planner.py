@@ -12,10 +12,10 @@ from chappe.events.interest import Wanted
 from chappe.events.plan import Plan, mark, wanting
 from chappe.events.trace import crossed, related, visited, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.routes import Route
+from chappe.linkstate.units import Address, Thing, visible
 from chappe.measure.cost import PROFILES
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.routes import Route
-from chappe.netmap.units import Address, Thing, visible
 
 Marks = dict[Thing, Wanted]
 

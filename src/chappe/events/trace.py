@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chappe.events.way import MAX_TRACE
-from chappe.netmap.units import Address
+from chappe.linkstate.units import Address
 
 
 def related(a: str, b: str) -> bool:

@@ -19,9 +19,9 @@ from chappe.events.lastways import LastWays
 from chappe.events.planner import HASTY, Marks, Planned, Planner
 from chappe.events.trace import returns, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.routes import Route
-from chappe.netmap.units import Address, Thing
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.routes import Route
+from chappe.linkstate.units import Address, Thing
 from chappe.wire.addresses import KIND
 
 PLAIN = Way()

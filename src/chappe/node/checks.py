@@ -14,7 +14,7 @@ from chappe.links.address import parse as parse_address
 from chappe.links.administrative import is_site, parse_site
 from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
-from chappe.netmap.units import checked_name, parse_unit
+from chappe.linkstate.units import checked_name, parse_unit
 from chappe.node.sections import Config, Mesh
 from chappe.security.certificates import identity_of
 from chappe.security.identity import dev_identity

@@ -20,8 +20,8 @@ from chappe.links._socket import clocks
 from chappe.links.heartbeat import LinkStatus
 from chappe.links.registry import Notice
 from chappe.links.tick import FlushTick
+from chappe.linkstate.units import Address
 from chappe.measure import cost
-from chappe.netmap.units import Address
 from chappe.node import mesh_rows
 from chappe.node.connections import Connection
 from chappe.node.mesh_now import MeasureNow

@@ -11,9 +11,9 @@ from typing import Any
 from chappe.errors import RefusedError
 from chappe.events.member import Member
 from chappe.events.member_links import Link
+from chappe.linkstate.units import Thing
 from chappe.measure import cost
 from chappe.measure.cost import Metrics
-from chappe.netmap.units import Thing
 from chappe.node.metrics import LinkSample
 from chappe.wire.control import List
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chappe.events.member_outputs import MemberSettings
+from chappe.linkstate.settings import Settings as MapSettings
 from chappe.measure.readings import Settings as MeasureSettings
-from chappe.netmap.settings import Settings as MapSettings
 from chappe.node.sections import Measure, Mesh
 
 SECOND = 1_000_000_000

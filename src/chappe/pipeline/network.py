@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from chappe.netmap.arcs import HOP
-from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint
+from chappe.graph.disjoint import disjoint
+from chappe.graph.graph import Graph, Path
+from chappe.linkstate.arcs import HOP
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

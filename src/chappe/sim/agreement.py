@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chappe.netmap.units import level_between
+from chappe.linkstate.units import level_between
 from chappe.sim.network import Network
 from chappe.sim.node import Node
 from chappe.wire import control

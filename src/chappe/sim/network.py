@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from chappe.errors import ConfigError
 from chappe.events.member import MemberSettings
-from chappe.netmap.units import Address, level_between
+from chappe.linkstate.units import Address, level_between
 from chappe.sim.clock import Clock, Streams
 from chappe.sim.codec import Codec
 from chappe.sim.connection import Connection, Timing

@@ -18,7 +18,7 @@ from chappe.sim.codec import Codec
 from chappe.wire.addresses import KIND, neighbour_pattern
 
 if TYPE_CHECKING:
-    from chappe.netmap.units import Address
+    from chappe.linkstate.units import Address
     from chappe.sim.connection import Connection
 
 MAX_FRAME = 0xFF_FFFF

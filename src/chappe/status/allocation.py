@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chappe.netmap.graph import Path
+from chappe.graph.graph import Path
 from chappe.status.demands import Attempt, Demand, Grants, Plan, Refusal, Route, attempts, beyond, groups, usage_of
 from chappe.status.fabric import Fabric
 from chappe.status.latency import LatencyModel

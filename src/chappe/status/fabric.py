@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint, least_bound, within
+from chappe.graph.disjoint import disjoint, least_bound, within
+from chappe.graph.graph import Graph, Path
 from chappe.status.resources import Channel, Ledger
 
 HOP_COST = 1_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import choose, disjoint, least_bound, within
+from chappe.graph.disjoint import choose, disjoint, least_bound, within
+from chappe.graph.graph import Graph, Path
 from chappe.status.fabric import Fabric
 from chappe.status.promises import Promises
 from chappe.status.rates import MODES

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
 
-from chappe.netmap.cheapest import cheapest
-from chappe.netmap.graph import Graph, Path
-from chappe.netmap.paths import disjoint, within
+from chappe.graph.cheapest import cheapest
+from chappe.graph.disjoint import disjoint, within
+from chappe.graph.graph import Graph, Path
 from chappe.status.resources import Blocked
 from chappe.status.weights import Weights
 from chappe.status.wishes import Found, Wish

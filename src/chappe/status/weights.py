@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from chappe.netmap.graph import Graph
+from chappe.graph.graph import Graph
 from chappe.status.fabric import Fabric
 from chappe.status.promises import Promises
 from chappe.status.rates import event_bytes, publishing_rate, rates_by_mode

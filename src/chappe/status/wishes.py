@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chappe.netmap.graph import Path
+from chappe.graph.graph import Path
 from chappe.status.resources import Blocked, Growth
 from chappe.wire.base import Variable
 

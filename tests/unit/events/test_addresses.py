@@ -6,7 +6,7 @@ import pytest
 
 from chappe.events.way import Step, Unit, Way, decode, encode
 from chappe.events.ways import Outputs
-from chappe.netmap.units import Address
+from chappe.linkstate.units import Address
 from tests.support.eventmesh import EventMesh
 
 ID = "0123456789abcdef" * 2

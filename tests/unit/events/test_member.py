@@ -15,8 +15,8 @@ from chappe.errors import RefusedError
 from chappe.events.member import Member, MemberSettings
 from chappe.events.member_rescue import AGAIN_NS
 from chappe.events.way import Step, Way, encode
-from chappe.netmap.settings import Settings as MapSettings
-from chappe.netmap.units import Address, Thing
+from chappe.linkstate.settings import Settings as MapSettings
+from chappe.linkstate.units import Address, Thing
 from chappe.wire.frames import Kind, encode_frame
 from chappe.wire.mesh import LinkAdvert, MeshJoin
 from tests.support.members import SECOND, Members, Reader

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from chappe.events import notices
+from chappe.linkstate.outputs import CostAdvertised, Notice
+from chappe.linkstate.units import Address, Thing
 from chappe.measure.cost import Metrics
-from chappe.netmap.outputs import CostTold, Notice
-from chappe.netmap.units import Address, Thing
 from chappe.wire.events import check_topic
 from chappe.wire.patterns import Pattern
 from tests.support.eventmesh import EventMesh
@@ -38,14 +38,14 @@ def test_a_change_of_members_is_told_in_the_unit_where_it_happened(thing: Thing,
 
 def test_a_cost_is_told_as_json_without_numbers_that_json_lacks() -> None:
     topic, body = notices.performance(
-        ME, CostTold(bytes(range(16)), 12.5, Metrics(2.5, loss=0.1), "east/p3", 4, 99), wall_ns=5
+        ME, CostAdvertised(bytes(range(16)), 12.5, Metrics(2.5, loss=0.1), "east/p3", 4, 99), wall_ns=5
     )
     assert topic == "PBR/PerformanceData/east/p3"
     told = msgspec.json.decode(body)
     assert (told["link"], told["cost"], told["gone"]) == (bytes(range(16)).hex(), 12.5, False)
     assert (told["latency_ms"], told["loss"], told["bandwidth"]) == (2.5, 0.1, None)
     assert (told["origin"], told["sequence"], told["stamp"]) == ("n1", 4, 5)
-    topic, body = notices.performance(ME, CostTold(bytes(16), math.inf, Metrics(math.nan), "", 5, 99))
+    topic, body = notices.performance(ME, CostAdvertised(bytes(16), math.inf, Metrics(math.nan), "", 5, 99))
     assert topic == "PBR/PerformanceData"
     assert (msgspec.json.decode(body)["cost"], msgspec.json.decode(body)["gone"]) == (None, True)
 
@@ -129,7 +129,7 @@ def test_only_subscribers_get_costs() -> None:
     net.subscribe("a2", "PBR/PerformanceData/x/a")
     net.subscribe("b1", "PBR/PerformanceData/#")
     net.settle()
-    topic, _ = notices.performance(net.addresses["a1"], CostTold(bytes(16), 3.0, Metrics(3.0), "x/a", 1, 0))
+    topic, _ = notices.performance(net.addresses["a1"], CostAdvertised(bytes(16), 3.0, Metrics(3.0), "x/a", 1, 0))
     assert +net.publish("a1", topic).delivered == {"a2": 1, "b1": 1}
-    wider, _ = notices.performance(net.addresses["a3"], CostTold(bytes(16), 3.0, Metrics(3.0), "x", 1, 0))
+    wider, _ = notices.performance(net.addresses["a3"], CostAdvertised(bytes(16), 3.0, Metrics(3.0), "x", 1, 0))
     assert +net.publish("a3", wider).delivered == {"b1": 1}

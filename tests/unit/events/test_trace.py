@@ -6,7 +6,7 @@ import pytest
 
 from chappe.events.trace import crossed, related, returns, visited, without_own
 from chappe.events.way import MAX_TRACE
-from chappe.netmap.units import Address
+from chappe.linkstate.units import Address
 
 ME = Address(("east", "p3", "hall"), "n1")
 OWN = {1: "east/p3/hall", 2: "east/p3", 3: "east"}

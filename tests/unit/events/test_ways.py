@@ -10,8 +10,8 @@ from chappe.events.lastways import LastWays
 from chappe.events.planner import Planned
 from chappe.events.way import Step, Unit, Way, decode, encode
 from chappe.events.ways import Outputs
-from chappe.netmap.route import Route
-from chappe.netmap.units import Address, Thing
+from chappe.linkstate.route import Route
+from chappe.linkstate.units import Address, Thing
 from tests.support.eventmesh import EventMesh
 
 

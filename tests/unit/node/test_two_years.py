@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chappe.errors import RefusedError
-from chappe.netmap.linkstate import LinkState
-from chappe.netmap.settings import SECOND, Settings
+from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.settings import SECOND, Settings
 from chappe.node.mesh_signing import Signer, Verifier
 from chappe.security import tokens
 from chappe.security.authority import Authority, load_certificate

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chappe.events.member import MemberSettings
-from chappe.netmap.units import Thing
+from chappe.linkstate.units import Thing
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
 

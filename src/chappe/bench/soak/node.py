@@ -18,7 +18,7 @@ import uvloop
 
 from chappe.bench.soak.tables import sizes_of
 from chappe.events.lastways import LastWays
-from chappe.netmap import interests
+from chappe.linkstate import interests
 from chappe.node import accounts
 from chappe.node.config import load
 from chappe.node.node import Node

@@ -1,0 +1,133 @@
+"""The way in use to each destination by one profile, left only for one that is better by enough (MR-115, MR-129)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from chappe.linkstate.arcs import Arcs, Floats
+from chappe.linkstate.settings import Settings
+from chappe.linkstate.shortest import Shortest
+from chappe.linkstate.topology import View
+from chappe.linkstate.units import Thing
+
+NEVER = 1 << 62
+FEW = 16  # changed weights that are cheaper to look at one by one
+ROUNDING = 1e-5  # of what a way must be better by: hops count a little, and sums are rounded
+
+_Way = tuple[int, ...]
+
+
+class Choices:
+    """Ways in use from one node to everything in its map, as numbers of arcs."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ways: list[_Way] = []
+        self.next_ns = NEVER  # when a better way may be taken that is barred now
+        self.computed = 0  # how often distances were, all or those that a change reached
+        self._view: View | None = None
+        self._arcs: Arcs
+        self._here = 0
+        self._weights: Floats = np.empty(0)
+        self._shortest: Shortest | None = None
+        self._cost: Floats = np.empty(0)  # of the ways in use
+        self._users: dict[int, set[int]] = {}  # of an arc: destinations whose way has it
+        self._until: dict[int, int] = {}  # destinations whose way is held down
+        self._touched = True  # some way in use costs something else
+        self._moved = False  # some shortest way does
+
+    @property
+    def shortest(self) -> Shortest:
+        """All that is shortest under the weights of this moment."""
+        if self._shortest is None:
+            self._shortest = Shortest(self._arcs, self._weights, self._here)
+            self.computed += 1
+        return self._shortest
+
+    def adopt(self, view: View, arcs: Arcs, here: int, weights: Floats) -> set[Thing]:
+        """Carry the ways over to another map; destinations that are gone."""
+        old = self._view
+        ways: list[_Way] = [()] * arcs.size
+        until: dict[int, int] = {}
+        gone: set[Thing] = set()
+        if old is not None:
+            places = [view.index.get(vertex.thing, -1) for vertex in old.vertices]
+            carried = [arcs.number.get((places[a], places[b]), -1) for a, b in self._arcs.pairs]
+            for before, now in enumerate(places):
+                if now < 0:
+                    gone.add(old.vertices[before].thing)
+                    continue
+                way = tuple([carried[arc] for arc in self.ways[before]])
+                if -1 not in way:
+                    ways[now] = way
+                    if before in self._until:
+                        until[now] = self._until[before]
+        self._view, self._arcs, self._here, self.ways, self._until = view, arcs, here, ways, until
+        self._users = {}
+        for target, way in enumerate(ways):
+            for arc in way:
+                self._users.setdefault(arc, set()).add(target)
+        self._price(weights)
+        return gone
+
+    def reprice(self, weights: Floats) -> None:
+        """All arcs cost this now."""
+        changed = np.flatnonzero(weights != self._weights)
+        if len(changed) > FEW:
+            self._price(weights)
+        else:
+            for arc in changed.tolist():
+                self.adjust(arc, float(weights[arc]))
+
+    def adjust(self, arc: int, weight: float) -> None:
+        """One arc costs this now. Distances stay as they are if it made, and makes, no way as short as the shortest."""
+        old = self._weights.item(arc)
+        shortest = self._shortest
+        moved = shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight))
+        self._arcs.adjust(self._weights, arc, weight)
+        if moved and shortest is not None:
+            self._shortest, self._moved = shortest.repaired(arc, old), True
+            self.computed += self._shortest is not None
+        users = self._users.get(arc)
+        if users:
+            self._cost[list(users)] += weight - old
+            self._touched = True
+
+    def choose(self, now_ns: int, *, damped: bool) -> Collection[int]:
+        """Leave ways that broke, and those that are worse by enough; the destinations that have another one now."""
+        if self._shortest is not None and not self._touched and not self._moved and now_ns < self.next_ns:
+            return ()
+        settings, best = self.settings, self.shortest.distance
+        self._touched, self._moved, self.next_ns = False, False, NEVER
+        with np.errstate(invalid="ignore"):  # of what has no way
+            gain = self._cost - best
+            better = gain > ROUNDING
+            if damped:
+                better &= ~(gain < np.maximum(settings.gain * self._cost, settings.gain_ms) - ROUNDING)
+        changed = []
+        for target in np.flatnonzero(better).tolist():
+            if damped and self.ways[target]:
+                until_ns = self._until.get(target, 0)
+                if until_ns > now_ns:
+                    self.next_ns = min(self.next_ns, until_ns)
+                    continue
+                self._until[target] = now_ns + int(settings.hold_down * settings.interval_ns)
+            self._take(target, self.shortest.path(target))
+            changed.append(target)
+        self._cost[changed] = best[changed]
+        return changed
+
+    def _price(self, weights: Floats) -> None:
+        self._weights, self._shortest, self._touched = weights, None, True
+        prices = weights.tolist()
+        self._cost = np.array([sum([prices[arc] for arc in way]) if way else np.inf for way in self.ways])
+        self._cost[self._here] = 0.0
+
+    def _take(self, target: int, way: _Way) -> None:
+        for arc in self.ways[target]:
+            self._users[arc].discard(target)
+        for arc in way:
+            self._users.setdefault(arc, set()).add(target)
+        self.ways[target] = way

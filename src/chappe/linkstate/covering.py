@@ -1,0 +1,88 @@
+"""Who hears an advertisement from whom, so that a link carries it only if its other end lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from chappe.linkstate.database import Database
+from chappe.linkstate.units import Thing
+from chappe.wire.mesh import LinkAdvert, LinkFact
+
+Split = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def reach(advert: object) -> list[tuple[str, int, bool]]:
+    """The ends of the links that a node tells of, whatever they cost."""
+    return [(fact.far, fact.level, fact.suspect) for fact in advert.links] if isinstance(advert, LinkAdvert) else []
+
+
+class Covering:
+    """What a node knows of its cluster tells it which neighbours need not wait for it.
+
+    Who sent an advertisement sends it to all its own neighbours in the cluster, too. Of those that it cannot reach
+    itself each hears it from one of the nodes between, and a unit next to the cluster from one of those that are linked
+    to it: the one with the smallest name. Where maps differ somebody may be left out: therefore all others are offered
+    it later, and ask if they lack it.
+    """
+
+    def __init__(self, me: str, database: Database) -> None:
+        self.me = me
+        self._database = database
+        self._near: dict[str, frozenset[str]] = {}
+        self._splits: dict[tuple[str, int], Split] = {}
+
+    def changed(self) -> None:
+        """Links of the cluster, or neighbours of this node, are others."""
+        self._near.clear()
+        self._splits.clear()
+
+    def split(self, source: str, level: int, peers: Iterable[str], places: Mapping[str, Thing]) -> Split:
+        """Of these neighbours those that hear what came from `source` from this node, and those to be asked later.
+
+        `peers` are those that are told things of a level; `places` says what each is to this node.
+        """
+        known = self._splits.get((source, level))
+        if known is None:
+            now: list[str] = []
+            later: list[str] = []
+            served = {places[source]} if source in places else set()  # units that one link is enough for
+            near = self._of(source) if not any(thing.level for thing in served) else None
+            for peer in sorted(peers):
+                thing = places[peer]
+                if peer == source:
+                    continue
+                if thing.level:
+                    first = thing not in served and self._first_to(thing)
+                    served.add(thing)
+                else:
+                    first = near is None or self._first(near, peer)
+                (now if first else later).append(peer)
+            known = self._splits[source, level] = tuple(now), tuple(later)
+        return known
+
+    def _first(self, near: frozenset[str], peer: str) -> bool:
+        """Whether a node hears it from this one, and neither from the source nor from another next to it."""
+        return peer not in near and all(self.me <= between for between in near & self._of(peer))
+
+    def _first_to(self, unit: Thing) -> bool:
+        """Whether no node of the cluster with a smaller name is linked to that unit."""
+        return not any(
+            fact.far == unit.name and fact.level == unit.level and not fact.suspect
+            for name in self._of(self.me) if name < self.me
+            for fact in self._facts(name)
+        )  # fmt: skip
+
+    def _of(self, name: str) -> frozenset[str]:
+        """Nodes of the cluster that tell of a link to that one, and it of one to them."""
+        found = self._near.get(name)
+        if found is None:
+            found = frozenset(other for other in self._told(name) if name in self._told(other))
+            self._near[name] = found
+        return found
+
+    def _told(self, name: str) -> set[str]:
+        return {fact.far for fact in self._facts(name) if fact.level == 0 and not fact.suspect}
+
+    def _facts(self, name: str) -> tuple[LinkFact, ...]:
+        entry = self._database.entries.get(("l", 0, name, name))
+        return entry.advert.links if entry is not None and isinstance(entry.advert, LinkAdvert) else ()

@@ -1,0 +1,120 @@
+"""When a node speaks for its units: the one with the smallest name among those that can be reached (MR-011)."""
+
+from __future__ import annotations
+
+from chappe.linkstate.choices import NEVER
+from chappe.linkstate.database import Database
+from chappe.linkstate.interests import interest_of
+from chappe.linkstate.origination import Interest, Originator
+from chappe.linkstate.purge import Purge, replaced
+from chappe.linkstate.settings import Settings
+from chappe.linkstate.topology import Place, View
+from chappe.linkstate.units import Address
+from chappe.wire.mesh import InterestAdvert, LinkAdvert
+from chappe.wire.patterns import Pattern, covers, summarise
+
+SUMMARIES = 64
+PATIENCE = 5  # times the settling time: a controller waits so long at most, though more keeps joining
+OVERLAP = 10  # times the settling time: a controller that was goes on so long at most, so that its successor is heard
+
+
+class Election:
+    """What a node tells for the units it lies in.
+
+    One that finds itself controller waits until nothing new has joined for a while, because a node that has just come
+    up knows only itself; not for ever, since in a large mesh something joins all the time. One that is it no more goes
+    on until its successor has spoken, so that a unit is never silent.
+    """
+
+    def __init__(self, me: Address, settings: Settings, database: Database, voice: Originator) -> None:
+        self.me = me
+        self.settings = settings
+        self.database = database
+        self.voice = voice
+        self.succession = Purge(me, settings, database)
+        self.next_ns = NEVER
+        self.gone: list[Place] = []  # who spoke for the own units, and does no more
+        self._since: dict[int, int] = {}
+        self._ending: dict[int, int] = {}  # by level, until when it goes on at the latest
+        self._joined_ns = [-NEVER] * (me.depth + 1)
+        self._summaries: dict[frozenset[Pattern], tuple[Pattern, ...]] = {}
+
+    def joined(self, level: int, now_ns: int) -> None:
+        """Something new of a level can be reached: more of the units around it may follow soon."""
+        for above in range(level + 1, self.me.depth + 1):
+            self._joined_ns[above] = now_ns
+
+    def tell(self, view: View, own: Interest, now_ns: int) -> None:
+        """Say what this map makes it say."""
+        self.next_ns = NEVER
+        self.succession.observe(view, now_ns)
+        self.gone.clear()
+        for level in range(1, self.me.depth + 1):
+            gone = self.succession.gone(level)
+            self.gone += [(level, self.me.path(level), name) for name, _ in gone]
+            if self._speaks(view, level, own, now_ns):
+                links = view.leaving(level)
+                self.voice.links(level, links, view.members(level), now_ns, gone, view.capabilities(level))
+                # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
+                self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
+            elif self.voice.speaks("l", level) or self.voice.speaks("i", level):
+                self.voice.links(level, (), 1, now_ns, gone)
+                self.voice.interest(level, ((), ()), now_ns)
+
+    def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
+        speaking = self.voice.speaks("l", level)
+        settle_ns = level * self.settings.settle_ns  # smaller units speak first
+        controller = view.controllers[level]
+        if controller == self.me.node:
+            since_ns = self._since.setdefault(level, now_ns)
+            settled_ns = max(since_ns, self._joined_ns[level]) + settle_ns
+            ready_ns = min(settled_ns, since_ns + PATIENCE * settle_ns)
+            if speaking or now_ns >= ready_ns:
+                return True
+            self.next_ns = min(self.next_ns, ready_ns)
+            return False
+        self._since.pop(level, None)
+        if not speaking:
+            self._ending.pop(level, None)
+            return False
+        until_ns = self._ending.setdefault(level, now_ns + OVERLAP * settle_ns)
+        if now_ns >= until_ns or self._spoken(view, level, own):
+            del self._ending[level]
+            return False
+        self.next_ns = min(self.next_ns, until_ns)
+        return True
+
+    def _spoken(self, view: View, level: int, own: Interest) -> bool:
+        """Whether the successor has told all that is to be told of the unit.
+
+        One that spoke for another part of it does not know at once what this part wants: until it has said so, this
+        node goes on, or events for its part would have no destination meanwhile.
+        """
+        place = (level, self.me.path(level), view.controllers[level])
+        links, interest = (self.database.entries.get((kind, *place)) for kind in ("l", "i"))
+        if links is None or not isinstance(links.advert, LinkAdvert) or not links.advert.links:
+            return False
+        if replaced(self.database, place):  # that was before it was gone: it is back, and has said nothing yet
+            return False
+        told = {fact.id for fact in links.advert.links}
+        if any(fact.id not in told for fact in view.leaving(level)):
+            return False
+        patterns = (
+            interest.advert.patterns if interest is not None and isinstance(interest.advert, InterestAdvert) else ()
+        )
+        return all(any(covers(wide, pattern) for wide in patterns) for pattern in self._interest(view, level, own)[0])
+
+    def _interest(self, view: View, level: int, own: Interest) -> Interest:
+        """What is wanted and published in the own unit of a level, summarised."""
+        inside = [interest_of(self.database, vertex) for vertex in view.vertices if vertex.level < level]
+        wanted = frozenset(pattern for patterns, _ in (own, *inside) for pattern in patterns)
+        published = frozenset(pattern for _, patterns in (own, *inside) for pattern in patterns)
+        return self._summary(wanted), self._summary(published)
+
+    def _summary(self, patterns: frozenset[Pattern]) -> tuple[Pattern, ...]:
+        found = self._summaries.get(patterns)
+        if found is None:
+            if len(self._summaries) >= SUMMARIES:
+                self._summaries.clear()
+            found = self._summaries[patterns] = summarise(sorted(patterns), self.settings.summary)
+        return found

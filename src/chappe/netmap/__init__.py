@@ -1,1 +1,0 @@
-"""Graphs of routers and channels: shortest, cheapest and disjoint paths."""
