@@ -38,12 +38,12 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def things() -> set[tuple[str, str]]:
+def vertex_ids() -> set[tuple[str, str]]:
     """(action, what it allows) of every row."""
     return {
-        (row[0].strip("`"), re.sub(r" \(.*?\)", "", thing).strip())
+        (row[0].strip("`"), re.sub(r" \(.*?\)", "", vertex_id).strip())
         for row in rows("Actions and their addresses")
-        for thing in re.split(r"[;,]", re.sub(r"\(.*?\)", "", row[1]))
+        for vertex_id in re.split(r"[;,]", re.sub(r"\(.*?\)", "", row[1]))
     }
 
 
@@ -296,7 +296,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
 
 
 def test_every_row_of_the_page_has_its_cells() -> None:
-    assert things() == set(OPERATIONS)
+    assert vertex_ids() == set(OPERATIONS)
     assert {action for action, _ in OPERATIONS} == set(ACTIONS) == set(PATTERNS)
     assert set(BUILT_IN) == {"node", *CLIENT_ROLES}
 
@@ -318,9 +318,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.mark.parametrize("role", CLIENT_ROLES)
 async def test_a_role_does_what_the_rules_say_and_nothing_else(world: World, role: str) -> None:
     wrong: list[Any] = []
-    for (action, thing), operation in OPERATIONS.items():
+    for (action, vertex_id), operation in OPERATIONS.items():
         for case in CASES:
-            cell = f"{role}, {case.name}: {action}, {thing}"
+            cell = f"{role}, {case.name}: {action}, {vertex_id}"
             async with world.client(role, case, action) as client:
                 try:
                     done = await operation(world, client, f"{role}.{case.name}.{action}")
@@ -339,10 +339,10 @@ async def test_a_rule_for_one_action_allows_no_other(world: World) -> None:
     for case in CASES[1], CASES[5]:
         for action in ACTIONS:
             async with world.client("client", case, action) as client:
-                for (other, thing), operation in OPERATIONS.items():
+                for (other, vertex_id), operation in OPERATIONS.items():
                     done = await operation(world, client, f"client.{case.name}.{action}")
                     if done != (other == action or other in FREE_ACTIONS):
-                        wrong.append(f"{case.name} for {action}: {other}, {thing}")
+                        wrong.append(f"{case.name} for {action}: {other}, {vertex_id}")
                     client.told.clear()
     assert not wrong, "\n".join(map(str, wrong))
 
@@ -528,11 +528,11 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
 
 @pytest.mark.spec("NS-072", "NS-073")
 async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path: Path) -> None:
-    assert set(NODE_OPERATIONS) == things()
+    assert set(NODE_OPERATIONS) == vertex_ids()
     assert set(DENIED) == {row[0].strip("`") for row in rows("Deny rules for nodes")}
     wrong = []
     async with neighbours(Keys(tmp_path)) as (hub, trusted, found):
-        for (action, thing), operation in NODE_OPERATIONS.items():
+        for (action, vertex_id), operation in NODE_OPERATIONS.items():
             if operation is None:
                 continue
             for name, neighbour in found.items():
@@ -542,7 +542,7 @@ async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path
                     done = await operation(hub, trusted, neighbour, first)
                     if done != expected:
                         outcome = "done" if done else "refused"
-                        wrong.append(f"{first}/# by the node that is denied {name}: {action}, {thing}: {outcome}")
+                        wrong.append(f"{first}/# by the node that is denied {name}: {action}, {vertex_id}: {outcome}")
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -587,9 +587,9 @@ async def test_nodes_ask_for_nothing_and_send_commands_by_a_rule_alone(tmp_path:
         for name in ("bare", "ruled", "denied"):
             client = await WireClient.open(node.url, tls=keys.context(name, "node"), role="node", name=name)
             try:
-                for (action, thing), (kind, fields) in REQUESTS.items():
+                for (action, vertex_id), (kind, fields) in REQUESTS.items():
                     answer = await client.ask(kind, **fields)
-                    if thing == "send table commands":
+                    if vertex_id == "send table commands":
                         assert allowed(answer, action, control.Done) == (name == "ruled"), (name, answer)
                     else:
                         assert isinstance(answer, control.Failed), (name, answer)

@@ -19,7 +19,7 @@ import chappe
 from chappe.aggregation import averages, messages, xml
 from chappe.aggregation.messages import AlertEvent, Announce
 from chappe.aggregation.monitor import Monitor, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.measure.record import Record, encode
 from chappe.node.node import Node
 from chappe.store.records import open_records
@@ -387,8 +387,8 @@ async def test_what_another_system_measured_moves_a_route(tmp_path: Path) -> Non
         member = a.mesh.member
 
         def way() -> list[str]:
-            route = member.state.routes.route("default", Thing(0, "b"))
-            return [] if route is None else [thing.name for thing in route.things]
+            route = member.state.routes.route("default", VertexId(0, "b"))
+            return [] if route is None else [vertex_id.name for vertex_id in route.vertex_ids]
 
         await eventually(lambda: way()[-1:] == ["b"])
         direct = way()

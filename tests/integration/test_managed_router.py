@@ -60,18 +60,18 @@ def hop(path: int, source: str, target: str, interval_ns: int = 0, variable: Var
 
 
 @contextlib.asynccontextmanager
-async def ended(*things: Any) -> AsyncIterator[None]:
+async def ended(*vertex_ids: Any) -> AsyncIterator[None]:
     """Ends nodes, brokers and clients, whatever happened."""
     try:
         yield
     finally:
-        for thing in things:
-            if isinstance(thing, Node):
-                await thing.stop(drain=False)
-            elif isinstance(thing, WireClient):
-                await thing.close()
+        for vertex_id in vertex_ids:
+            if isinstance(vertex_id, Node):
+                await vertex_id.stop(drain=False)
+            elif isinstance(vertex_id, WireClient):
+                await vertex_id.close()
             else:
-                await thing.end()
+                await vertex_id.end()
 
 
 async def two_routers(broker: ScriptedBroker) -> tuple[Node, Node]:

@@ -18,7 +18,7 @@ ID, OWN = bytes(range(16)), bytes(16)
 
 
 def told(sequence: int, *links: LinkFact, **fields: object) -> Statement:
-    said = {"origin": "liar", "level": 0, "scope": "", "speaker": "liar", **fields}
+    said = {"origin": "liar", "level": 0, "scope": "", "originator": "liar", **fields}
     return stated(LinkAdvert(sequence=sequence, links=links, **said))  # type: ignore[arg-type]
 
 
@@ -61,9 +61,9 @@ async def test_what_a_liar_tells_draws_no_way_of_others() -> None:
                 told(4, LinkFact(ID, "c", 0, "tcp", False, -1.0)),
                 told(5, LinkFact(ID, "c", 0), LinkFact(ID, "c", 0)),
                 told(6, LinkFact(ID, "liar", 0)),
-                told(7, speaker="b"),  # what b says under the name of another
+                told(7, originator="b"),  # what b says under the name of another
                 told(8, origin="unit", level=1),
-                stated(InterestAdvert(origin="nobody", level=0, scope="x", speaker="nobody", sequence=1)),
+                stated(InterestAdvert(origin="nobody", level=0, scope="x", originator="nobody", sequence=1)),
             ]
             before = member.refused
             client.send(*lies, *refused)

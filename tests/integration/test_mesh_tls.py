@@ -59,7 +59,7 @@ def forged(liar: Node, victim: Node) -> None:
     before = way(victim, "c")
     port = member.links.ports[liar.name]
     advert = LinkAdvert(
-        origin="c", level=0, scope="", speaker="c", sequence=1 << 60, time_ns=time.time_ns(), links=(), members=1,
+        origin="c", level=0, scope="", originator="c", sequence=1 << 60, time_ns=time.time_ns(), links=(), members=1,
     )  # fmt: skip
     for signature in (
         b"",

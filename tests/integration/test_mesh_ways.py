@@ -190,7 +190,7 @@ async def test_a_node_of_another_depth_is_refused_and_both_logs_say_why() -> Non
     async with running(*(plan.toml(name) for name in plan.names)) as (a, b):
         assert a.mesh is not None
         await eventually(lambda: a.mesh.member.refused > 0 or b.mesh.member.refused > 0)  # type: ignore[union-attr]
-        assert a.mesh.member.state.things() == []
+        assert a.mesh.member.state.vertex_ids() == []
         assert not a.mesh.member.links.ports
 
 
@@ -201,7 +201,7 @@ async def test_a_neighbour_without_a_mesh_is_left_out_and_served_as_before() -> 
         await eventually(lambda: all(peer.connection is not None for node in (a, b) for peer in node.peers))
         assert a.mesh is not None
         await eventually(lambda: a.mesh.page_rows("links")[0]["mean_ms"] is not None)
-        assert a.mesh.member.state.things() == []
+        assert a.mesh.member.state.vertex_ids() == []
         assert all(peer.connection is not None for peer in a.peers)
 
 

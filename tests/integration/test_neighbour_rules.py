@@ -56,7 +56,7 @@ async def body(subscription: chappe.Subscription) -> bytes:
 async def test_events_that_a_node_may_not_have_go_round_it_and_not_to_it(tmp_path: Path) -> None:
     async with square(tmp_path, DENY_B) as (nodes, clients):
         a = nodes["a"]
-        await eventually(lambda: {"b", "c", "d"} <= {str(t) for t in a.mesh.member.state.things()})  # type: ignore[union-attr]
+        await eventually(lambda: {"b", "c", "d"} <= {str(t) for t in a.mesh.member.state.vertex_ids()})  # type: ignore[union-attr]
         at_b, at_d = await clients["b"].subscribe("+/x"), await clients["d"].subscribe("+/x")
         await eventually(lambda: wants(a, "closed/x") == {"b", "d"} and quiet(a))
         clients["a"].publish("closed/x", b"secret")

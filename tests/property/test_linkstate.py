@@ -99,14 +99,14 @@ def test_quiet_routes_are_the_shortest_of_the_true_graph(layout: dict[str, str],
         mesh.settle()
     for name, state in mesh.nodes.items():
         true = mesh.true_distances(name, costs)
-        for thing in state.things():
-            route = state.routes.route("default", thing)
+        for vertex_id in state.vertex_ids():
+            route = state.routes.route("default", vertex_id)
             assert route is not None
-            assert route.cost == pytest.approx(true[thing])
+            assert route.cost == pytest.approx(true[vertex_id])
             assert route.cost == pytest.approx(sum(costs[link] for link in route.links))
             assert route.latency_ms == pytest.approx(route.cost)
-            assert route.things[-1] == thing
-        assert len(true) == len(state.things()) + 1
+            assert route.vertex_ids[-1] == vertex_id
+        assert len(true) == len(state.vertex_ids()) + 1
 
 
 @given(st.sampled_from(LAYOUTS[1:]), acts, st.integers(0, 1 << 32))
@@ -118,10 +118,10 @@ def test_refreshes_change_nothing_and_the_dead_are_forgotten(
     play(mesh, script)
     mesh.run(300 * SECOND)
     mesh.check_maps()
-    speakers = {name: set() for name in mesh.nodes}
+    originators = {name: set() for name in mesh.nodes}
     for name, state in mesh.nodes.items():
-        speakers[name] = {key[3] for key in state.database.entries}
-        assert speakers[name] <= mesh.nodes.keys(), name
+        originators[name] = {key[3] for key in state.database.entries}
+        assert originators[name] <= mesh.nodes.keys(), name
     before = len(mesh.rerouted)
     mesh.run(120 * SECOND)
     assert len(mesh.rerouted) == before

@@ -10,7 +10,7 @@ import pytest
 from chappe.linkstate.arcs import SMALL
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.settings import MS, SECOND, Settings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.mesh import LinkAdvert, LinkFact
 from tests.support.statements import stated
@@ -50,7 +50,7 @@ class Told:
                 self.state.measured(fact.id, metrics, self.now_ns)
             return
         name = f"n{node}"
-        advert = LinkAdvert(origin=name, level=0, scope="", speaker=name, sequence=self.sequence, links=tuple(facts))
+        advert = LinkAdvert(origin=name, level=0, scope="", originator=name, sequence=self.sequence, links=tuple(facts))
         self.state.receive(f"n{next(iter(self.graph[0]))}", stated(advert), self.now_ns)
 
     def change(self, count: int) -> None:
@@ -64,10 +64,10 @@ class Told:
 
     def check(self) -> None:
         true = nx.single_source_dijkstra_path_length(self.graph, 0, weight="cost")
-        assert len(self.state.things()) == len(true) - 1
+        assert len(self.state.vertex_ids()) == len(true) - 1
         for node, cost in true.items():
             if node:
-                route = self.state.routes.route("default", Thing(0, f"n{node}"))
+                route = self.state.routes.route("default", VertexId(0, f"n{node}"))
                 assert route is not None
                 assert route.cost == pytest.approx(cost, abs=1e-4)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chappe.linkstate.outputs import Notice, Send
 from chappe.linkstate.settings import SECOND, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire import control
 from chappe.wire.base import Message
 from chappe.wire.mesh import Digest, InterestAdvert, LinkAdvert, LinkFact, Statement, Wanted
@@ -18,7 +18,7 @@ from tests.support.linkstates import LinkStates
 from tests.support.statements import stated
 
 FAST = partial(settings, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-SETTINGS = Settings(max_adverts=40, max_speakers=3)
+SETTINGS = Settings(max_adverts=40, max_originators=3)
 
 names = st.sampled_from(("a", "b", "c", "d", "e", "liar", "x", "y", "z", "x/1", "", "x@a", "#", "a\n")) | st.text(
     max_size=4
@@ -39,7 +39,7 @@ def facts(draw: st.DrawFn) -> tuple[int, dict[str, object]]:
 
 
 adverts = st.fixed_dictionaries({
-    "origin": names, "level": levels, "scope": st.sampled_from(("x", "", "y")), "speaker": names, "sequence": numbers,
+    "origin": names, "level": levels, "scope": st.sampled_from(("x", "", "y")), "originator": names, "sequence": numbers,
     "age_ms": st.sampled_from((0, 0, 0, 100_000, 1 << 60, -1)),
 })  # fmt: skip
 messages = st.one_of(
@@ -76,7 +76,7 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
     mesh.settle()
     mesh.use()
     del mesh.nodes["liar"]
-    direct = {(one, two): mesh.nodes[one].routes.route("default", thing) for one, two, thing in pairs(mesh)}
+    direct = {(one, two): mesh.nodes[one].routes.route("default", vertex_id) for one, two, vertex_id in pairs(mesh)}
     for kind, *parts in script:
         said = control.decode(control.encode(message(str(kind), ids, *parts)))
         outputs = mesh.nodes["a"].receive("liar", said, mesh.now_ns)
@@ -86,8 +86,8 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
         mesh.put("a", outputs)
         mesh.run(SECOND // 10)
     mesh.run(2 * SECOND)
-    for one, two, thing in pairs(mesh):
-        route = mesh.nodes[one].routes.route("default", thing)
+    for one, two, vertex_id in pairs(mesh):
+        route = mesh.nodes[one].routes.route("default", vertex_id)
         assert route is not None
         if not any(named(parts, two) or named(parts, one) for _, *parts in script):
             assert route == direct[one, two]
@@ -98,8 +98,8 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
         state.wanting("s", b"a/b")
 
 
-def pairs(mesh: LinkStates) -> list[tuple[str, str, Thing]]:
-    return [(one, two, Thing(0, two)) for one, two in ("ab", "ac", "bc", "cb")]
+def pairs(mesh: LinkStates) -> list[tuple[str, str, VertexId]]:
+    return [(one, two, VertexId(0, two)) for one, two in ("ab", "ac", "bc", "cb")]
 
 
 def named(parts: list[object], node: str) -> bool:

@@ -14,7 +14,7 @@ from tests.property.test_linkstate import LAYOUTS, Act, acts, play
 from tests.support.linkstates import LinkStates
 
 FAST = partial(settings, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-LONGEST_NS = 8 * Settings().tell_most_ns  # of a unit of units
+LONGEST_NS = 8 * Settings().originate_most_ns  # of a unit of units
 TOPICS = ("a", "a/b", "a/b/c", "x/y")
 patterns = st.sampled_from(("a", "a/b", "a/+", "a/#", "+/b", "#", "x/y", "a/b/c")).map(lambda text: Pattern("s", text))
 wishes = st.lists(st.tuples(st.integers(0, 99), st.frozensets(patterns, max_size=3)), max_size=12)
@@ -22,11 +22,11 @@ wishes = st.lists(st.tuples(st.integers(0, 99), st.frozensets(patterns, max_size
 
 def wanted(mesh: LinkStates, wants: dict[str, frozenset[Pattern]], name: str, topic: str) -> set[object]:
     """The things in the map of a node that hold somebody who wants a topic."""
-    things = mesh.true_things(name)
+    vertex_ids = mesh.true_things(name)
     return {
-        things[other]
+        vertex_ids[other]
         for other, wishes in wants.items()
-        if other != name and other in things and any(matches(wish, "s", topic.encode()) for wish in wishes)
+        if other != name and other in vertex_ids and any(matches(wish, "s", topic.encode()) for wish in wishes)
     }
 
 
@@ -53,4 +53,6 @@ def test_quiet_interest_is_true_or_too_much_in_a_summary(
         for topic in TOPICS:
             found, true = set(state.wanting("s", topic.encode())), wanted(mesh, held, name, topic)
             assert found == true if limit == 64 else found >= true, (name, topic)
-            assert {thing for thing in found if thing.level == 0} == {thing for thing in true if thing.level == 0}
+            assert {vertex_id for vertex_id in found if vertex_id.level == 0} == {
+                vertex_id for vertex_id in true if vertex_id.level == 0
+            }

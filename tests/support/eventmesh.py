@@ -14,7 +14,7 @@ from chappe.events.ways import Outputs, Ways
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import InterestChanged, Notice, Output, RoutesChanged, Send
 from chappe.linkstate.settings import Settings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.base import Message
 
@@ -29,7 +29,7 @@ class Journey:
     served: Counter[str] = field(default_factory=Counter)  # queue groups that got it
     visited: Counter[str] = field(default_factory=Counter)
     hops: list[tuple[str, str]] = field(default_factory=list)
-    undeliverable: list[Thing] = field(default_factory=list)
+    undeliverable: list[VertexId] = field(default_factory=list)
     lost: list[tuple[str, str]] = field(default_factory=list)  # hops over links that were gone
     rescued: int = 0
     strayed: bool = False  # a node on its way had to plan anew

@@ -12,7 +12,7 @@ from chappe.linkstate.database import key_of
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import CostAdvertised, Notice, RoutesChanged, Send
 from chappe.linkstate.settings import MS, SECOND, Settings
-from chappe.linkstate.units import Address, Thing, level_between, visible
+from chappe.linkstate.units import Address, VertexId, level_between, visible
 from chappe.measure.cost import Metrics
 from chappe.wire import control
 from chappe.wire.mesh import Key, Statement, decode_advert
@@ -153,7 +153,7 @@ class LinkStates:
 
     def settle(self) -> None:
         """Until nothing but refreshes happens: what nobody misses of a unit of units is told last."""
-        self.run(3 * SECOND + 8 * self.settings.tell_most_ns)
+        self.run(3 * SECOND + 8 * self.settings.originate_most_ns)
         assert not any(self.queues.values())
 
     def tick(self, times: int = 1) -> None:
@@ -166,8 +166,8 @@ class LinkStates:
     def use(self) -> None:
         """Every node asks for every way, so that it is in use."""
         for state in self.nodes.values():
-            for thing in state.things():
-                state.routes.route("default", thing)
+            for vertex_id in state.vertex_ids():
+                state.routes.route("default", vertex_id)
 
     # --- what is true
 
@@ -187,61 +187,63 @@ class LinkStates:
     def true_controller(self, name: str, level: int) -> str:
         return min(self.reached_inside(name, level))
 
-    def visible(self, name: str, other: str) -> Thing:
+    def visible(self, name: str, other: str) -> VertexId:
         return visible(self.addresses[name], self.addresses[other])
 
-    def true_things(self, name: str) -> dict[str, Thing]:
+    def true_things(self, name: str) -> dict[str, VertexId]:
         """What each other node that can be reached is in the map of this one."""
-        me, things = self.addresses[name], {}
+        me, vertex_ids = self.addresses[name], {}
         near = {name}
         for level in range(me.depth + 1):
             wider = self.reached_inside(name, level + 1)
             if level == 0:
-                things |= {other: Thing(0, other) for other in wider}
+                vertex_ids |= {other: VertexId(0, other) for other in wider}
             else:
                 path = {other: self.addresses[other].path(level) for other in wider - near}
-                speaker = {other: self.true_controller(other, level) for other in path}
+                originator = {other: self.true_controller(other, level) for other in path}
                 for other in path:
                     whole = path[other] != me.path(level) and all(
-                        speaker[third] == speaker[other] for third in path if path[third] == path[other]
+                        originator[third] == originator[other] for third in path if path[third] == path[other]
                     )
-                    things[other] = Thing(level, path[other] if whole else f"{path[other]}@{speaker[other]}")
+                    vertex_ids[other] = VertexId(level, path[other] if whole else f"{path[other]}@{originator[other]}")
             near = wider
-        return things
+        return vertex_ids
 
-    def true_links(self, name: str) -> dict[bytes, frozenset[Thing]]:
+    def true_links(self, name: str) -> dict[bytes, frozenset[VertexId]]:
         """The links that the map of a node has, with their ends as it sees them."""
-        things = self.true_things(name)
+        vertex_ids = self.true_things(name)
         found = {}
         for link, (a, b) in self.links.items():
             level = level_between(self.addresses[a], self.addresses[b])
-            if a in things and b in things and max(things[a].level, things[b].level) <= level:
-                found[link] = frozenset((things[a], things[b]))
+            if a in vertex_ids and b in vertex_ids and max(vertex_ids[a].level, vertex_ids[b].level) <= level:
+                found[link] = frozenset((vertex_ids[a], vertex_ids[b]))
         return found
 
-    def true_distances(self, name: str, costs: dict[bytes, float]) -> dict[Thing, float]:
+    def true_distances(self, name: str, costs: dict[bytes, float]) -> dict[VertexId, float]:
         """Least cost from a node to everything in its map, by networkx."""
         graph = nx.DiGraph()
-        graph.add_node(Thing(0, name))
+        graph.add_node(VertexId(0, name))
         for link, ends in self.true_links(name).items():
             a, b = sorted(ends)
             for tail, head in ((a, b), (b, a)) if a.level == b.level else ((a, b),):
                 cost = min(costs[link], graph.get_edge_data(tail, head, {"cost": costs[link]})["cost"])
                 graph.add_edge(tail, head, cost=cost)
-        distances: dict[Thing, float] = nx.single_source_dijkstra_path_length(graph, Thing(0, name), weight="cost")
+        distances: dict[VertexId, float] = nx.single_source_dijkstra_path_length(
+            graph, VertexId(0, name), weight="cost"
+        )
         return distances
 
     def check_maps(self) -> None:
         """Every map is what follows from the live links, at every level."""
         for name, state in self.nodes.items():
-            things = self.true_things(name)
-            assert set(state.things()) == set(things.values()) - {Thing(0, name)}, name
+            vertex_ids = self.true_things(name)
+            assert set(state.vertex_ids()) == set(vertex_ids.values()) - {VertexId(0, name)}, name
             assert set(state.members()) == self.reached_inside(name, 1), name
             for level in range(1, self.addresses[name].depth + 1):
                 assert state.controller(level) == self.true_controller(name, level), (name, level)
             rows = {
                 bytes.fromhex(row["link"]): frozenset(
-                    (Thing(row["level_a"], row["a"]), Thing(row["level_b"], row["b"]))
+                    (VertexId(row["level_a"], row["a"]), VertexId(row["level_b"], row["b"]))
                 )
                 for row in state.map_rows()
             }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chappe.links.delays import DelayRelay
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.node.node import Node
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 
@@ -100,7 +100,7 @@ def joined(plan: Plan, node: Node) -> bool:
     assert node.mesh is not None
     me = plan.units.get(node.name, "")
     others = {name for name in plan.names if plan.units.get(name, "") == me}
-    seen = {thing.name for thing in node.mesh.member.state.things()}
+    seen = {vertex_id.name for vertex_id in node.mesh.member.state.vertex_ids()}
     clusters = {unit for unit in plan.units.values() if unit.rpartition("/")[0] == me.rpartition("/")[0] and unit != me}
     return others - {node.name} <= seen and clusters <= seen
 
@@ -108,14 +108,14 @@ def joined(plan: Plan, node: Node) -> bool:
 def way(node: Node, to: str, level: int = 0, profile: str = "default") -> list[str]:
     """Names on the way in use from a node to another one."""
     assert node.mesh is not None
-    route = node.mesh.member.state.routes.route(profile, Thing(level, to))
-    return [] if route is None else [str(thing) for thing in route.things]
+    route = node.mesh.member.state.routes.route(profile, VertexId(level, to))
+    return [] if route is None else [str(vertex_id) for vertex_id in route.vertex_ids]
 
 
 def wants(node: Node, topic: str) -> set[str]:
     """Who wants a topic, as a node sees it."""
     assert node.mesh is not None
-    return {str(thing) for thing in node.mesh.member.state.wanting("s", topic.encode())}
+    return {str(vertex_id) for vertex_id in node.mesh.member.state.wanting("s", topic.encode())}
 
 
 def quiet(node: Node) -> bool:

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.settings import Settings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.mesh import LinkAdvert, LinkFact, Statement, encode_advert
 
@@ -29,7 +29,7 @@ def absorb() -> tuple[float, float]:
     state, now_ns = _filled(pairs, costs)
     sequences = dict.fromkeys(range(NODES), 1)
     own, library = [], []
-    target = Thing(0, _name(NODES - 1))
+    target = VertexId(0, _name(NODES - 1))
     for _ in range(UPDATES):
         a, b = pairs[rng.randrange(len(pairs))]
         costs[a, b] = rng.uniform(1, 50)
@@ -75,7 +75,7 @@ def _advert(node: int, pairs: list[tuple[int, int]], costs: dict[tuple[int, int]
         for pair in pairs
         if node in pair
     )
-    advert = LinkAdvert(origin=_name(node), level=0, scope="", speaker=_name(node), sequence=sequence, links=facts)
+    advert = LinkAdvert(origin=_name(node), level=0, scope="", originator=_name(node), sequence=sequence, links=facts)
     return Statement(body=encode_advert(advert))
 
 
@@ -93,8 +93,8 @@ def _filled(pairs: list[tuple[int, int]], costs: dict[tuple[int, int], float]) -
     for _ in range(5):
         now_ns += SECOND
         state.tick(now_ns)
-    if len(state.things()) != NODES - 1:
-        raise ValueError(f"the map of the bench has {len(state.things())} nodes, not {NODES - 1}")
+    if len(state.vertex_ids()) != NODES - 1:
+        raise ValueError(f"the map of the bench has {len(state.vertex_ids())} nodes, not {NODES - 1}")
     return state, now_ns
 
 

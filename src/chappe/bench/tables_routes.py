@@ -12,7 +12,7 @@ from chappe.events.member import MemberSettings
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import Send
 from chappe.linkstate.settings import SECOND, Settings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
@@ -105,10 +105,10 @@ class Measured:
 
 
 def _way(state: LinkState, source: str, target: str) -> Way:
-    route = state.routes.route("default", Thing(0, target))
+    route = state.routes.route("default", VertexId(0, target))
     if route is None:
         return (source,), float("nan")
-    return (source, *(thing.name for thing in route.things)), route.cost
+    return (source, *(vertex_id.name for vertex_id in route.vertex_ids)), route.cost
 
 
 def judge(

@@ -172,7 +172,7 @@ class Member:
         return self._obey(self.state.receive(link.name, message, now_ns))
 
     def _misplaced(self, advert: Advert) -> str:
-        return misplaced(self.settings.places, advert.speaker, advert.origin if advert.level else advert.scope)
+        return misplaced(self.settings.places, advert.originator, advert.origin if advert.level else advert.scope)
 
     def other_ways(self) -> None:
         """What is withheld from whom has changed: ways are planned anew with the next tick."""
@@ -356,7 +356,7 @@ class Member:
         """Others were told what that link costs: nobody needs a reading of it until it costs something else."""
         link = self.links.by_id.get(id)
         if link is not None and self.weigh is None and not self.settings.readings:
-            self.measurement.initiator.quiet(link.port, *self.state.told(id))
+            self.measurement.initiator.quiet(link.port, *self.state.advertised(id))
 
     def _latest(self, id: bytes) -> Metrics | None:
         """What is known of an own link now."""
@@ -391,7 +391,7 @@ class Member:
         found: list[Output] = []
         first: dict[int, bool] = {}  # whether this node tells of things of a level that are neither the first nor gone
         for notice in told:
-            thing, fields = notice.thing, {"thing": str(notice.thing), "reason": notice.reason}
+            vertex_id, fields = notice.vertex_id, {"thing": str(notice.vertex_id), "reason": notice.reason}
             if notice.kind == "refused":
                 self.refused += 1
                 found.append(Log("refused", "warning", fields))
@@ -400,11 +400,11 @@ class Member:
                 found.append(Log("clock corrected", "warning", fields))
                 continue
             found.append(Log(notice.kind, "info", fields))
-            speaks = first.get(thing.level)
-            if speaks is None or thing.path < self.me.path(thing.level):
-                speaks = notices.speaks(self.me, self.state, thing)
-                if thing.path > self.me.path(thing.level):
-                    first[thing.level] = speaks
+            speaks = first.get(vertex_id.level)
+            if speaks is None or vertex_id.path < self.me.path(vertex_id.level):
+                speaks = notices.speaks(self.me, self.state, vertex_id)
+                if vertex_id.path > self.me.path(vertex_id.level):
+                    first[vertex_id.level] = speaks
             if speaks:
                 found.append(Publish(*notices.membership(self.me, notice, self.engine.wall_ns)))
         return found

@@ -15,7 +15,7 @@ import msgspec
 
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import CostAdvertised, Notice
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.events import TOPIC_LIMIT
 from chappe.wire.patterns import Pattern, overlaps
 
@@ -35,11 +35,11 @@ _RESERVED = tuple(name.encode() for name in RESERVED)
 
 def membership(me: Address, notice: Notice, wall_ns: int = 0) -> tuple[str, bytes]:
     """Topic and body of a change of members; the topic names the unit in which it happened."""
-    return _under(MEMBERS, me.scope(notice.thing.level)), _json(
+    return _under(MEMBERS, me.scope(notice.vertex_id.level)), _json(
         {
             "change": notice.kind,
-            "name": notice.thing.name,
-            "level": notice.thing.level,
+            "name": notice.vertex_id.name,
+            "level": notice.vertex_id.level,
             "reason": notice.reason,
             "seen_by": me.node,
             "stamp": wall_ns,
@@ -47,18 +47,18 @@ def membership(me: Address, notice: Notice, wall_ns: int = 0) -> tuple[str, byte
     )
 
 
-def speaks(me: Address, state: LinkState, thing: Thing) -> bool:
+def speaks(me: Address, state: LinkState, vertex_id: VertexId) -> bool:
     """Whether it is this node that tells of a change of that thing: one of all that see it does.
 
     It is the controller of the smallest thing of that level, the changed one left aside. Of a unit that fell apart or
     is whole again those inside hear from their own controller, too.
     """
-    if thing.level and state.controller(thing.level) != me.node:
+    if vertex_id.level and state.controller(vertex_id.level) != me.node:
         return False
-    mine = me.path(thing.level)
-    if mine == thing.path:
-        return thing.level > 0
-    others = (seen.path for seen in state.things() if seen.level == thing.level and seen.path != thing.path)
+    mine = me.path(vertex_id.level)
+    if mine == vertex_id.path:
+        return vertex_id.level > 0
+    others = (seen.path for seen in state.vertex_ids() if seen.level == vertex_id.level and seen.path != vertex_id.path)
     return all(mine <= other for other in others)
 
 
@@ -68,9 +68,11 @@ def publications(me: Address, patterns: Iterable[Pattern], wall_ns: int = 0) -> 
     return PUBLICATIONS, _json({"node": me.node, "unit": "/".join(me.unit), "publications": told, "stamp": wall_ns})
 
 
-def publishers(advertised: Mapping[Thing, Iterable[Pattern]], wanted: Pattern) -> list[Thing]:
+def publishers(advertised: Mapping[VertexId, Iterable[Pattern]], wanted: Pattern) -> list[VertexId]:
     """Nodes and units that advertise something which a pattern takes in, nearest level first."""
-    found = (thing for thing, patterns in advertised.items() if any(overlaps(told, wanted) for told in patterns))
+    found = (
+        vertex_id for vertex_id, patterns in advertised.items() if any(overlaps(told, wanted) for told in patterns)
+    )
     return sorted(found)
 
 

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from chappe.events.interest import Wanted
 from chappe.events.trace import visited
 from chappe.events.way import Step, Unit, Way
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 
-Entry = Callable[[Thing, tuple[str, ...]], tuple[str, tuple[str, ...]] | None]
+Entry = Callable[[VertexId, tuple[str, ...]], tuple[str, tuple[str, ...]] | None]
 """Of a unit next to this node, with the trace so far: the peer over whose link it is entered, and the trace then."""
 
 
-class Place:
+class TreeVertex:
     """A node or unit in the tree."""
 
-    __slots__ = ("below", "groups", "parent", "plain", "thing")
+    __slots__ = ("below", "groups", "parent", "plain", "vertex_id")
 
-    def __init__(self, thing: Thing, parent: Place | None) -> None:
-        self.thing = thing
+    def __init__(self, vertex_id: VertexId, parent: TreeVertex | None) -> None:
+        self.vertex_id = vertex_id
         self.parent = parent
-        self.below: list[Place] = []
+        self.below: list[TreeVertex] = []
         self.plain = False
         self.groups: tuple[str, ...] = ()
 
@@ -34,42 +34,42 @@ class Plan:
     """A growing tree with this node as its root."""
 
     def __init__(self, node: str) -> None:
-        self.root = Place(Thing(0, node), None)
-        self.places = {self.root.thing: self.root}
+        self.root = TreeVertex(VertexId(0, node), None)
+        self.vertices = {self.root.vertex_id: self.root}
 
-    def graft(self, things: Sequence[Thing]) -> Place:
+    def graft(self, vertex_ids: Sequence[VertexId]) -> TreeVertex:
         """The place of the last of these things; those that are missing are put below the ones that are there."""
-        place = self.root
-        for at in range(len(things) - 1, -1, -1):
-            known = self.places.get(things[at])
+        vertex = self.root
+        for at in range(len(vertex_ids) - 1, -1, -1):
+            known = self.vertices.get(vertex_ids[at])
             if known is not None:
-                place = known
-                things = things[at + 1 :]
+                vertex = known
+                vertex_ids = vertex_ids[at + 1 :]
                 break
-        for thing in things:
-            place = self._put(thing, place)
-        return place
+        for vertex_id in vertex_ids:
+            vertex = self._put(vertex_id, vertex)
+        return vertex
 
-    def hang(self, units: Sequence[Unit], place: Place) -> None:
+    def hang(self, units: Sequence[Unit], vertex: TreeVertex) -> None:
         """Put a tree of units that came with a way at the place of its first one."""
-        parents = [(len(units), place)]
-        mark(place, units[0].deliver, units[0].groups)
+        parents = [(len(units), vertex)]
+        mark(vertex, units[0].deliver, units[0].groups)
         for at, unit in enumerate(units[1:], 1):
             while parents[-1][0] == at:
                 parents.pop()
-            thing = Thing(unit.level, unit.name)
-            here = self.places.get(thing) or self._put(thing, parents[-1][1])
+            vertex_id = VertexId(unit.level, unit.name)
+            here = self.vertices.get(vertex_id) or self._put(vertex_id, parents[-1][1])
             mark(here, unit.deliver, unit.groups)
             if unit.below:
                 parents.append((at + 1 + unit.below, here))
 
-    def path(self, thing: Thing) -> tuple[Thing, ...]:
+    def path(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
         """The places from the root's first branch to this one."""
-        place: Place | None = self.places[thing]
+        vertex: TreeVertex | None = self.vertices[vertex_id]
         passed = []
-        while place is not None and place.parent is not None:
-            passed.append(place.thing)
-            place = place.parent
+        while vertex is not None and vertex.parent is not None:
+            passed.append(vertex.vertex_id)
+            vertex = vertex.parent
         return tuple(reversed(passed))
 
     def ways(
@@ -80,39 +80,45 @@ class Plan:
         rescues: int,
         served: tuple[str, ...] = (),
         needs: tuple[str, ...] = (),
-    ) -> Iterator[tuple[Place, str, Way]]:
+    ) -> Iterator[tuple[TreeVertex, str, Way]]:
         """(first place, peer, way) of each branch; peer is empty where no link leads into a unit next to this node."""
-        for place in self.root.below:
-            if place.thing.level == 0:
-                steps = tuple(_steps(place))
-                yield place, place.thing.name, Way(steps, (), _open(trace, place), profile, rescues, served, needs)
+        for vertex in self.root.below:
+            if vertex.vertex_id.level == 0:
+                steps = tuple(_steps(vertex))
+                yield (
+                    vertex,
+                    vertex.vertex_id.name,
+                    Way(steps, (), _open(trace, vertex), profile, rescues, served, needs),
+                )
                 continue
-            found = entry(place.thing, _open(trace, place))
+            found = entry(vertex.vertex_id, _open(trace, vertex))
             peer, passed = found if found is not None else ("", ())
-            yield place, peer, Way((), tuple(_units(place)), passed, profile, rescues, served, needs)
+            yield vertex, peer, Way((), tuple(_units(vertex)), passed, profile, rescues, served, needs)
 
-    def _put(self, thing: Thing, parent: Place) -> Place:
-        place = Place(thing, parent)
-        parent.below.append(place)
-        self.places[thing] = place
-        return place
+    def _put(self, vertex_id: VertexId, parent: TreeVertex) -> TreeVertex:
+        vertex = TreeVertex(vertex_id, parent)
+        parent.below.append(vertex)
+        self.vertices[vertex_id] = vertex
+        return vertex
 
 
-def mark(place: Place, plain: bool, groups: tuple[str, ...]) -> None:
+def mark(vertex: TreeVertex, plain: bool, groups: tuple[str, ...]) -> None:
     """Say who wants the event at a place."""
-    place.plain = place.plain or plain
-    place.groups = tuple(sorted({*place.groups, *groups}))
+    vertex.plain = vertex.plain or plain
+    vertex.groups = tuple(sorted({*vertex.groups, *groups}))
 
 
-def wanting(place: Place) -> dict[Thing, Wanted]:
+def wanting(vertex: TreeVertex) -> dict[VertexId, Wanted]:
     """The destinations at a place and below it."""
-    return {below.thing: Wanted(below.plain, below.groups) for below in preorder(place) if below.plain or below.groups}
+    return {
+        below.vertex_id: Wanted(below.plain, below.groups) for below in preorder(vertex) if below.plain or below.groups
+    }
 
 
-def preorder(place: Place) -> list[Place]:
+def preorder(vertex: TreeVertex) -> list[TreeVertex]:
     """A place and all below it, each before those below itself; no recursion, a way may be a chain of thousands."""
     order = []
-    waiting = [place]
+    waiting = [vertex]
     while waiting:
         here = waiting.pop()
         order.append(here)
@@ -120,36 +126,36 @@ def preorder(place: Place) -> list[Place]:
     return order
 
 
-def _open(trace: tuple[str, ...], place: Place) -> tuple[str, ...]:
+def _open(trace: tuple[str, ...], vertex: TreeVertex) -> tuple[str, ...]:
     """The trace without units that a branch passes all the same, because after a loss there is no other way."""
     if not trace:
         return trace
-    units = [below.thing.name for below in preorder(place) if below.thing.level]
+    units = [below.vertex_id.name for below in preorder(vertex) if below.vertex_id.level]
     return tuple(left for left in trace if not visited(left, units))
 
 
-def _steps(place: Place) -> list[Step]:
-    nodes = [here for here in preorder(place) if here.thing.level == 0]
+def _steps(vertex: TreeVertex) -> list[Step]:
+    nodes = [here for here in preorder(vertex) if here.vertex_id.level == 0]
     below = _counts(nodes)
     return [
         Step(
-            here.thing.name,
+            here.vertex_id.name,
             below[here],
             here.plain,
             here.groups,
-            tuple(unit for far in here.below if far.thing.level for unit in _units(far)),
+            tuple(unit for far in here.below if far.vertex_id.level for unit in _units(far)),
         )
         for here in nodes
     ]
 
 
-def _units(place: Place) -> list[Unit]:
-    order = preorder(place)
+def _units(vertex: TreeVertex) -> list[Unit]:
+    order = preorder(vertex)
     below = _counts(order)
-    return [Unit(here.thing.level, here.thing.name, below[here], here.plain, here.groups) for here in order]
+    return [Unit(here.vertex_id.level, here.vertex_id.name, below[here], here.plain, here.groups) for here in order]
 
 
-def _counts(order: list[Place]) -> dict[Place, int]:
+def _counts(order: list[TreeVertex]) -> dict[TreeVertex, int]:
     below = dict.fromkeys(order, 0)
     for here in reversed(order):
         if here.parent is not None and here.parent in below:

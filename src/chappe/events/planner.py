@@ -14,10 +14,10 @@ from chappe.events.trace import crossed, related, visited, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
-from chappe.linkstate.units import Address, Thing, visible
+from chappe.linkstate.units import Address, VertexId, visible
 from chappe.measure.cost import PROFILES
 
-Marks = dict[Thing, Wanted]
+Marks = dict[VertexId, Wanted]
 
 HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
 MET = 1 << 16  # nodes and units that were once in the map
@@ -29,10 +29,10 @@ class Planned:
     """A finished plan, and for each destination its place in the tree and the route behind it."""
 
     branches: tuple[tuple[str, bytes], ...] = ()
-    undeliverable: tuple[Thing, ...] = ()
-    waiting: tuple[tuple[Thing, Wanted], ...] = ()  # those of them that another map may lead to
-    routes: dict[Thing, tuple[tuple[Thing, ...], Route]] = field(default_factory=dict)
-    withheld: tuple[Thing, ...] = ()  # destinations that lack a capability or a right, or all ways to which do
+    undeliverable: tuple[VertexId, ...] = ()
+    waiting: tuple[tuple[VertexId, Wanted], ...] = ()  # those of them that another map may lead to
+    routes: dict[VertexId, tuple[tuple[VertexId, ...], Route]] = field(default_factory=dict)
+    withheld: tuple[VertexId, ...] = ()  # destinations that lack a capability or a right, or all ways to which do
 
     def same(self, other: Planned) -> bool:
         """Whether both lead to the same places over the same ones and by the same links."""
@@ -42,7 +42,7 @@ class Planned:
             and self.waiting == other.waiting
             and self.withheld == other.withheld
             and self.routes.keys() == other.routes.keys()
-            and all(route.links == self.routes[thing][1].links for thing, (_, route) in other.routes.items())
+            and all(route.links == self.routes[vertex_id][1].links for vertex_id, (_, route) in other.routes.items())
         )
 
 
@@ -59,11 +59,11 @@ class _Draft:
     patient: bool  # what cannot be reached as it was told waits
     strays: bool  # something is not reached as it was told: places that have the event may be touched again
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
-    never: list[Thing] = field(default_factory=list)  # and what will not be, whatever the map says
+    never: list[VertexId] = field(default_factory=list)  # and what will not be, whatever the map says
     handed: list[tuple[str, bytes]] = field(default_factory=list)  # to neighbours who plan it themselves
     needs: tuple[str, ...] = ()
-    avoid: frozenset[Thing] = frozenset()  # what may not be touched
-    withheld: list[Thing] = field(default_factory=list)
+    avoid: frozenset[VertexId] = frozenset()  # what may not be touched
+    withheld: list[VertexId] = field(default_factory=list)
 
 
 class Planner:
@@ -74,14 +74,14 @@ class Planner:
         self._state = state
         self._connected = connected
         self._own: dict[int, str] = {}
-        self._direct_routes: dict[tuple[str, Thing, int, frozenset[Thing]], Route | None] = {}
-        self._lacking: dict[tuple[str, ...], frozenset[Thing]] = {}
-        self._exits: dict[tuple[str, Thing], str | None] = {}
-        self._met: dict[Thing, None] = {}  # all that was ever in the map, the newest last
+        self._direct_routes: dict[tuple[str, VertexId, int, frozenset[VertexId]], Route | None] = {}
+        self._lacking: dict[tuple[str, ...], frozenset[VertexId]] = {}
+        self._exits: dict[tuple[str, VertexId], str | None] = {}
+        self._met: dict[VertexId, None] = {}  # all that was ever in the map, the newest last
 
     def changed(self) -> None:
         """The map is another one."""
-        self._met.update(dict.fromkeys(self._state.things()))
+        self._met.update(dict.fromkeys(self._state.vertex_ids()))
         while len(self._met) > MET:
             del self._met[next(iter(self._met))]
         self._own.clear()
@@ -89,7 +89,7 @@ class Planner:
         self._exits.clear()
         self._lacking.clear()
 
-    def locate(self, address: Address, below: int = 1 << 16) -> list[Thing]:
+    def locate(self, address: Address, below: int = 1 << 16) -> list[VertexId]:
         """Where the map has a node, seen from here, among the things under a level; nothing if it never had it.
 
         While a unit that holds both has fallen apart it may be in several places, of which one will know it.
@@ -98,12 +98,12 @@ class Planner:
         """
         if address.depth != self.me.depth:
             return []
-        thing = visible(self.me, address)
-        found = dict.fromkeys(self._state.resolve(thing))
-        if thing.level or not found:
-            found.update(dict.fromkeys(self._elsewhere(thing)))
-        if not found and thing in self._met:
-            found[thing] = None
+        vertex_id = visible(self.me, address)
+        found = dict.fromkeys(self._state.resolve(vertex_id))
+        if vertex_id.level or not found:
+            found.update(dict.fromkeys(self._elsewhere(vertex_id)))
+        if not found and vertex_id in self._met:
+            found[vertex_id] = None
         return [each for each in found if each.level < below]
 
     def latency_ms(self, links: Iterable[bytes]) -> tuple[float, float]:
@@ -133,7 +133,7 @@ class Planner:
         served: tuple[str, ...] = (),
         repair: bool = False,
         needs: tuple[str, ...] = (),
-        denied: frozenset[Thing] = frozenset(),
+        denied: frozenset[VertexId] = frozenset(),
     ) -> Planned:
         """A tree to all that is marked in the own map, and on to the units that a way named.
 
@@ -146,24 +146,24 @@ class Planner:
         draft = _Draft(
             Plan(self.me.node), profile, inside, trace, rescued, served, patient, repair, needs=needs, avoid=avoid
         )
-        routes: dict[Thing, Route] = {}
-        for thing in sorted(marks):
-            route = self._route(profile, thing, avoid) if self._seen(thing) not in avoid else None
+        routes: dict[VertexId, Route] = {}
+        for vertex_id in sorted(marks):
+            route = self._route(profile, vertex_id, avoid) if self._seen(vertex_id) not in avoid else None
             if route is not None:
-                mark(draft.plan.graft(route.things), *marks[thing])
-                routes[thing] = route
-            elif avoid and self._route(profile, thing) is not None:
-                draft.withheld.append(thing)
-            elif not repair or not self._around(draft, thing, marks[thing]):
-                draft.lost[thing] = marks[thing]
+                mark(draft.plan.graft(route.vertex_ids), *marks[vertex_id])
+                routes[vertex_id] = route
+            elif avoid and self._route(profile, vertex_id) is not None:
+                draft.withheld.append(vertex_id)
+            elif not repair or not self._around(draft, vertex_id, marks[vertex_id]):
+                draft.lost[vertex_id] = marks[vertex_id]
         self._onward(draft, onward)
         ready = self._ready(draft, rescued + draft.strays)
-        paths = {thing: (draft.plan.path(thing), route) for thing, route in routes.items()}
+        paths = {vertex_id: (draft.plan.path(vertex_id), route) for vertex_id, route in routes.items()}
         ready += draft.handed
         left = (*draft.lost, *draft.never)
         return Planned(tuple(ready), left, tuple(draft.lost.items()), paths, tuple(draft.withheld))
 
-    def lacking(self, needs: tuple[str, ...]) -> frozenset[Thing]:
+    def lacking(self, needs: tuple[str, ...]) -> frozenset[VertexId]:
         """What of the map does not have all of these capabilities."""
         found = self._lacking.get(needs)
         if found is None:
@@ -174,7 +174,7 @@ class Planner:
         """A new plan for all that a way was to reach through what is lost, but for nodes that had the event."""
         marks, onward = self._asked(way, steps, onward)
         if way.rescues >= MAX_RESCUES:
-            return Planned((), (*marks, *(thing for tree in onward for thing in destinations(tree))), ())
+            return Planned((), (*marks, *(vertex_id for tree in onward for vertex_id in destinations(tree))), ())
         trace = without_own(self.me, way.trace)
         return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True, needs=way.needs)
 
@@ -189,7 +189,7 @@ class Planner:
         """Other parts of a unit that this node is in, if who named it took it for whole; the first gets the groups."""
         if "@" in unit.name:
             return []
-        others = [seen for seen in self._state.things() if seen.level == unit.level and seen.path == unit.name]
+        others = [seen for seen in self._state.vertex_ids() if seen.level == unit.level and seen.path == unit.name]
         told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
         return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
 
@@ -199,7 +199,7 @@ class Planner:
         """Nodes and trees of units that a part of a way was to reach."""
         steps = list(steps)
         marks = {
-            Thing(0, step.node): Wanted(step.deliver, step.groups)
+            VertexId(0, step.node): Wanted(step.deliver, step.groups)
             for step in steps
             if (step.deliver or step.groups) and step.node != self.me.node and step.node not in way.served
         }
@@ -209,7 +209,7 @@ class Planner:
         """The ways of a finished tree, as bytes, for peers that can be sent to."""
         ready = []
         entry = partial(self.exit, draft.profile)
-        for place, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served, draft.needs):
+        for vertex, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served, draft.needs):
             try:
                 raw = encode(way) if peer and self._connected(peer) else b""
             except ProtocolError:
@@ -217,7 +217,7 @@ class Planner:
             if raw:
                 ready.append((peer, raw))
             else:
-                draft.lost.update(wanting(place))
+                draft.lost.update(wanting(vertex))
         return ready
 
     def _onward(self, draft: _Draft, onward: Iterable[Sequence[Unit]]) -> None:
@@ -229,12 +229,12 @@ class Planner:
         waiting = list(onward)
         while waiting:
             units = waiting.pop()
-            thing = Thing(units[0].level, units[0].name)
-            left = visited(thing.name, draft.trace)
-            route = None if left else self._direct(draft.profile, thing, draft.inside, draft.avoid)
+            vertex_id = VertexId(units[0].level, units[0].name)
+            left = visited(vertex_id.name, draft.trace)
+            route = None if left else self._direct(draft.profile, vertex_id, draft.inside, draft.avoid)
             if route is not None:
-                draft.plan.hang(units, draft.plan.graft(route.things))
-            elif draft.avoid and not left and self._direct(draft.profile, thing, draft.inside) is not None:
+                draft.plan.hang(units, draft.plan.graft(route.vertex_ids))
+            elif draft.avoid and not left and self._direct(draft.profile, vertex_id, draft.inside) is not None:
                 draft.withheld += destinations(units)
             elif left or draft.rescued >= MAX_RESCUES:
                 draft.never += destinations(units)
@@ -242,96 +242,110 @@ class Planner:
                 draft.lost.update(destinations(units))
             else:
                 draft.strays = True
-                if not self._around(draft, thing, Wanted(units[0].deliver, units[0].groups)):
+                if not self._around(draft, vertex_id, Wanted(units[0].deliver, units[0].groups)):
                     draft.lost.update(destinations(units[:1]))
                 waiting += branches(units[1:])
 
-    def _around(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
+    def _around(self, draft: _Draft, vertex_id: VertexId, wanted: Wanted) -> bool:
         """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
-        if self._state.merged(thing):
-            return self._hand_over(draft, thing, wanted)
-        avoid = {seen for seen in self._state.things() if seen.level and visited(seen.name, draft.trace)} | draft.avoid
-        parts = [thing] if self._seen(thing) != thing else [*(self._state.resolve(thing) or self._elsewhere(thing))]
-        if "@" in thing.name and draft.rescued >= SPLITS:
+        if self._state.merged(vertex_id):
+            return self._hand_over(draft, vertex_id, wanted)
+        avoid = {
+            seen for seen in self._state.vertex_ids() if seen.level and visited(seen.name, draft.trace)
+        } | draft.avoid
+        parts = (
+            [vertex_id]
+            if self._seen(vertex_id) != vertex_id
+            else [*(self._state.resolve(vertex_id) or self._elsewhere(vertex_id))]
+        )
+        if "@" in vertex_id.name and draft.rescued >= SPLITS:
             del parts[1:]
         found = 0
         for part in parts:
             route = self._route(draft.profile, part, avoid) or self._route(draft.profile, part, draft.avoid)
             if route is not None and not visited(part.name, draft.trace):
-                mark(draft.plan.graft(route.things), wanted.plain, () if found else wanted.groups)
+                mark(draft.plan.graft(route.vertex_ids), wanted.plain, () if found else wanted.groups)
                 found += 1
         return 0 < found == len(parts)
 
-    def _hand_over(self, draft: _Draft, thing: Thing, wanted: Wanted) -> bool:
+    def _hand_over(self, draft: _Draft, vertex_id: VertexId, wanted: Wanted) -> bool:
         """Reach a part of an own unit that is whole again: by a neighbour in it, who plans the inside of all of it."""
-        peer = next(filter(self._connected, self._state.neighbours(thing.level)), None)
+        peer = next(filter(self._connected, self._state.neighbours(vertex_id.level)), None)
         if peer is None:
             return False
-        unit = Unit(thing.level, thing.path, 0, wanted.plain, wanted.groups)
-        left = tuple(name for name in draft.trace if not related(name.partition("@")[0], thing.path))
+        unit = Unit(vertex_id.level, vertex_id.path, 0, wanted.plain, wanted.groups)
+        left = tuple(name for name in draft.trace if not related(name.partition("@")[0], vertex_id.path))
         branch = peer, encode(Way((), (unit,), left, draft.profile, draft.rescued + 1, draft.served, draft.needs))
         if branch not in draft.handed:  # several parts may have become one
             draft.handed.append(branch)
         return True
 
-    def _elsewhere(self, thing: Thing) -> list[Thing]:
+    def _elsewhere(self, vertex_id: VertexId) -> list[VertexId]:
         """Parts of the own units in which a thing may be that was in this map before they fell apart."""
-        path = thing.path if thing.level else self.me.path(1)
-        return [seen for seen in self._state.things() if "@" in seen.name and f"{path}/".startswith(seen.path + "/")]
+        path = vertex_id.path if vertex_id.level else self.me.path(1)
+        return [
+            seen for seen in self._state.vertex_ids() if "@" in seen.name and f"{path}/".startswith(seen.path + "/")
+        ]
 
-    def _direct(self, profile: str, thing: Thing, inside: int, avoid: frozenset[Thing] = frozenset()) -> Route | None:
+    def _direct(
+        self, profile: str, vertex_id: VertexId, inside: int, avoid: frozenset[VertexId] = frozenset()
+    ) -> Route | None:
         """The route into a unit that passes nothing but what is inside the own unit of a level, and not `avoid`."""
-        key = (profile, thing, inside, avoid)
+        key = (profile, vertex_id, inside, avoid)
         if key not in self._direct_routes:
-            route = self._route(profile, thing, avoid) if self._seen(thing) not in avoid else None
-            if route is not None and any(passed.level >= inside for passed in route.things[:-1]):
-                others = {seen for seen in self._state.things() if seen.level >= inside and seen != self._seen(thing)}
-                route = self._route(profile, thing, others | avoid)
+            route = self._route(profile, vertex_id, avoid) if self._seen(vertex_id) not in avoid else None
+            if route is not None and any(passed.level >= inside for passed in route.vertex_ids[:-1]):
+                others = {
+                    seen for seen in self._state.vertex_ids() if seen.level >= inside and seen != self._seen(vertex_id)
+                }
+                route = self._route(profile, vertex_id, others | avoid)
             self._direct_routes[key] = route
         return self._direct_routes[key]
 
-    def exit(self, profile: str, thing: Thing, trace: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    def exit(self, profile: str, vertex_id: VertexId, trace: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
         """The peer over whose link this node enters a unit, and the trace of what goes there; None without a link."""
-        key = (profile, thing)
+        key = (profile, vertex_id)
         if key not in self._exits:
-            route = self._route(profile, thing)
-            if route is not None and len(route.things) > 1:
-                others = {seen for seen in self._state.things() if seen != self._seen(thing)}
-                route = self._route(profile, thing, others)
+            route = self._route(profile, vertex_id)
+            if route is not None and len(route.vertex_ids) > 1:
+                others = {seen for seen in self._state.vertex_ids() if seen != self._seen(vertex_id)}
+                route = self._route(profile, vertex_id, others)
             self._exits[key] = self._state.peer(route.links[0]) if route is not None else None
         peer = self._exits[key]
         if peer is None or not self._connected(peer):
             return None
-        passed = crossed(self.me, thing.level, self.names()[thing.level], trace)
+        passed = crossed(self.me, vertex_id.level, self.names()[vertex_id.level], trace)
         return (peer, passed) if passed else None
 
-    def _route(self, profile: str, thing: Thing, avoid: Collection[Thing] = ()) -> Route | None:
+    def _route(self, profile: str, vertex_id: VertexId, avoid: Collection[VertexId] = ()) -> Route | None:
         """A route by the map; a way may carry a profile that only others have a formula for."""
-        seen = self._seen(thing)
+        seen = self._seen(vertex_id)
         route = self._state.routes.route(profile if profile in PROFILES else "default", seen, avoid)
         if route is None or not _rises(route):
             return None
-        return route if seen == thing else replace(route, things=(*route.things[:-1], thing))
+        return route if seen == vertex_id else replace(route, vertex_ids=(*route.vertex_ids[:-1], vertex_id))
 
-    def _seen(self, thing: Thing) -> Thing:
+    def _seen(self, vertex_id: VertexId) -> VertexId:
         """What a thing is called in this map: a part of a unit that others know of may be the whole unit here.
 
         It keeps its own name on the way: who takes the unit for whole leads to it, and whoever is in another part of
         it, and gets the event for that reason, knows where else it has to go.
         """
-        whole = Thing(thing.level, thing.path)
-        return whole if thing.name != whole.name and self._state.resolve(thing) == (whole,) else thing
+        whole = VertexId(vertex_id.level, vertex_id.path)
+        return whole if vertex_id.name != whole.name and self._state.resolve(vertex_id) == (whole,) else vertex_id
 
     def elsewhere(self, unit: Unit) -> bool:
         """Whether a unit is a part of one that this node is in another part of."""
-        thing = Thing(unit.level, unit.name)
+        vertex_id = VertexId(unit.level, unit.name)
         mine = self.names()[unit.level]
-        return "@" in unit.name and "@" in mine and mine != unit.name and self._state.resolve(thing) == (thing,)
+        return "@" in unit.name and "@" in mine and mine != unit.name and self._state.resolve(vertex_id) == (vertex_id,)
 
     def names(self) -> dict[int, str]:
         """The own unit of each level, as others call it: if it fell apart, the part."""
         if not self._own:
-            parted = {(thing.level, thing.path) for thing in self._state.things() if "@" in thing.name}
+            parted = {
+                (vertex_id.level, vertex_id.path) for vertex_id in self._state.vertex_ids() if "@" in vertex_id.name
+            }
             for level in range(1, self.me.depth + 1):
                 path = self.me.path(level)
                 broken = (level, path) in parted
@@ -341,10 +355,10 @@ class Planner:
 
 def destinations(units: Iterable[Unit]) -> Marks:
     """Those of the units of a way that want the event, and are not only passed."""
-    found = {Thing(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units}
-    return {thing: wanted for thing, wanted in found.items() if wanted}
+    found = {VertexId(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units}
+    return {vertex_id: wanted for vertex_id, wanted in found.items() if wanted}
 
 
 def _rises(route: Route) -> bool:
     """Whether it goes from nodes to units and from these to wider ones only: no unit is left and entered again."""
-    return all(a.level <= b.level for a, b in zip(route.things, route.things[1:], strict=False))
+    return all(a.level <= b.level for a, b in zip(route.vertex_ids, route.vertex_ids[1:], strict=False))

@@ -21,7 +21,7 @@ from chappe.events.trace import returns, without_own
 from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.addresses import KIND
 
 PLAIN = Way()
@@ -39,7 +39,7 @@ class Outputs:
     branches: tuple[tuple[str, bytes], ...] = ()  # (peer, way) of each copy that leaves
     hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
     groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
-    undeliverable: tuple[Thing, ...] = ()  # destinations that have no way now
+    undeliverable: tuple[VertexId, ...] = ()  # destinations that have no way now
     rest: bytes = b""  # the way to them and to nothing else: events are kept with it, and `rescue` is asked again later
     back: bool = False  # a branch leads to where the way came from, as only one planned anew after a loss may
     denied: int = 0  # destinations that it is withheld from by rules of this node,
@@ -79,7 +79,7 @@ class Ways:
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._before: dict[tuple[object, ...], Planned] = {}
         self._followed: dict[tuple[str, bytes], Outputs] = {}
-        self._known: dict[tuple[str, int], tuple[dict[Thing, frozenset[str]], Planned]] = {}
+        self._known: dict[tuple[str, int], tuple[dict[VertexId, frozenset[str]], Planned]] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
         self._planner = Planner(me, state, connected)
         self._view = state.routes.view
@@ -115,7 +115,7 @@ class Ways:
         elif any(names != {""} for names in wanted.values()):
             return self._publish_to_groups(profile, kind, topic, wanted)
         else:
-            planned = self._planned(profile, {thing: Wanted(True) for thing in wanted})
+            planned = self._planned(profile, {vertex_id: Wanted(True) for vertex_id in wanted})
             self._known[profile, id(wanted)] = wanted, planned
         hold_ns = self._hold((kind, topic), planned)
         return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable, self._rest_of(planned, profile))
@@ -126,7 +126,7 @@ class Ways:
         address = Address.read(topic.decode())
         if address == self.me:
             return Outputs(True)
-        marks = {thing: Wanted(True) for thing in self._planner.locate(address)}
+        marks = {vertex_id: Wanted(True) for vertex_id in self._planner.locate(address)}
         if not marks:
             return Outputs(False)
         planned = self._planned(self.profile, marks)
@@ -134,7 +134,9 @@ class Ways:
         rest = self._rest_of(planned, self.profile)
         return Outputs(False, planned.branches, hold_ns, None, planned.undeliverable, rest)
 
-    def _publish_to_groups(self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]]) -> Outputs:
+    def _publish_to_groups(
+        self, profile: str, kind: str, topic: bytes, wanted: dict[VertexId, frozenset[str]]
+    ) -> Outputs:
         marks, here = self._chosen(kind, topic, wanted, None)
         planned = self._planned(profile, marks)
         hold_ns = self._hold((kind, topic), planned)
@@ -142,13 +144,15 @@ class Ways:
         return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest)
 
     def _publish_restricted(
-        self, profile: str, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], needs: tuple[str, ...],
+        self, profile: str, kind: str, topic: bytes, wanted: dict[VertexId, frozenset[str]], needs: tuple[str, ...],
         denied: frozenset[str],
     ) -> Outputs:  # fmt: skip
         """Events that not every node may have: they go round the others."""
-        names = frozenset(Thing(0, name) for name in denied)
+        names = frozenset(VertexId(0, name) for name in denied)
         avoid = names | self._planner.lacking(needs) if needs else names
-        capable = {thing: groups if thing not in avoid else groups & {""} for thing, groups in wanted.items()}
+        capable = {
+            vertex_id: groups if vertex_id not in avoid else groups & {""} for vertex_id, groups in wanted.items()
+        }
         marks, here = self._chosen(kind, topic, capable, None)
         planned = self._planned(profile, marks, needs, names)
         hold_ns = self._hold((kind, topic), planned)
@@ -164,7 +168,7 @@ class Ways:
         return ()
 
     def _planned(
-        self, profile: str, marks: Marks, needs: tuple[str, ...] = (), denied: frozenset[Thing] = frozenset()
+        self, profile: str, marks: Marks, needs: tuple[str, ...] = (), denied: frozenset[VertexId] = frozenset()
     ) -> Planned:
         key = (profile, frozenset(marks.items()), needs, denied)
         planned = self._plans.get(key)
@@ -218,19 +222,19 @@ class Ways:
                 f"way begins at {step.node!r}, this is {self.me.node!r}: {peer} sent it to the wrong node"
             )
         ready: list[tuple[str, bytes]] = []
-        lost: list[Thing] = []
+        lost: list[VertexId] = []
         rest = b""
         broken: list[Step] = []
         astray: list[Sequence[Unit]] = []
         for tree in branches(way.tree[1:]):
             if tree[0].node == peer and not way.rescues:  # an event never returns
-                lost += [Thing(0, below.node) for below in tree if below.deliver or below.groups]
+                lost += [VertexId(0, below.node) for below in tree if below.deliver or below.groups]
             elif self._connected(tree[0].node):
                 ready.append((tree[0].node, encode(msgspec.structs.replace(way, tree=tuple(tree)))))
             else:
                 broken += tree
         for units in branches(step.leaves):
-            way_out = self._planner.exit(way.profile, Thing(units[0].level, units[0].name), way.trace)
+            way_out = self._planner.exit(way.profile, VertexId(units[0].level, units[0].name), way.trace)
             if way_out is None or (way_out[0] == peer and not way.rescues):
                 astray.append(units)
             else:
@@ -249,7 +253,7 @@ class Ways:
     def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
         root = way.units[0]
-        if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != Thing(root.level, root.name).path:
+        if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != VertexId(root.level, root.name).path:
             raise ProtocolError(f"way enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
         back = returns({**self._planner.names(), root.level: root.name}.values(), way.trace)
         if back:
@@ -263,16 +267,16 @@ class Ways:
             address = Address.read(topic.decode())
             here = Wanted(address == self.me)
             if not here:
-                marks = {thing: Wanted(True) for thing in self._planner.locate(address, root.level)}
+                marks = {vertex_id: Wanted(True) for vertex_id in self._planner.locate(address, root.level)}
         elif root.deliver or root.groups:
             inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
             marks, here = self._chosen(kind, topic, inside, root)
         missing = sorted(set(root.groups).difference(here.groups, *(there.groups for there in marks.values())))
         for node in way.served:  # with its groups: the first node of a unit serves those that it has members of
-            marks.pop(Thing(0, node), None)
+            marks.pop(VertexId(0, node), None)
         # the one destination of an address may be in this part of the unit
-        found = kind == KIND and (here.plain or any(not thing.level for thing in marks))
-        denied = frozenset(Thing(0, name) for name in self._denied(kind, topic))
+        found = kind == KIND and (here.plain or any(not vertex_id.level for vertex_id in marks))
+        denied = frozenset(VertexId(0, name) for name in self._denied(kind, topic))
         key = (raw, frozenset(marks.items()), here.groups, found, denied)
         planned = self._plans.get(key)
         if planned is None:
@@ -285,7 +289,7 @@ class Ways:
                 way.profile, marks, onward, root.level, trace, rescues, way.served, needs=way.needs, denied=denied
             )
             if missing and not parts:  # the last member for this topic has gone in between
-                planned = replace(planned, undeliverable=(*planned.undeliverable, Thing(root.level, root.name)))
+                planned = replace(planned, undeliverable=(*planned.undeliverable, VertexId(root.level, root.name)))
             self._plans[key] = planned
         rest = self._rest_of(planned, way.profile, way)
         local = (here.plain if kind == KIND else root.deliver or bool(here.groups)) and self.me.node not in way.served
@@ -315,7 +319,7 @@ class Ways:
         return tuple(ready), any(to == peer for to, _ in ready)
 
     def _chosen(
-        self, kind: str, topic: bytes, wanted: dict[Thing, frozenset[str]], unit: Unit | None
+        self, kind: str, topic: bytes, wanted: dict[VertexId, frozenset[str]], unit: Unit | None
     ) -> tuple[Marks, Wanted]:
         """Who gets an event, here and elsewhere: all plain subscribers, and of each queue group one place.
 
@@ -323,28 +327,28 @@ class Ways:
         way only what that way asks of it: the other groups are served elsewhere.
         """
         plain = unit is None or unit.deliver
-        marks = {thing: Wanted(True) for thing, names in wanted.items() if plain and "" in names}
+        marks = {vertex_id: Wanted(True) for vertex_id, names in wanted.items() if plain and "" in names}
         here = self.mine.wants(kind, topic)
         if unit is not None:
             here = Wanted(here.plain and plain, tuple(g for g in here.groups if g in unit.groups))
-        members: dict[str, list[Thing]] = {}
-        for thing, names in wanted.items():
+        members: dict[str, list[VertexId]] = {}
+        for vertex_id, names in wanted.items():
             for group in names:
                 if group and group not in here.groups and (unit is None or group in unit.groups):
-                    members.setdefault(group, []).append(thing)
-        for group, things in sorted(members.items()):
+                    members.setdefault(group, []).append(vertex_id)
+        for group, vertex_ids in sorted(members.items()):
             turn = zlib.crc32(group.encode(), zlib.crc32(topic)) + self.generation
-            thing = sorted(things)[turn % len(things)]
-            old = marks.get(thing, Wanted(False))
-            marks[thing] = Wanted(old.plain, (*old.groups, group))
+            vertex_id = sorted(vertex_ids)[turn % len(vertex_ids)]
+            old = marks.get(vertex_id, Wanted(False))
+            marks[vertex_id] = Wanted(old.plain, (*old.groups, group))
         return marks, here
 
     def _rest_of(self, planned: Planned, profile: str, way: Way = PLAIN) -> bytes:
         """The way from here to what a plan could not reach; empty if there is nothing to wait for."""
         if not planned.waiting:
             return b""
-        nodes = [Step(thing.name, 0, *wanted) for thing, wanted in planned.waiting if thing.level == 0]
-        units = tuple(Unit(*thing, 0, *wanted) for thing, wanted in planned.waiting if thing.level)
+        nodes = [Step(vertex_id.name, 0, *wanted) for vertex_id, wanted in planned.waiting if vertex_id.level == 0]
+        units = tuple(Unit(*vertex_id, 0, *wanted) for vertex_id, wanted in planned.waiting if vertex_id.level)
         here = Step(self.me.node, len(nodes), False, (), units)
         try:
             return encode(Way((here, *nodes), (), way.trace, profile, way.rescues, way.served, way.needs))
@@ -362,9 +366,9 @@ class Ways:
         if hold is None:
             hold = self._holds[old, planned] = max(
                 (
-                    self._difference_ns(route, planned.routes[thing][1])
-                    for thing, (path, route) in old.routes.items()
-                    if thing in planned.routes and planned.routes[thing][0] != path
+                    self._difference_ns(route, planned.routes[vertex_id][1])
+                    for vertex_id, (path, route) in old.routes.items()
+                    if vertex_id in planned.routes and planned.routes[vertex_id][0] != path
                 ),
                 default=0,
             )
@@ -406,14 +410,14 @@ class Ways:
         return way
 
 
-def _counted(withheld: Iterable[Thing], denied: frozenset[Thing], needs: tuple[str, ...]) -> tuple[int, int]:
+def _counted(withheld: Iterable[VertexId], denied: frozenset[VertexId], needs: tuple[str, ...]) -> tuple[int, int]:
     """How many of these are withheld by rules, and how many for what they, or all ways to them, cannot do."""
-    things = list(withheld)
-    incapable = sum(thing not in denied for thing in things) if needs else 0
-    return len(things) - incapable, incapable
+    vertex_ids = list(withheld)
+    incapable = sum(vertex_id not in denied for vertex_id in vertex_ids) if needs else 0
+    return len(vertex_ids) - incapable, incapable
 
 
-def _rest(way: Way, left: Iterable[Thing]) -> bytes:
+def _rest(way: Way, left: Iterable[VertexId]) -> bytes:
     """The way with these destinations alone."""
     names = set(left)
 

@@ -1,4 +1,4 @@
-"""The links of a map as a directed graph for the libraries that find shortest ways."""
+"""The links of a map as a directed graph for the libraries that find shortest routes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from chappe.linkstate.topology import View
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-HOP = 1e-7  # each hop costs this much more, so that of equal ways the one with fewer hops is the shortest
+HOP = 1e-7  # each hop costs this much more, so that of equal routes the one with fewer hops is the shortest
 SMALL = 600  # arcs: up to here rustworkx is faster, which needs no arrays, above SciPy
 
 
 class Arcs:
-    """Directed pairs of things with at least one link; never down into a smaller unit."""
+    """Directed pairs of vertices with at least one link; never down into a smaller unit."""
 
     def __init__(self, view: View) -> None:
         self.size = len(view.vertices)
@@ -57,7 +57,7 @@ class Arcs:
         return min(float(costs[edge]) for edge in self.links[arc]) + HOP
 
     def distances(self, weights: Floats, source: int) -> Floats:
-        """Least weight from one thing to all; infinite where no way leads."""
+        """Least weight from one vertex to all; infinite where no route leads."""
         if self.count > SMALL:
             far: Floats = dijkstra(self.fill(weights), indices=source)
             return far
@@ -78,7 +78,7 @@ class Arcs:
 
     @cached_property
     def into(self) -> list[list[tuple[int, int]]]:
-        """Of each thing the things before it, and the arcs from there."""
+        """Of each vertex the vertices before it, and the arcs from there."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
         for arc, (tail, head) in enumerate(self.pairs):
             found[head].append((tail, arc))
@@ -86,7 +86,7 @@ class Arcs:
 
     @cached_property
     def out(self) -> list[list[tuple[int, int]]]:
-        """Of each thing the things after it, and the arcs to there."""
+        """Of each vertex the vertices after it, and the arcs to there."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(self.size)]
         for arc, (tail, head) in enumerate(self.pairs):
             found[tail].append((head, arc))
@@ -108,8 +108,8 @@ class Arcs:
     @cached_property
     def _place(self) -> Integers:
         """Where each arc is in the matrix, which has them by tail, then by head."""
-        place = {pair: number for number, pair in enumerate(sorted(self.pairs))}
-        return np.array([place[pair] for pair in self.pairs], dtype=np.intp)
+        location = {pair: number for number, pair in enumerate(sorted(self.pairs))}
+        return np.array([location[pair] for pair in self.pairs], dtype=np.intp)
 
     @cached_property
     def matrix(self) -> csr_array:

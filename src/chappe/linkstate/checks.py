@@ -23,7 +23,7 @@ _FORBIDDEN = frozenset("/@+#")
 
 
 class Checks:
-    """What a node at this place can be told."""
+    """What may be advertised to a node in this unit."""
 
     def __init__(self, me: Address, settings: Settings) -> None:
         self.me = me
@@ -48,10 +48,10 @@ class Checks:
             return f"sequence {advert.sequence}"
         if not self._named(level, advert.origin):
             return f"{advert.origin[:64]!r} is no {'node' if level == 0 else f'unit of level {level}'} here"
-        if level == 0 and advert.speaker != advert.origin:
-            return f"{advert.speaker[:64]!r} speaks for the node {advert.origin!r}"
-        if not self._named(0, advert.speaker):
-            return f"{advert.speaker[:64]!r} cannot be the name of a node"
+        if level == 0 and advert.originator != advert.origin:
+            return f"{advert.originator[:64]!r} speaks for the node {advert.origin!r}"
+        if not self._named(0, advert.originator):
+            return f"{advert.originator[:64]!r} cannot be the name of a node"
         if age_ms < 0:
             return f"age {age_ms} ms"
         if len(advert.capabilities) > MAX_CAPABILITIES or any(
@@ -70,15 +70,15 @@ class Checks:
         return ""
 
     def first(self, key: Key, database: Database, neighbour: Address | None) -> str:
-        """Why there can be nothing of a key that is new; `neighbour`: where its speaker lies if it is one."""
-        _, level, origin, speaker = key
-        elsewhere = database.spoken_for(level, speaker)
+        """Why there can be nothing of a key that is new; `neighbour`: where its originator lies if it is one."""
+        _, level, origin, originator = key
+        elsewhere = database.unit_of_originator(level, originator)
         if elsewhere not in (None, origin):
-            return f"{speaker!r} speaks for {elsewhere!r}"
+            return f"{originator!r} speaks for {elsewhere!r}"
         if neighbour is not None and neighbour.path(level) != origin:
-            return f"{speaker!r} is a neighbour and lies in {'/'.join(neighbour.unit)!r}"
-        if level and ("l", 0, speaker, speaker) in database.entries and origin != self.me.path(level):
-            return f"{speaker!r} is a node of this cluster"
+            return f"{originator!r} is a neighbour and lies in {'/'.join(neighbour.unit)!r}"
+        if level and ("l", 0, originator, originator) in database.entries and origin != self.me.path(level):
+            return f"{originator!r} is a node of this cluster"
         if len(database) >= self.settings.max_adverts:
             return f"{len(database)} advertisements are kept, no more are taken"
         return ""
@@ -89,11 +89,11 @@ class Checks:
             return f"{len(links)} links; at most {self.settings.max_links} are taken"
         if advert.members < 0:
             return f"{advert.members} members"
-        if len(advert.gone) > (self.settings.max_speakers if advert.level else 0):
-            return f"{len(advert.gone)} nodes that spoke for it before"
-        for name, sequence in advert.gone:
-            if name == advert.speaker or not self._named(0, name) or not 0 <= sequence < advert.sequence:
-                return f"{name[:64]!r} cannot have spoken for it before {advert.speaker!r}, with {sequence}"
+        if len(advert.withdrawn) > (self.settings.max_originators if advert.level else 0):
+            return f"{len(advert.withdrawn)} nodes that spoke for it before"
+        for name, sequence in advert.withdrawn:
+            if name == advert.originator or not self._named(0, name) or not 0 <= sequence < advert.sequence:
+                return f"{name[:64]!r} cannot have spoken for it before {advert.originator!r}, with {sequence}"
         before = {fact.id: fact for fact in known}
         for fact in links:
             if fact != before.get(fact.id):  # most are as they were in the advertisement before
@@ -125,7 +125,7 @@ class Checks:
         return ""
 
     def _named(self, level: int, name: str) -> bool:
-        """Whether a name can be that of a thing of a level; good ones are remembered."""
+        """Whether a name can be that of a vertex of a level; good ones are remembered."""
         if (level, name) in self._good:
             return True
         if not 0 <= level <= self.me.depth:

@@ -1,4 +1,4 @@
-"""The way in use to each destination by one profile, left only for one that is better by enough (MR-115, MR-129)."""
+"""The route in use to each destination by one profile, left only for one that is better by enough (MR-115, MR-129)."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from chappe.linkstate.arcs import Arcs, Floats
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.shortest import Shortest
 from chappe.linkstate.topology import View
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 
 NEVER = 1 << 62
 FEW = 16  # changed weights that are cheaper to look at one by one
-ROUNDING = 1e-5  # of what a way must be better by: hops count a little, and sums are rounded
+ROUNDING = 1e-5  # of what a route must be better by: hops count a little, and sums are rounded
 
-_Way = tuple[int, ...]
+_Path = tuple[int, ...]
 
 
 class Choices:
-    """Ways in use from one node to everything in its map, as numbers of arcs."""
+    """Routes in use from one node to everything in its map, as numbers of arcs."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.ways: list[_Way] = []
-        self.next_ns = NEVER  # when a better way may be taken that is barred now
+        self.paths: list[_Path] = []
+        self.next_ns = NEVER  # when a better route may be taken that is barred now
         self.computed = 0  # how often distances were, all or those that a change reached
         self._view: View | None = None
         self._arcs: Arcs
         self._here = 0
         self._weights: Floats = np.empty(0)
         self._shortest: Shortest | None = None
-        self._cost: Floats = np.empty(0)  # of the ways in use
-        self._users: dict[int, set[int]] = {}  # of an arc: destinations whose way has it
-        self._until: dict[int, int] = {}  # destinations whose way is held down
-        self._touched = True  # some way in use costs something else
-        self._moved = False  # some shortest way does
+        self._cost: Floats = np.empty(0)  # of the routes in use
+        self._users: dict[int, set[int]] = {}  # of an arc: destinations whose route has it
+        self._until: dict[int, int] = {}  # destinations whose route is held down
+        self._touched = True  # some route in use costs something else
+        self._moved = False  # some shortest route does
 
     @property
     def shortest(self) -> Shortest:
@@ -46,31 +46,31 @@ class Choices:
             self.computed += 1
         return self._shortest
 
-    def adopt(self, view: View, arcs: Arcs, here: int, weights: Floats) -> set[Thing]:
-        """Carry the ways over to another map; destinations that are gone."""
+    def adopt(self, view: View, arcs: Arcs, here: int, weights: Floats) -> set[VertexId]:
+        """Carry the routes over to another map; destinations that are gone."""
         old = self._view
-        ways: list[_Way] = [()] * arcs.size
+        paths: list[_Path] = [()] * arcs.size
         until: dict[int, int] = {}
-        gone: set[Thing] = set()
+        withdrawn: set[VertexId] = set()
         if old is not None:
-            places = [view.index.get(vertex.thing, -1) for vertex in old.vertices]
-            carried = [arcs.number.get((places[a], places[b]), -1) for a, b in self._arcs.pairs]
-            for before, now in enumerate(places):
+            locations = [view.index.get(vertex.vertex_id, -1) for vertex in old.vertices]
+            carried = [arcs.number.get((locations[a], locations[b]), -1) for a, b in self._arcs.pairs]
+            for before, now in enumerate(locations):
                 if now < 0:
-                    gone.add(old.vertices[before].thing)
+                    withdrawn.add(old.vertices[before].vertex_id)
                     continue
-                way = tuple([carried[arc] for arc in self.ways[before]])
-                if -1 not in way:
-                    ways[now] = way
+                path = tuple([carried[arc] for arc in self.paths[before]])
+                if -1 not in path:
+                    paths[now] = path
                     if before in self._until:
                         until[now] = self._until[before]
-        self._view, self._arcs, self._here, self.ways, self._until = view, arcs, here, ways, until
+        self._view, self._arcs, self._here, self.paths, self._until = view, arcs, here, paths, until
         self._users = {}
-        for target, way in enumerate(ways):
-            for arc in way:
+        for target, path in enumerate(paths):
+            for arc in path:
                 self._users.setdefault(arc, set()).add(target)
         self._price(weights)
-        return gone
+        return withdrawn
 
     def reprice(self, weights: Floats) -> None:
         """All arcs cost this now."""
@@ -82,7 +82,7 @@ class Choices:
                 self.adjust(arc, float(weights[arc]))
 
     def adjust(self, arc: int, weight: float) -> None:
-        """One arc costs this now. Distances stay as they are if it made, and makes, no way as short as the shortest."""
+        """One arc costs this now. Distances stay if it made, and makes, no route as short as the shortest."""
         old = self._weights.item(arc)
         shortest = self._shortest
         moved = shortest is not None and weight != old and (shortest.matters(arc, old) or shortest.matters(arc, weight))
@@ -96,19 +96,19 @@ class Choices:
             self._touched = True
 
     def choose(self, now_ns: int, *, damped: bool) -> Collection[int]:
-        """Leave ways that broke, and those that are worse by enough; the destinations that have another one now."""
+        """Leave routes that broke, and those that are worse by enough; the destinations that have another one now."""
         if self._shortest is not None and not self._touched and not self._moved and now_ns < self.next_ns:
             return ()
         settings, best = self.settings, self.shortest.distance
         self._touched, self._moved, self.next_ns = False, False, NEVER
-        with np.errstate(invalid="ignore"):  # of what has no way
+        with np.errstate(invalid="ignore"):  # of what has no route
             gain = self._cost - best
             better = gain > ROUNDING
             if damped:
                 better &= ~(gain < np.maximum(settings.gain * self._cost, settings.gain_ms) - ROUNDING)
         changed = []
         for target in np.flatnonzero(better).tolist():
-            if damped and self.ways[target]:
+            if damped and self.paths[target]:
                 until_ns = self._until.get(target, 0)
                 if until_ns > now_ns:
                     self.next_ns = min(self.next_ns, until_ns)
@@ -122,12 +122,12 @@ class Choices:
     def _price(self, weights: Floats) -> None:
         self._weights, self._shortest, self._touched = weights, None, True
         prices = weights.tolist()
-        self._cost = np.array([sum([prices[arc] for arc in way]) if way else np.inf for way in self.ways])
+        self._cost = np.array([sum([prices[arc] for arc in path]) if path else np.inf for path in self.paths])
         self._cost[self._here] = 0.0
 
-    def _take(self, target: int, way: _Way) -> None:
-        for arc in self.ways[target]:
+    def _take(self, target: int, path: _Path) -> None:
+        for arc in self.paths[target]:
             self._users[arc].discard(target)
-        for arc in way:
+        for arc in path:
             self._users.setdefault(arc, set()).add(target)
-        self.ways[target] = way
+        self.paths[target] = path

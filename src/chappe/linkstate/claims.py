@@ -1,25 +1,25 @@
-"""What is told of links, link by link, and the map that follows from it (MR-011 to MR-016).
+"""Advertised links, link by link, and the map that follows from them (MR-011 to MR-016).
 
-A link is an edge if both its ends tell of it, each naming the unit of the other, and it is used if neither suspects it.
-Nothing here depends on the order in which anything was heard, except that of several things that claim the same end of
-a link the one that had it before keeps it: a claim that comes later takes nothing from anybody.
+A link is an edge if both its ends advertise it, each naming the unit of the other; it is used if neither suspects it.
+Nothing here depends on the order in which anything was heard, with one exception: of several vertices that claim the
+same end of a link the one that had it before keeps it. A claim that comes later takes nothing from anybody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chappe.linkstate.topology import Edge, Facts, Place, Vertex, View
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.topology import Edge, Facts, Location, Vertex, View
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.mesh import LinkFact
 
 NOWHERE = 1 << 16  # a level that no mesh has
 
-_Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who tells it there, and what
+_Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who advertises it there, and what
 
 
 class _Ring:
-    """The links of one level: between its things, and from smaller ones around this node to them."""
+    """The links of one level: between its vertices, and from smaller ones around this node to them."""
 
     __slots__ = ("_between", "_level", "_near", "_outward", "_things")
 
@@ -53,8 +53,8 @@ class _Ring:
                     ahead.append(vertex)
         return found
 
-    def show(self, view: View, inside: set[Vertex], found: set[Vertex], lost: set[Thing]) -> None:
-        """Put the links of what was found into a map, and what is linked to other things alone into `lost`."""
+    def show(self, view: View, inside: set[Vertex], found: set[Vertex], lost: set[VertexId]) -> None:
+        """Put the links of what was found into a map, and what is linked to other vertices alone into `lost`."""
         edges = self._between
         if not found >= self._things:
             edges = []
@@ -62,46 +62,46 @@ class _Ring:
                 if edge.a in found and edge.b in found:
                     edges.append(edge)
                 elif edge.a not in found and edge.b not in found:
-                    lost.update((Thing(self._level, edge.a.origin), Thing(self._level, edge.b.origin)))
+                    lost.update((VertexId(self._level, edge.a.origin), VertexId(self._level, edge.b.origin)))
         for edge in (*edges, *(edge for edge in self._outward if edge.a in inside and edge.b in found)):
             (view.edges if edge.usable else view.suspected).append(edge)
 
 
 class Claims:
-    """All that is told of links, kept so that a map is made quickly after a small change."""
+    """All advertised links, kept so that a map is made quickly after a small change."""
 
     def __init__(self, me: Address) -> None:
         self.me = me
         self._paths = [me.path(level) for level in range(me.depth + 1)]
         self._here = Vertex((0, me.node, me.node))
-        self._vertices: dict[Place, Vertex] = {self._here.place: self._here}
-        self._spoken: list[dict[Place, Vertex]] = [{} for _ in self._paths]  # for the own units
+        self._vertices: dict[Location, Vertex] = {self._here.location: self._here}
+        self._originated: list[dict[Location, Vertex]] = [{} for _ in self._paths]  # for the own units
         self._sides: dict[bytes, list[_Side]] = {}
-        self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two tell of, by level
+        self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two advertise, by level
         self._contested: list[dict[bytes, frozenset[str]]] = [{} for _ in self._paths]  # more than two; who had it
         self._rings: list[_Ring | None] = [None] * len(self._paths)  # of these edges, until one is another
         self._passing: set[bytes] = set()  # links whose edges in the last map were made for it alone
         self._near: dict[str, int] = {}  # who was reached in the last map, and at which level first
         self._parted = False  # the last map had other parts of own units
 
-    def tell(
-        self, place: Place, facts: Facts, sequence: int = 0, members: int = 1, capabilities: tuple[str, ...] = ()
+    def update(
+        self, location: Location, facts: Facts, sequence: int = 0, members: int = 1, capabilities: tuple[str, ...] = ()
     ) -> tuple[int, set[bytes]]:
-        """A thing tells this of its links: at which level the map is another one now, and links with other metrics.
+        """Apply the links of a vertex: the level from which the map is another one now, and links with new metrics.
 
-        The lowest level of a link that is an edge now or was one; NOWHERE if there is none: what one end alone tells of
-        changes no map.
+        The lowest level of a link that is an edge now or was one; NOWHERE if there is none: what one end alone
+        advertises changes no map.
         """
-        vertex = self._vertices.get(place)
+        vertex = self._vertices.get(location)
         if vertex is None:
-            vertex = self._vertices[place] = Vertex(place)
-        vertex.sequence, vertex.members = sequence, members if place[0] else 1
+            vertex = self._vertices[location] = Vertex(location)
+        vertex.sequence, vertex.members = sequence, members if location[0] else 1
         vertex.capabilities = capabilities
         old, vertex.facts = vertex.facts, facts
-        if place[0] and place[1] == self._paths[place[0]]:
-            self._spoken[place[0]][place] = vertex
-            apart = self._near.get(vertex.speaker, NOWHERE) >= place[0]
-            return (place[0] if apart and (old != facts or self._rivals(vertex)) else NOWHERE), set()
+        if location[0] and location[1] == self._paths[location[0]]:
+            self._originated[location[0]][location] = vertex
+            apart = self._near.get(vertex.originator, NOWHERE) >= location[0]
+            return (location[0] if apart and (old != facts or self._rivals(vertex)) else NOWHERE), set()
         before = {fact.id: fact for fact in old}
         reshaped, measured = NOWHERE, set()
         for fact in facts:
@@ -126,39 +126,39 @@ class Claims:
         return reshaped, measured
 
     def _rivals(self, vertex: Vertex) -> bool:
-        """Whether another speaker of the same own unit claims a link, too: then the higher sequence is believed."""
+        """Whether another originator of the same own unit claims a link, too: then the higher sequence is believed."""
         links = {fact.id for fact in vertex.facts}
-        others = (other for other in self._spoken[vertex.level].values() if other is not vertex)
+        others = (other for other in self._originated[vertex.level].values() if other is not vertex)
         return any(fact.id in links for other in others for fact in other.facts)
 
-    def capabilities(self, place: Place) -> tuple[str, ...]:
-        """What a thing can do, as it stated."""
-        vertex = self._vertices.get(place)
+    def capabilities(self, location: Location) -> tuple[str, ...]:
+        """What a vertex can do, as it stated."""
+        vertex = self._vertices.get(location)
         return vertex.capabilities if vertex is not None else ()
 
-    def known(self, place: Place) -> bool:
-        """Whether a thing has told of links."""
-        return place in self._vertices
+    def known(self, location: Location) -> bool:
+        """Whether a vertex has advertised links."""
+        return location in self._vertices
 
-    def forget(self, place: Place) -> bool:
-        """Nobody tells of a thing any more; whether somebody did."""
-        if place not in self._vertices or place == self._here.place:
+    def forget(self, location: Location) -> bool:
+        """Nobody advertises a vertex any more; whether somebody did."""
+        if location not in self._vertices or location == self._here.location:
             return False
-        self.tell(place, ())
-        del self._vertices[place]
-        self._spoken[place[0]].pop(place, None)
+        self.update(location, ())
+        del self._vertices[location]
+        self._originated[location[0]].pop(location, None)
         return True
 
     # --- one link
 
     def _add(self, vertex: Vertex, fact: LinkFact) -> bool:
-        """Another end tells of a link; whether that changes the map."""
+        """Another end advertises a link; whether that changes the map."""
         path = vertex.origin if vertex.level == fact.level else self._paths[fact.level]
         self._sides.setdefault(fact.id, []).append((path, vertex, fact))
         return self._match(fact.id)
 
     def _remove(self, vertex: Vertex, fact: LinkFact) -> bool:
-        """An end tells of it no more; whether that changes the map."""
+        """An end advertises it no more; whether that changes the map."""
         sides = self._sides[fact.id] = [side for side in self._sides[fact.id] if side[1] is not vertex]
         edge = self._edges[fact.level].pop(fact.id, None)
         self._rings[fact.level] = None
@@ -178,11 +178,11 @@ class Claims:
                 sides[number] = (side[0], vertex, fact)
         edge = self._edges[fact.level].get(fact.id)
         if edge is not None:
-            edge.tell(vertex, fact)
+            edge.update(vertex, fact)
         return fact.id not in self._passing
 
     def _match(self, link: bytes) -> bool:
-        """Whether the link is another edge, or none, now; where own units are in parts nobody can tell so quickly."""
+        """Whether the link is another edge, or none, now; where own units are in parts nobody knows so quickly."""
         sides = self._sides[link]
         level = sides[0][2].level
         edge = self._edges[level].pop(link, None)
@@ -210,8 +210,8 @@ class Claims:
         self._near.clear()
         self._parted = False
         reached: set[Vertex] = set()
-        names: set[str] = set()  # of nodes of the cluster, and of those who speak for other units around
-        lost: set[Thing] = set()
+        names: set[str] = set()  # of nodes of the cluster, and of those who originate for other units around
+        lost: set[VertexId] = set()
         for level in range(self.me.depth + 1):
             if level:
                 view.controllers.append(min(names))
@@ -223,9 +223,9 @@ class Claims:
             ring.show(view, reached, found, lost)
             reached |= found
             view.vertices.extend(found)
-            names.update(vertex.speaker for vertex in found)
+            names.update(vertex.originator for vertex in found)
             for vertex in found:
-                self._near.setdefault(vertex.speaker, level)
+                self._near.setdefault(vertex.originator, level)
         view.controllers.append(min(names))  # of the mesh: a notice may be about all of it
         view.name(self._paths)
         view.lost = tuple(sorted(lost - set(view.index)))
@@ -238,23 +238,23 @@ class Claims:
         return ring
 
     def _apart(self, level: int, reached: set[Vertex], names: set[str]) -> list[Vertex]:
-        """Other parts of own units, which are told of as units are."""
-        apart = [vertex for vertex in self._spoken[level].values() if vertex.speaker not in names]
-        apart += [vertex for vertices in self._spoken[:level] for vertex in vertices.values() if vertex in reached]
+        """Other parts of own units, which are advertised as units are."""
+        apart = [vertex for vertex in self._originated[level].values() if vertex.originator not in names]
+        apart += [vertex for vertices in self._originated[:level] for vertex in vertices.values() if vertex in reached]
         self._parted |= bool(apart)
         return apart
 
     def _around(self, level: int, reached: set[Vertex], apart: list[Vertex]) -> list[Edge]:
-        """The links of a level that both ends tell of; ends of smaller units count if they can be reached."""
+        """The links of a level that both ends advertise; ends of smaller units count if they can be reached."""
         edges = [edge for edge in self._edges[level].values() if edge.a.level == level or edge.a in reached]
         contested: dict[bytes, list[_Side]] = {}
         for link in self._contested[level]:
-            contested[link] = self._told(link, level, reached)
+            contested[link] = self._states(link, level, reached)
         if apart:
             for vertex in apart:
                 for fact in vertex.facts:
                     if fact.level == level:
-                        sides = contested.setdefault(fact.id, self._told(fact.id, level, reached))
+                        sides = contested.setdefault(fact.id, self._states(fact.id, level, reached))
                         sides.append((self._paths[level], vertex, fact))
             edges = [edge for edge in edges if edge.id not in contested]
         self._passing.update(contested)
@@ -262,7 +262,7 @@ class Claims:
             edges.extend(_believed(level, sides, self._contested[level].get(link, frozenset())))
         return edges
 
-    def _told(self, link: bytes, level: int, reached: set[Vertex]) -> list[_Side]:
+    def _states(self, link: bytes, level: int, reached: set[Vertex]) -> list[_Side]:
         return [
             side for side in self._sides.get(link, ())
             if side[2].level == level and (side[1].level == level or side[1] in reached)
@@ -270,22 +270,22 @@ class Claims:
 
 
 def _believed(level: int, sides: list[_Side], held: frozenset[str]) -> Iterable[Edge]:
-    """One edge for each pair of units that tell of each other, between those ends that are believed.
+    """One edge for each pair of units that advertise each other, between those ends that are believed.
 
-    Of one unit's speakers the one with the highest sequence is; of several things the nearest, then the one that had
-    the link before.
+    Of one unit's originators the one with the highest sequence is; of several vertices the nearest, then the one that
+    had the link before.
     """
 
     def rank(side: _Side) -> tuple[int, bool, str, int, str]:
         vertex = side[1]
-        return vertex.level, vertex.origin not in held, vertex.origin, -vertex.sequence, vertex.speaker
+        return vertex.level, vertex.origin not in held, vertex.origin, -vertex.sequence, vertex.originator
 
     def end(path: str, far: str) -> _Side | None:
         return min((side for side in sides if side[0] == path and side[2].far == far), key=rank, default=None)
 
     paths = sorted({path for path, _, _ in sides})
-    for place, path in enumerate(paths):
-        for far in paths[place + 1 :]:
+    for location, path in enumerate(paths):
+        for far in paths[location + 1 :]:
             a, b = end(path, far), end(far, path)
             if a is not None and b is not None:
                 yield Edge(level, a[1], a[2], b[1], b[2])

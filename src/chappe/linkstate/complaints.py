@@ -10,7 +10,7 @@ MOST = 1024
 
 
 class Complaints:
-    """Bounded: whoever sends many different things that cannot be believed is complained of more often."""
+    """Bounded: whoever sends many different messages that cannot be believed is complained of more often."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[str, str], int] = {}

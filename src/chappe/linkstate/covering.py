@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from chappe.linkstate.database import Database
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import LinkAdvert, LinkFact
 
 Split = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def reach(advert: object) -> list[tuple[str, int, bool]]:
-    """The ends of the links that a node tells of, whatever they cost."""
+    """The ends of the links that a node advertises, whatever they cost."""
     return [(fact.far, fact.level, fact.suspect) for fact in advert.links] if isinstance(advert, LinkAdvert) else []
 
 
 class Covering:
-    """What a node knows of its cluster tells it which neighbours need not wait for it.
+    """What a node knows of its cluster shows which neighbours need not wait for it.
 
     Who sent an advertisement sends it to all its own neighbours in the cluster, too. Of those that it cannot reach
     itself each hears it from one of the nodes between, and a unit next to the cluster from one of those that are linked
@@ -36,24 +36,24 @@ class Covering:
         self._near.clear()
         self._splits.clear()
 
-    def split(self, source: str, level: int, peers: Iterable[str], places: Mapping[str, Thing]) -> Split:
+    def split(self, source: str, level: int, peers: Iterable[str], locations: Mapping[str, VertexId]) -> Split:
         """Of these neighbours those that hear what came from `source` from this node, and those to be asked later.
 
-        `peers` are those that are told things of a level; `places` says what each is to this node.
+        `peers` are those that are advertised vertices of a level; `places` says what each is to this node.
         """
         known = self._splits.get((source, level))
         if known is None:
             now: list[str] = []
             later: list[str] = []
-            served = {places[source]} if source in places else set()  # units that one link is enough for
-            near = self._of(source) if not any(thing.level for thing in served) else None
+            served = {locations[source]} if source in locations else set()  # units that one link is enough for
+            near = self._of(source) if not any(vertex_id.level for vertex_id in served) else None
             for peer in sorted(peers):
-                thing = places[peer]
+                vertex_id = locations[peer]
                 if peer == source:
                     continue
-                if thing.level:
-                    first = thing not in served and self._first_to(thing)
-                    served.add(thing)
+                if vertex_id.level:
+                    first = vertex_id not in served and self._first_to(vertex_id)
+                    served.add(vertex_id)
                 else:
                     first = near is None or self._first(near, peer)
                 (now if first else later).append(peer)
@@ -64,7 +64,7 @@ class Covering:
         """Whether a node hears it from this one, and neither from the source nor from another next to it."""
         return peer not in near and all(self.me <= between for between in near & self._of(peer))
 
-    def _first_to(self, unit: Thing) -> bool:
+    def _first_to(self, unit: VertexId) -> bool:
         """Whether no node of the cluster with a smaller name is linked to that unit."""
         return not any(
             fact.far == unit.name and fact.level == unit.level and not fact.suspect
@@ -73,14 +73,14 @@ class Covering:
         )  # fmt: skip
 
     def _of(self, name: str) -> frozenset[str]:
-        """Nodes of the cluster that tell of a link to that one, and it of one to them."""
+        """Nodes of the cluster that advertise a link to that one, and it of one to them."""
         found = self._near.get(name)
         if found is None:
-            found = frozenset(other for other in self._told(name) if name in self._told(other))
+            found = frozenset(other for other in self._states(name) if name in self._states(other))
             self._near[name] = found
         return found
 
-    def _told(self, name: str) -> set[str]:
+    def _states(self, name: str) -> set[str]:
         return {fact.far for fact in self._facts(name) if fact.level == 0 and not fact.suspect}
 
     def _facts(self, name: str) -> tuple[LinkFact, ...]:

@@ -15,7 +15,7 @@ MS = 1_000_000
 
 def key_of(advert: Advert) -> Key:
     """What an advertisement replaces an older one by."""
-    return ("l" if type(advert) is LinkAdvert else "i", advert.level, advert.origin, advert.speaker)
+    return ("l" if type(advert) is LinkAdvert else "i", advert.level, advert.origin, advert.originator)
 
 
 class Entry:
@@ -42,7 +42,7 @@ class Database:
         self._retired_ns = 2 * (lifetime_ns + tolerance_ns)
         self._most = most
         self._speakers: dict[tuple[str, int, str], dict[str, Entry]] = {}
-        self._origins: dict[tuple[int, str], dict[str, set[str]]] = {}  # by level and speaker, with the kinds
+        self._origins: dict[tuple[int, str], dict[str, set[str]]] = {}  # by level and originator, with the kinds
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -65,20 +65,20 @@ class Database:
         self._origins.setdefault((key[1], key[3]), {}).setdefault(key[2], set()).add(key[0])
         return None
 
-    def speakers(self, kind: str, level: int, origin: str) -> dict[str, Entry]:
-        """What is told of one thing, by who tells it."""
+    def originators(self, kind: str, level: int, origin: str) -> dict[str, Entry]:
+        """What is advertised of one vertex, by originator."""
         return self._speakers.get((kind, level, origin), {})
 
-    def spoken_for(self, level: int, speaker: str) -> str | None:
-        """What a node speaks for at a level."""
-        return next(iter(self._origins.get((level, speaker), ())), None)
+    def unit_of_originator(self, level: int, originator: str) -> str | None:
+        """The unit that a node originates for at a level."""
+        return next(iter(self._origins.get((level, originator), ())), None)
 
-    def speaks(self, speaker: str) -> bool:
+    def originates(self, originator: str) -> bool:
         """Whether anything that a node stated is kept."""
-        return any((level, speaker) in self._origins for level in range(MAX_DEPTH + 1))
+        return any((level, originator) in self._origins for level in range(MAX_DEPTH + 1))
 
     def aged(self, key: Key, now_ns: int, peer: str) -> Statement | None:
-        """A statement as it is sent on now; what is retired goes to its own speaker alone."""
+        """A statement as it is sent on now; what is retired goes to its own originator alone."""
         entry = self.entries.get(key) or (self.retired.get(key) if key[3] == peer else None)
         if entry is None:
             return None
@@ -93,27 +93,27 @@ class Database:
     def forget(self, now_ns: int, keep: Set[Key]) -> list[Key]:
         """Drop what was not refreshed in its lifetime, except these."""
         oldest = now_ns - self.lifetime_ns
-        gone = [key for key, entry in self.entries.items() if entry.born_ns <= oldest and key not in keep]
-        for key in gone:
+        withdrawn = [key for key, entry in self.entries.items() if entry.born_ns <= oldest and key not in keep]
+        for key in withdrawn:
             self.drop(key)
         oldest = now_ns - self._retired_ns
         for key in [key for key, entry in self.retired.items() if entry.born_ns <= oldest]:
             del self.retired[key]
-        return gone
+        return withdrawn
 
     def drop(self, key: Key) -> None:
         """Forget one."""
         if len(self.retired) >= self._most:
             del self.retired[next(iter(self.retired))]
         self.retired[key] = self.entries.pop(key)
-        speakers = self._speakers[key[:3]]
-        del speakers[key[3]]
-        if not speakers:
+        originators = self._speakers[key[:3]]
+        del originators[key[3]]
+        if not originators:
             del self._speakers[key[:3]]
-        kind, level, origin, speaker = key
-        origins = self._origins[level, speaker]
+        kind, level, origin, originator = key
+        origins = self._origins[level, originator]
         origins[origin].discard(kind)
         if not origins[origin]:
             del origins[origin]
         if not origins:
-            del self._origins[level, speaker]
+            del self._origins[level, originator]

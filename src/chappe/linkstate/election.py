@@ -1,4 +1,4 @@
-"""When a node speaks for its units: the one with the smallest name among those that can be reached (MR-011)."""
+"""The election of controllers: the node with the smallest name that can be reached originates for a unit (MR-011)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chappe.linkstate.interests import interest_of
 from chappe.linkstate.origination import Interest, Originator
 from chappe.linkstate.purge import Purge, replaced
 from chappe.linkstate.settings import Settings
-from chappe.linkstate.topology import Place, View
+from chappe.linkstate.topology import Location, View
 from chappe.linkstate.units import Address
 from chappe.wire.mesh import InterestAdvert, LinkAdvert
 from chappe.wire.patterns import Pattern, covers, summarise
@@ -19,21 +19,21 @@ OVERLAP = 10  # times the settling time: a controller that was goes on so long a
 
 
 class Election:
-    """What a node tells for the units it lies in.
+    """What a node advertises for the units it lies in.
 
     One that finds itself controller waits until nothing new has joined for a while, because a node that has just come
     up knows only itself; not for ever, since in a large mesh something joins all the time. One that is it no more goes
     on until its successor has spoken, so that a unit is never silent.
     """
 
-    def __init__(self, me: Address, settings: Settings, database: Database, voice: Originator) -> None:
+    def __init__(self, me: Address, settings: Settings, database: Database, originator: Originator) -> None:
         self.me = me
         self.settings = settings
         self.database = database
-        self.voice = voice
-        self.succession = Purge(me, settings, database)
+        self.originator = originator
+        self.purge = Purge(me, settings, database)
         self.next_ns = NEVER
-        self.gone: list[Place] = []  # who spoke for the own units, and does no more
+        self.withdrawn: list[Location] = []  # who originated for the own units, and does no more
         self._since: dict[int, int] = {}
         self._ending: dict[int, int] = {}  # by level, until when it goes on at the latest
         self._joined_ns = [-NEVER] * (me.depth + 1)
@@ -44,25 +44,25 @@ class Election:
         for above in range(level + 1, self.me.depth + 1):
             self._joined_ns[above] = now_ns
 
-    def tell(self, view: View, own: Interest, now_ns: int) -> None:
+    def update(self, view: View, own: Interest, now_ns: int) -> None:
         """Say what this map makes it say."""
         self.next_ns = NEVER
-        self.succession.observe(view, now_ns)
-        self.gone.clear()
+        self.purge.observe(view, now_ns)
+        self.withdrawn.clear()
         for level in range(1, self.me.depth + 1):
-            gone = self.succession.gone(level)
-            self.gone += [(level, self.me.path(level), name) for name, _ in gone]
-            if self._speaks(view, level, own, now_ns):
+            withdrawn = self.purge.withdrawn(level)
+            self.withdrawn += [(level, self.me.path(level), name) for name, _ in withdrawn]
+            if self._originates(view, level, own, now_ns):
                 links = view.leaving(level)
-                self.voice.links(level, links, view.members(level), now_ns, gone, view.capabilities(level))
+                self.originator.links(level, links, view.members(level), now_ns, withdrawn, view.capabilities(level))
                 # A unit without a link out of it is in nobody's map: nobody needs to hear that it wants nothing.
-                self.voice.interest(level, self._interest(view, level, own), now_ns, speaks=bool(links))
-            elif self.voice.speaks("l", level) or self.voice.speaks("i", level):
-                self.voice.links(level, (), 1, now_ns, gone)
-                self.voice.interest(level, ((), ()), now_ns)
+                self.originator.interest(level, self._interest(view, level, own), now_ns, originates=bool(links))
+            elif self.originator.originates("l", level) or self.originator.originates("i", level):
+                self.originator.links(level, (), 1, now_ns, withdrawn)
+                self.originator.interest(level, ((), ()), now_ns)
 
-    def _speaks(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
-        speaking = self.voice.speaks("l", level)
+    def _originates(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
+        speaking = self.originator.originates("l", level)
         settle_ns = level * self.settings.settle_ns  # smaller units speak first
         controller = view.controllers[level]
         if controller == self.me.node:
@@ -78,26 +78,26 @@ class Election:
             self._ending.pop(level, None)
             return False
         until_ns = self._ending.setdefault(level, now_ns + OVERLAP * settle_ns)
-        if now_ns >= until_ns or self._spoken(view, level, own):
+        if now_ns >= until_ns or self._successor_took_over(view, level, own):
             del self._ending[level]
             return False
         self.next_ns = min(self.next_ns, until_ns)
         return True
 
-    def _spoken(self, view: View, level: int, own: Interest) -> bool:
-        """Whether the successor has told all that is to be told of the unit.
+    def _successor_took_over(self, view: View, level: int, own: Interest) -> bool:
+        """Whether the successor has advertised all of the unit.
 
-        One that spoke for another part of it does not know at once what this part wants: until it has said so, this
+        One that originated for another part of it does not know the interest of this part at once. Until it does this
         node goes on, or events for its part would have no destination meanwhile.
         """
-        place = (level, self.me.path(level), view.controllers[level])
-        links, interest = (self.database.entries.get((kind, *place)) for kind in ("l", "i"))
+        location = (level, self.me.path(level), view.controllers[level])
+        links, interest = (self.database.entries.get((kind, *location)) for kind in ("l", "i"))
         if links is None or not isinstance(links.advert, LinkAdvert) or not links.advert.links:
             return False
-        if replaced(self.database, place):  # that was before it was gone: it is back, and has said nothing yet
+        if replaced(self.database, location):  # that was before it was gone: it is back, and has said nothing yet
             return False
-        told = {fact.id for fact in links.advert.links}
-        if any(fact.id not in told for fact in view.leaving(level)):
+        advertised = {fact.id for fact in links.advert.links}
+        if any(fact.id not in advertised for fact in view.leaving(level)):
             return False
         patterns = (
             interest.advert.patterns if interest is not None and isinstance(interest.advert, InterestAdvert) else ()

@@ -16,8 +16,8 @@ class Flooding:
     """What is to be passed on, and when.
 
     The first news after a pause go at once. While more keep coming they are gathered for `spread_ns`, twice as long for
-    what is told of clusters and so on: a neighbour gets the newest of each key in one go, and nothing that it told
-    itself in between. Times are drawn, so that of two neighbours one is first and the other has nothing left to tell.
+    what is advertised of clusters and so on: a neighbour gets the newest of each key at once, and nothing that it sent
+    itself in between. Times are random, so that of two neighbours one is first and the other has nothing left to send.
 
     Neighbours that will hear of something from others are offered it within `offer_ns`, all of it in one message,
     unless they show before that they have it.
@@ -60,7 +60,7 @@ class Flooding:
         self._offers.pop(peer, None)
 
     def take(self, now_ns: int) -> list[tuple[str, Key]]:
-        """Whom to tell of what, if it is time; nothing of it is kept."""
+        """What to send to whom, if it is time; nothing of it is kept."""
         if now_ns < self._take_ns:
             return []
         self._take_ns = NEVER

@@ -1,4 +1,4 @@
-"""Who wants what: the interest of every thing in the map, found by topic (MR-133, MR-134)."""
+"""Who wants what: the interest of every vertex in the map, found by topic (MR-133, MR-134)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from chappe.linkstate.grace_period import GracePeriod
 from chappe.linkstate.origination import Interest
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.topology import Vertex, View
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.mesh import InterestAdvert
 from chappe.wire.patterns import ALL, Pattern, topic_text
 
 NOTHING: Interest = ((), ())
 EMPTY = 1 << 12  # places of the trie that may be empty before it is built anew
-MATCHES = 1 << 14  # sets of patterns whose things are remembered
-_Wants = dict[Thing, set[str]]
+MATCHES = 1 << 14  # sets of patterns whose vertices are remembered
+_Wants = dict[VertexId, set[str]]
 _END = "/"  # no level contains it: under this key are those whose pattern ends at a place of the trie
 
 
 def interest_of(database: Database, vertex: Vertex) -> Interest:
-    """What a thing wants and publishes, as its speaker tells.
+    """What a vertex wants and publishes, as its originator advertises.
 
-    Where that one has told nothing yet, because it just took over, all that others told of the same unit counts: too
+    Where that one has told nothing yet, because it just took over, all that others advertised the same unit counts: too
     much may be wanted, never too little.
     """
-    entry = database.entries.get(("i", *vertex.place))
+    entry = database.entries.get(("i", *vertex.location))
     if entry is not None:
         return content(entry.advert)
-    others = [content(other.advert) for other in database.speakers("i", vertex.level, vertex.origin).values()]
+    others = [content(other.advert) for other in database.originators("i", vertex.level, vertex.origin).values()]
     if not others or not vertex.level:
         return NOTHING
     wanted = {pattern for patterns, _ in others for pattern in patterns}
@@ -47,7 +47,7 @@ class Interests:
     """What is wanted and published in the map of one node, and where it was wanted a moment ago."""
 
     def __init__(self, me: Address, settings: Settings, database: Database) -> None:
-        self._here = Thing(0, me.node)
+        self._here = VertexId(0, me.node)
         self._database = database
         self._vanished = GracePeriod(me, settings)
         self._index = Index()
@@ -58,12 +58,12 @@ class Interests:
         self._indexed = False
 
     def heard(self, old: Advert | None, new: Advert, now_ns: int) -> bool:
-        """Somebody tells what is wanted; whether that is something else."""
+        """Somebody advertises what is wanted; whether that is something else."""
         before, after = content(old) if old is not None else NOTHING, content(new)
         if before == after and old is not None:
             return False
         if new.level and not any(after):
-            self._vanished.withdrawn(Thing(new.level, new.origin), before[0], now_ns)
+            self._vanished.withdrawn(VertexId(new.level, new.origin), before[0], now_ns)
         self._indexed = False
         return True
 
@@ -79,7 +79,7 @@ class Interests:
         self._indexed = False
         return True
 
-    def missed(self) -> Iterable[Thing]:
+    def missed(self) -> Iterable[VertexId]:
         """What vanished a moment ago."""
         return self._vanished.wanted()
 
@@ -88,72 +88,72 @@ class Interests:
         """When `expire` has something to do."""
         return self._vanished.next_ns
 
-    def find(self, view: View, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
+    def find(self, view: View, kind: str, topic: bytes) -> dict[VertexId, frozenset[str]]:
         """Things of the map that want a topic, or that did when they were last in it."""
         if not self._indexed:
             self._indexed = True
             missed = self._vanished.wanted()
             wanted = {
-                thing: patterns for thing, patterns in missed.items()
-                if thing not in view.index and ("@" in thing.name or not view.resolve(thing))
+                vertex_id: patterns for vertex_id, patterns in missed.items()
+                if vertex_id not in view.index and ("@" in vertex_id.name or not view.resolve(vertex_id))
             }  # fmt: skip
             for vertex in view.vertices:
-                more = missed.get(Thing(vertex.level, vertex.origin), ())
-                wanted[vertex.thing] = (*interest_of(self._database, vertex)[0], *more)
+                more = missed.get(VertexId(vertex.level, vertex.origin), ())
+                wanted[vertex.vertex_id] = (*interest_of(self._database, vertex)[0], *more)
             wanted.pop(self._here, None)
             self._index.replace(wanted.items())
         return self._index.find(kind, topic)
 
-    def publications(self, view: View, own: Interest) -> dict[Thing, tuple[Pattern, ...]]:
-        """What is published, by thing; `own` is the interest of this node."""
-        found = {vertex.thing: interest_of(self._database, vertex)[1] for vertex in view.vertices}
+    def publications(self, view: View, own: Interest) -> dict[VertexId, tuple[Pattern, ...]]:
+        """What is published, by vertex; `own` is the interest of this node."""
+        found = {vertex.vertex_id: interest_of(self._database, vertex)[1] for vertex in view.vertices}
         found[self._here] = own[1]
-        return {thing: published for thing, published in found.items() if published}
+        return {vertex_id: published for vertex_id, published in found.items() if published}
 
     def _wanted_at(self, vertex: Vertex) -> set[Pattern]:
-        """What a thing wants; who handed a unit over and says that it wants nothing was heard before."""
+        """What a vertex wants; who handed a unit over and says that it wants nothing was heard before."""
         return set(interest_of(self._database, vertex)[0])
 
 
 class Index:
-    """Patterns of many things in one trie of levels."""
+    """Patterns of many vertices in one trie of levels."""
 
-    def __init__(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]] = ()) -> None:
+    def __init__(self, wanted: Iterable[tuple[VertexId, tuple[Pattern, ...]]] = ()) -> None:
         self._levels: dict[str, Any] = {}
         self._numbers: dict[tuple[str, str], _Wants] = {}
-        self._found: dict[tuple[int, ...], dict[Thing, frozenset[str]]] = {}
-        self._of: dict[Thing, tuple[Pattern, ...]] = {}
+        self._found: dict[tuple[int, ...], dict[VertexId, frozenset[str]]] = {}
+        self._of: dict[VertexId, tuple[Pattern, ...]] = {}
         self._empty = 0
         self.replace(wanted)
 
-    def replace(self, wanted: Iterable[tuple[Thing, tuple[Pattern, ...]]]) -> None:
-        """These things want these patterns now, and no others do; what stayed as it was costs a comparison."""
+    def replace(self, wanted: Iterable[tuple[VertexId, tuple[Pattern, ...]]]) -> None:
+        """These vertices want these patterns now, and no others do; what stayed as it was costs a comparison."""
         now = dict(wanted)
         if now == self._of:
             return
         self._found.clear()
         if self._empty > EMPTY:
             self._levels, self._numbers, self._of, self._empty = {}, {}, {}, 0
-        for thing in self._of.keys() - now.keys():
-            self._change(thing, self._of[thing], ())
-        for thing, patterns in now.items():
-            self._change(thing, self._of.get(thing, ()), patterns)
+        for vertex_id in self._of.keys() - now.keys():
+            self._change(vertex_id, self._of[vertex_id], ())
+        for vertex_id, patterns in now.items():
+            self._change(vertex_id, self._of.get(vertex_id, ()), patterns)
         self._of = now
 
-    def _change(self, thing: Thing, old: tuple[Pattern, ...], new: tuple[Pattern, ...]) -> None:
+    def _change(self, vertex_id: VertexId, old: tuple[Pattern, ...], new: tuple[Pattern, ...]) -> None:
         if old == new:
             return
         before, after = set(old), set(new)
         for pattern in before - after:
             wants = self._place(pattern)
-            wants[thing].discard(pattern.group)
-            if not wants[thing]:
-                del wants[thing]
+            wants[vertex_id].discard(pattern.group)
+            if not wants[vertex_id]:
+                del wants[vertex_id]
                 self._empty += not wants
         for pattern in after - before:
-            self._place(pattern).setdefault(thing, set()).add(pattern.group)
+            self._place(pattern).setdefault(vertex_id, set()).add(pattern.group)
 
-    def find(self, kind: str, topic: bytes) -> dict[Thing, frozenset[str]]:
+    def find(self, kind: str, topic: bytes) -> dict[VertexId, frozenset[str]]:
         """Things that want a topic, with the groups that do; the empty name stands for plain subscribers.
 
         Topics that match the same patterns get the same object: it is not to be changed.
@@ -162,10 +162,10 @@ class Index:
         key = tuple(map(id, matching))  # they live as long as this index
         found = self._found.get(key)
         if found is None:
-            wanting: dict[Thing, frozenset[str]] = {}
+            wanting: dict[VertexId, frozenset[str]] = {}
             for wants in matching:
-                for thing, groups in wants.items():
-                    wanting[thing] = wanting.get(thing, frozenset()) | groups
+                for vertex_id, groups in wants.items():
+                    wanting[vertex_id] = wanting.get(vertex_id, frozenset()) | groups
             if len(self._found) >= MATCHES:
                 self._found.clear()
             found = self._found[key] = dict(sorted(wanting.items()))

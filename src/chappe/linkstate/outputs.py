@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.base import Message
 
@@ -20,12 +20,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class RoutesChanged:
-    """By profile, the destinations that have another way now, have one for the first time, or have none any more.
+    """By profile, the destinations that have another route now, have one for the first time, or have none any more.
 
-    Whoever holds ways asks for them again: changes of ways that nobody asked for since the last time are not told.
+    Whoever holds routes asks for them again: changes of routes that nobody asked for since are left out.
     """
 
-    profiles: dict[str, frozenset[Thing]]
+    profiles: dict[str, frozenset[VertexId]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +35,23 @@ class InterestChanged:
 
 @dataclass(frozen=True, slots=True)
 class CostAdvertised:
-    """The cost of an own link was told; what an event on `PBR/PerformanceData/<scope>` says (MR-110)."""
+    """The cost of an own link was advertised; what an event on `PBR/PerformanceData/<scope>` says (MR-110)."""
 
     link: bytes
     cost: float  # by the profile `default`; infinite: the link is gone
     metrics: Metrics
     scope: str  # path of the smallest unit that holds both ends
     sequence: int  # of this link, ascending
-    stamp_ns: int  # the `now_ns` at which it was told
+    stamp_ns: int  # the `now_ns` at which it was advertised
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """For people and membership events: a thing joined or left, a unit parted or merged, input was refused, or the
+    """For people and membership events: a vertex joined or left, a unit parted or merged, input was refused, or the
     clock of this node corrected."""
 
     kind: Literal["joined", "left", "parted", "merged", "refused", "clock"]
-    thing: Thing
+    vertex_id: VertexId
     reason: str
 
 

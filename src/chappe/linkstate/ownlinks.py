@@ -1,4 +1,4 @@
-"""The links of this node itself: what is measured of them, and what of it was told (MR-112)."""
+"""The links of this node itself: what is measured of them, and what of it was advertised (MR-112)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from chappe.linkstate.checks import MAX_BANDWIDTH, MAX_JITTER, MAX_LATENCY_MS
 from chappe.linkstate.costs import cost_of_one
 from chappe.linkstate.settings import Settings
-from chappe.linkstate.units import Address, Thing, visible
+from chappe.linkstate.units import Address, VertexId, visible
 from chappe.measure.cost import PROFILES, Metrics, error
 from chappe.wire.mesh import LinkFact
 
@@ -24,16 +24,16 @@ class OwnLink:
         self.peer = peer
         self.address = address
         self.kind = kind
-        self.thing: Thing = visible(me, address)
-        self.scope = me.scope(self.thing.level)
+        self.vertex_id: VertexId = visible(me, address)
+        self.scope = me.scope(self.vertex_id.level)
         self.suspect = False
         self.metrics = Metrics()
-        self.told = Metrics()
+        self.advertised = Metrics()
         self.sequence = 0
-        self._costs: dict[str, float] = {}  # as told, by profile
+        self._costs: dict[str, float] = {}  # as advertised, by profile
 
     def moved(self, settings: Settings, samples: int = 0) -> bool:
-        """Whether the metrics make a cost that differs from the told one by enough, by one of the profiles in use.
+        """Whether a cost differs from the advertised one by enough, by one of the profiles in use.
 
         `samples`: of latency and jitter, from whose number and noise follows what of a difference means nothing; 0 if
         they are to be believed as they are.
@@ -53,38 +53,38 @@ class OwnLink:
         """Whether it is what latency and jitter would not be by chance, or loss and bandwidth alone make it so."""
         if not samples or abs(new - old) > settings.certainty * error(self.metrics, samples, profile):
             return True
-        told = self.metrics._replace(latency_ms=self.told.latency_ms, jitter=self.told.jitter)
-        return abs(_cost(profile, told) - old) > range_ms
+        advertised = self.metrics._replace(latency_ms=self.advertised.latency_ms, jitter=self.advertised.jitter)
+        return abs(_cost(profile, advertised) - old) > range_ms
 
     def bands(self, settings: Settings) -> list[tuple[float, float]]:
-        """By each profile in use, the cost that was told, NaN if none was, and how far from it is no change."""
-        told = [self._costs.get(profile, math.nan) for profile in settings.profiles]
-        return [(cost, max(settings.threshold * cost, settings.floor_ms)) for cost in told]
+        """By each profile in use, the cost that was advertised, NaN if none was, and how far from it is no change."""
+        advertised = [self._costs.get(profile, math.nan) for profile in settings.profiles]
+        return [(cost, max(settings.threshold * cost, settings.floor_ms)) for cost in advertised]
 
     def quiet(self, settings: Settings) -> tuple[list[tuple[float, float]], Metrics]:
-        """What is no change: the bands, and the metrics that the told costs were made of."""
-        return self.bands(settings), self.told
+        """What is no change: the bands, and the metrics that the advertised costs were made of."""
+        return self.bands(settings), self.advertised
 
-    def tell(self, settings: Settings) -> float:
-        """What is measured now counts as told; its cost by the profile `default`."""
-        self.told = self.metrics
+    def update(self, settings: Settings) -> float:
+        """What is measured now counts as advertised; its cost by the profile `default`."""
+        self.advertised = self.metrics
         self.sequence += 1
-        self._costs = {profile: _cost(profile, self.told) for profile in settings.profiles}
-        return _cost("default", self.told)
+        self._costs = {profile: _cost(profile, self.advertised) for profile in settings.profiles}
+        return _cost("default", self.advertised)
 
     def fact(self) -> LinkFact:
-        """What others are told of it."""
-        told = self.told
+        """As it is advertised."""
+        advertised = self.advertised
         return LinkFact(
             id=self.id,
-            far=self.thing.name,
-            level=self.thing.level,
+            far=self.vertex_id.name,
+            level=self.vertex_id.level,
             kind=self.kind,
             suspect=self.suspect,
-            latency_ms=_within(told.latency_ms, MAX_LATENCY_MS),
-            jitter=_within(told.jitter, MAX_JITTER) if told.latency_ms == told.latency_ms else None,
-            loss=_within(told.loss, 1.0),
-            bandwidth=_within(told.bandwidth, MAX_BANDWIDTH),
+            latency_ms=_within(advertised.latency_ms, MAX_LATENCY_MS),
+            jitter=_within(advertised.jitter, MAX_JITTER) if advertised.latency_ms == advertised.latency_ms else None,
+            loss=_within(advertised.loss, 1.0),
+            bandwidth=_within(advertised.bandwidth, MAX_BANDWIDTH),
         )
 
     def row(self) -> dict[str, Any]:
@@ -93,8 +93,8 @@ class OwnLink:
         return {
             "link": self.id.hex(),
             "peer": self.peer,
-            "thing": self.thing.name,
-            "level": self.thing.level,
+            "thing": self.vertex_id.name,
+            "level": self.vertex_id.level,
             "kind": self.kind,
             "suspect": self.suspect,
             "latency_ms": now.latency_ms,
@@ -104,7 +104,7 @@ class OwnLink:
             "loss": now.loss,
             "bandwidth": now.bandwidth,
             "cost": _cost("default", now),
-            "told": _cost("default", self.told),
+            "told": _cost("default", self.advertised),
             "sequence": self.sequence,
         }
 
@@ -128,17 +128,17 @@ class OwnLinks:
         return self.links.pop(link, None)
 
     def renew(self) -> None:
-        """Take the figures of this moment, which moved too little since the last ones for anybody to be told."""
+        """Take the figures of this moment, which moved too little since the last ones to be advertised."""
         if self._latest is not None:
             for own in self.links.values():
                 own.metrics = self._latest(own.id) or own.metrics
 
     def changed(self) -> None:
-        """What is told of one of them is not what it was."""
+        """What is advertised of one of them has changed."""
         self._facts = None
 
     def facts(self) -> tuple[LinkFact, ...]:
-        """All as others are told of them, by id."""
+        """All of them as they are advertised, by id."""
         if self._facts is None:
             self._facts = tuple(self.links[link].fact() for link in sorted(self.links))
         return self._facts

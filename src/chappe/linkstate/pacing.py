@@ -9,7 +9,7 @@ from chappe.linkstate.settings import Settings
 class Pacing:
     """Changes of the own links and of the cluster are computed at once; what is far may wait while more keeps coming.
 
-    A way that was planned over an older map of far units still arrives: whoever enters a unit plans its inside anew.
+    A route that was planned over an older map of far units still arrives: whoever enters a unit plans its inside anew.
     """
 
     def __init__(self, settings: Settings) -> None:

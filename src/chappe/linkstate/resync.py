@@ -1,4 +1,4 @@
-"""What neighbours have and this node lacks: each thing is asked for at one of them, and at another if it is silent."""
+"""What neighbours have and this node lacks: each vertex is asked for at one of them, and at another if it is silent."""
 
 from __future__ import annotations
 

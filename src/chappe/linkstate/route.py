@@ -1,17 +1,17 @@
-"""What a way over the map looks like."""
+"""What a route over the map looks like."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way: what is passed, first hop first and destination last, by which links."""
+    """A route: what is passed, first hop first and destination last, by which links."""
 
-    things: tuple[Thing, ...]
+    vertex_ids: tuple[VertexId, ...]
     links: tuple[bytes, ...]
     cost: float
     latency_ms: float  # NaN while a link on it is unmeasured
@@ -22,8 +22,10 @@ class Leave:
     """What leaves the cluster at a node: over this link into `next`, for these routes' ends."""
 
     link: bytes
-    next: Thing
-    things: tuple[tuple[Thing, ...], ...]  # of each destination the units passed, `next` first, the destination last
+    next: VertexId
+    vertex_ids: tuple[
+        tuple[VertexId, ...], ...
+    ]  # of each destination the units passed, `next` first, the destination last
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,15 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The way of an event from this node: `root` is this node itself."""
+    """The route of an event from this node: `root` is this node itself."""
 
     root: Branch
-    unreached: tuple[Thing, ...]  # destinations without a way
+    unreached: tuple[VertexId, ...]  # destinations without a route
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One possible way to a destination."""
+    """One possible route to a destination."""
 
     name: str  # "in use", "best", "next best", "static"
     route: Route

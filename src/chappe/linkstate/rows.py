@@ -15,7 +15,7 @@ def map_rows(view: View, costs: dict[bytes, float]) -> list[dict[str, Any]]:
 
 def _row(edge: Edge, cost: float | None) -> dict[str, Any]:
     latency_ms, jitter, loss, bandwidth = edge.metrics
-    a, b = sorted((edge.a.thing, edge.b.thing))
+    a, b = sorted((edge.a.vertex_id, edge.b.vertex_id))
     return {
         "link": edge.id.hex(),
         "a": a.name,

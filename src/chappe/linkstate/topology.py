@@ -1,4 +1,4 @@
-"""The things and links of a map, and what one node sees of them at one moment."""
+"""Vertices and edges of a map, and what one node sees of them at one moment."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.mesh import LinkFact
 
-Place = tuple[int, str, str]  # level, origin, speaker
+Location = tuple[int, str, str]  # level, origin, originator
 Facts = tuple[LinkFact, ...]
 
 
 class Vertex:
-    """A thing of the map: a node of the cluster, or a unit as one speaker tells of it."""
+    """A vertex of the map: a node of the cluster, or a unit as one originator advertises it."""
 
-    __slots__ = ("capabilities", "facts", "index", "level", "members", "origin", "sequence", "speaker", "thing")
+    __slots__ = ("capabilities", "facts", "index", "level", "members", "origin", "originator", "sequence", "vertex_id")
 
-    def __init__(self, place: Place) -> None:
-        self.level, self.origin, self.speaker = place
+    def __init__(self, location: Location) -> None:
+        self.level, self.origin, self.originator = location
         self.sequence = 0
         self.facts: Facts = ()
         self.members = 1
         self.capabilities: tuple[str, ...] = ()
-        self.thing = Thing(self.level, self.origin)
+        self.vertex_id = VertexId(self.level, self.origin)
         self.index = -1
 
     @property
-    def place(self) -> Place:
-        return self.level, self.origin, self.speaker
+    def location(self) -> Location:
+        return self.level, self.origin, self.originator
 
 
 class Edge:
-    """A link that both ends tell of; `a` is not of a higher level than `b`."""
+    """A link that both ends advertise; `a` is not of a higher level than `b`."""
 
     __slots__ = ("a", "b", "costs", "fact_a", "fact_b", "id", "known", "level", "metrics", "usable")
 
@@ -47,8 +47,8 @@ class Edge:
         self.usable = not (fact_a.suspect or fact_b.suspect)
         self.combine()
 
-    def tell(self, vertex: Vertex, fact: LinkFact) -> None:
-        """One of the ends tells other metrics."""
+    def update(self, vertex: Vertex, fact: LinkFact) -> None:
+        """One of the ends advertises other metrics."""
         if vertex is self.a:
             self.fact_a = fact
         else:
@@ -56,7 +56,7 @@ class Edge:
         self.combine()
 
     def combine(self) -> None:
-        """How many ends have measured it, and the worse of what they told: latency, jitter, loss, bandwidth.
+        """How many ends have measured it, and the worse of what they advertised: latency, jitter, loss, bandwidth.
 
         So a liar makes only its own links dearer.
         """
@@ -77,16 +77,16 @@ class View:
 
     me: Address
     vertices: list[Vertex] = field(default_factory=list)  # what can be reached, by (level, name)
-    index: dict[Thing, int] = field(default_factory=dict)
+    index: dict[VertexId, int] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)  # usable ones
     suspected: list[Edge] = field(default_factory=list)
     controllers: list[str] = field(default_factory=list)  # of the own units, by level; at level 0 the node itself
-    parts: dict[Thing, tuple[Thing, ...]] = field(default_factory=dict)  # of units that fell apart
-    lost: tuple[Thing, ...] = ()  # not to be reached, yet they tell of one another
+    parts: dict[VertexId, tuple[VertexId, ...]] = field(default_factory=dict)  # of units that fell apart
+    lost: tuple[VertexId, ...] = ()  # not to be reached, yet they advertise one another
     _ends: dict[bytes, tuple[int, ...]] | None = None
 
     def leaving(self, level: int) -> Facts:
-        """What the controller of the own unit of a level tells outside: its links to other units, by id."""
+        """What the controller of the own unit of a level advertises outside: its links to other units, by id."""
         facts: dict[bytes, LinkFact] = {}
         for vertex in self.vertices:
             if vertex.level >= level:
@@ -105,24 +105,24 @@ class View:
         inside = [set(vertex.capabilities) for vertex in self.vertices if vertex.level < level]
         return tuple(sorted(set.intersection(*inside))) if inside else ()
 
-    def resolve(self, thing: Thing) -> tuple[Thing, ...]:
-        """What a name stands for here: the thing itself, the unit it is a part of, the parts of a unit, or none."""
-        if thing in self.index:
-            return (thing,)
-        whole = Thing(thing.level, thing.path)
+    def resolve(self, vertex_id: VertexId) -> tuple[VertexId, ...]:
+        """What a name stands for here: the vertex itself, the unit it is a part of, the parts of a unit, or none."""
+        if vertex_id in self.index:
+            return (vertex_id,)
+        whole = VertexId(vertex_id.level, vertex_id.path)
         return (whole,) if whole in self.index else self.parts.get(whole, ())
 
-    def inside(self, level: int, speaker: str) -> bool:
-        """Whether who speaks for a unit of that level can be reached inside the own one."""
-        return any(vertex.speaker == speaker for vertex in self.vertices if vertex.level < level)
+    def inside(self, level: int, originator: str) -> bool:
+        """Whether who originates for a unit of that level can be reached inside the own one."""
+        return any(vertex.originator == originator for vertex in self.vertices if vertex.level < level)
 
-    def away(self, level: int, missed: Iterable[Thing]) -> bool:
+    def away(self, level: int, missed: Iterable[VertexId]) -> bool:
         """Whether something inside the own unit of a level is out of reach, as far as is known."""
-        return any(thing.level < level and not self.resolve(thing) for thing in (*self.lost, *missed))
+        return any(vertex_id.level < level and not self.resolve(vertex_id) for vertex_id in (*self.lost, *missed))
 
     @property
     def ends(self) -> dict[bytes, tuple[int, ...]]:
-        """Which edges are of a link: one, unless several things claim it."""
+        """Which edges are of a link: one, unless several vertices claim it."""
         if self._ends is None:
             self._ends = {}
             for number, edge in enumerate(self.edges):
@@ -130,7 +130,7 @@ class View:
         return self._ends
 
     def name(self, paths: list[str]) -> None:
-        """Give things their names and numbers: units that fell apart are several things; `paths` are the own ones."""
+        """Give vertices names and numbers: units that fell apart are several vertices; `paths` are the own ones."""
         groups: dict[tuple[int, str], list[Vertex]] = {}
         for vertex in self.vertices:
             if vertex.level:
@@ -138,14 +138,14 @@ class View:
         for (level, origin), group in groups.items():
             if len(group) > 1 or origin == paths[level]:
                 for vertex in group:
-                    vertex.thing = Thing(level, f"{origin}@{vertex.speaker}")
-                self.parts[Thing(level, origin)] = tuple(sorted(vertex.thing for vertex in group))
-            elif "@" in group[0].thing.name:
-                group[0].thing = Thing(level, origin)
-        self.vertices.sort(key=_thing)
+                    vertex.vertex_id = VertexId(level, f"{origin}@{vertex.originator}")
+                self.parts[VertexId(level, origin)] = tuple(sorted(vertex.vertex_id for vertex in group))
+            elif "@" in group[0].vertex_id.name:
+                group[0].vertex_id = VertexId(level, origin)
+        self.vertices.sort(key=_vertex_id)
         for number, vertex in enumerate(self.vertices):
             vertex.index = number
-            self.index[vertex.thing] = number
+            self.index[vertex.vertex_id] = number
 
 
 def difference(old: Facts, new: Facts) -> int:
@@ -161,8 +161,8 @@ def difference(old: Facts, new: Facts) -> int:
     return worst
 
 
-def _thing(vertex: Vertex) -> Thing:
-    return vertex.thing
+def _vertex_id(vertex: Vertex) -> VertexId:
+    return vertex.vertex_id
 
 
 def _worse(which: Callable[[float, float], float], a: float | None, b: float | None) -> float:

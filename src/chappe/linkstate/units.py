@@ -12,11 +12,11 @@ MAX_DEPTH = 16
 MAX_NAME = 255  # of a node, or one name of a unit
 
 
-class Thing(NamedTuple):
+class VertexId(NamedTuple):
     """What a node sees: a node of its own cluster (level 0), or a unit of the k-th ring around it (level k).
 
-    The name is a node's name at level 0 and the unit's path above. Of a unit that fell apart each part is a thing of
-    its own, `path@speaker`.
+    The name is a node's name at level 0 and the unit's path above. Of a unit that fell apart each part is a vertex of
+    its own, `path@originator`.
     """
 
     level: int
@@ -24,7 +24,7 @@ class Thing(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its name without the speaker of a part."""
+        """Its name without the originator of a part."""
         return self.name.partition("@")[0] if self.level else self.name
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Address(NamedTuple):
         return "/".join(self.unit[: len(self.unit) - level + 1]) if level else self.node
 
     def scope(self, level: int) -> str:
-        """Path of the unit in which things of a level are told: the cluster for nodes, "" (the mesh) at the top."""
+        """Path of the unit in which a level is advertised: the cluster for nodes, "" (the mesh) at the top."""
         return "/".join(self.unit[: max(0, len(self.unit) - level)])
 
 
@@ -78,7 +78,7 @@ def parse_unit(text: str) -> Unit:
 
 
 def checked_name(name: str, what: str) -> str:
-    """The name if it can stand in paths, things and topics; ConfigError otherwise."""
+    """The name if it can stand in paths, vertices and topics; ConfigError otherwise."""
     if not 1 <= len(name) <= MAX_NAME or any(mark in name for mark in "/@+#") or not name.isprintable():
         raise ConfigError(
             f"{name[:64]!r} cannot be the name of a {what}: use 1 to {MAX_NAME} printable characters without / @ + #"
@@ -87,7 +87,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def level_between(a: Address, b: Address) -> int:
-    """The level at which two nodes are different things: 0 in the same cluster; both have the same depth."""
+    """The level at which two nodes are different vertices: 0 in the same cluster; both have the same depth."""
     same = 0
     for one, other in zip(a.unit, b.unit, strict=True):
         if one != other:
@@ -96,12 +96,12 @@ def level_between(a: Address, b: Address) -> int:
     return len(a.unit) - same
 
 
-def visible(me: Address, other: Address) -> Thing:
-    """The smallest thing in the map of `me` that holds the other node."""
+def visible(me: Address, other: Address) -> VertexId:
+    """The smallest vertex in the map of `me` that holds the other node."""
     level = level_between(me, other)
-    return Thing(level, other.path(level))
+    return VertexId(level, other.path(level))
 
 
 def static_cost(i: int, j: int) -> int:
-    """Cost of a link between things of level i and j as long as nothing is measured (MR-017)."""
+    """Cost of a link between vertices of level i and j as long as nothing is measured (MR-017)."""
     return i + j

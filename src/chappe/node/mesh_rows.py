@@ -11,7 +11,7 @@ from typing import Any
 from chappe.errors import RefusedError
 from chappe.events.member import Member
 from chappe.events.member_links import Link
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.measure import cost
 from chappe.measure.cost import Metrics
 from chappe.node.metrics import LinkSample
@@ -100,12 +100,12 @@ def network(member: Member) -> list[Row]:
 def routes(member: Member, profile: str) -> list[Row]:
     """The way in use to everything in the map."""
     found = []
-    for thing in member.state.things():
-        way = member.state.routes.route(profile or member.settings.profile, thing)
+    for vertex_id in member.state.vertex_ids():
+        way = member.state.routes.route(profile or member.settings.profile, vertex_id)
         if way is not None:
             found.append({
-                "to": str(thing), "level": thing.level, "way": [str(step) for step in way.things],
-                "hops": len(way.things), "cost": way.cost, "latency_ms": way.latency_ms,
+                "to": str(vertex_id), "level": vertex_id.level, "way": [str(step) for step in way.vertex_ids],
+                "hops": len(way.vertex_ids), "cost": way.cost, "latency_ms": way.latency_ms,
             })  # fmt: skip
     return found
 
@@ -117,19 +117,19 @@ def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
         raise RefusedError(
             f"there is no profile {profile[:64]!r} (profiles: {', '.join(sorted(cost.PROFILES))})", "unknown"
         )
-    thing = _thing(member, to)
+    vertex_id = _vertex_id(member, to)
     if origin and origin != me:
-        return [_elsewhere(member, origin, me if to == me else str(thing or to), profile)]
-    if thing is None:
-        known = ", ".join(sorted(str(each) for each in member.state.things())) or "nothing"
+        return [_elsewhere(member, origin, me if to == me else str(vertex_id or to), profile)]
+    if vertex_id is None:
+        known = ", ".join(sorted(str(each) for each in member.state.vertex_ids())) or "nothing"
         raise RefusedError(f"{to[:64]!r} is not in the map of {me}, which has {known[:500]}", "unknown")
     return [
         {
-            "what": each.name, "used": each.name == "in use", "way": [me, *(str(step) for step in each.route.things)],
-            "hops": len(each.route.things), "cost": each.route.cost, "latency_ms": each.route.latency_ms,
-            "why": each.why,
+            "what": each.name, "used": each.name == "in use",
+            "way": [me, *(str(step) for step in each.route.vertex_ids)], "hops": len(each.route.vertex_ids),
+            "cost": each.route.cost, "latency_ms": each.route.latency_ms, "why": each.why,
         }
-        for each in member.state.routes.explain(profile or member.settings.profile, thing)
+        for each in member.state.routes.explain(profile or member.settings.profile, vertex_id)
     ]  # fmt: skip
 
 
@@ -169,38 +169,44 @@ def _elsewhere(member: Member, origin: str, to: str, profile: str) -> Row:
     }  # fmt: skip
 
 
-def _thing(member: Member, name: str) -> Thing | None:
+def _vertex_id(member: Member, name: str) -> VertexId | None:
     """What a person means: a node of the cluster, a unit, or a node inside a unit that is seen from here as one."""
-    things = member.state.things()
-    for thing in things:
-        if str(thing) == name:
-            return thing
-    inside = [thing for thing in things if thing.level and name.startswith(f"{thing.path}/")]
-    return max(inside, key=lambda thing: len(thing.path), default=None)
+    vertex_ids = member.state.vertex_ids()
+    for vertex_id in vertex_ids:
+        if str(vertex_id) == name:
+            return vertex_id
+    inside = [vertex_id for vertex_id in vertex_ids if vertex_id.level and name.startswith(f"{vertex_id.path}/")]
+    return max(inside, key=lambda vertex_id: len(vertex_id.path), default=None)
 
 
 def members(member: Member) -> list[Row]:
     """What this node sees: nodes of its cluster, units above, and who speaks for its own units."""
     state = member.state
     found: list[Row] = [{"thing": name, "level": 0, "own": True} for name in state.members()]
-    parted = {str(thing) for thing in state.parted}
+    parted = {str(vertex_id) for vertex_id in state.parted}
     for level in range(1, member.me.depth + 1):
         path = member.me.path(level)
         found.append({"thing": path, "level": level, "own": True, "controller": state.controller(level),
                       "parted": path in parted})  # fmt: skip
     found += [
-        {"thing": str(thing), "level": thing.level, "own": False, "parted": str(thing) in parted}
-        for thing in state.things()
-        if thing.level
+        {"thing": str(vertex_id), "level": vertex_id.level, "own": False, "parted": str(vertex_id) in parted}
+        for vertex_id in state.vertex_ids()
+        if vertex_id.level
     ]
     return found
 
 
 def publications(member: Member) -> Iterator[Row]:
     """What is advertised to be published, by the node or unit that does (MR-133)."""
-    for thing, patterns in sorted(member.state.publications().items()):
+    for vertex_id, patterns in sorted(member.state.publications().items()):
         for pattern in patterns:
-            yield {"topic": pattern.text, "kind": pattern.kind, "at": str(thing), "level": thing.level, "clients": None}
+            yield {
+                "topic": pattern.text,
+                "kind": pattern.kind,
+                "at": str(vertex_id),
+                "level": vertex_id.level,
+                "clients": None,
+            }
 
 
 def samples(member: Member) -> list[LinkSample]:

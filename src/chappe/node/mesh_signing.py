@@ -68,10 +68,10 @@ class Verifier:
     def __call__(self, name: str, body: bytes, signature: bytes) -> bool:
         """Whether the node of that name made the statement."""
         signed = self._read(signature)
-        speaker = None if signed is None else self._speaker(name, signed.certificate)
-        if signed is None or speaker is None:
+        originator = None if signed is None else self._speaker(name, signed.certificate)
+        if signed is None or originator is None:
             return False
-        return _verified(speaker.key, signed.signature, _CONTEXT + body)
+        return _verified(originator.key, signed.signature, _CONTEXT + body)
 
     def believed(self, name: str, signature: bytes) -> bool:
         """Whether who made a statement, whose signature was verified before, is still believed."""
@@ -89,10 +89,10 @@ class Verifier:
         if self._authorities is not self._credentials.authorities:
             self._authorities = self._credentials.authorities
             self._known.clear()
-        speaker = self._known.get(der) or self._check(der)
-        if speaker is None or speaker.name != name or self._credentials.revoked(speaker.serial):
+        originator = self._known.get(der) or self._check(der)
+        if originator is None or originator.name != name or self._credentials.revoked(originator.serial):
             return None
-        return speaker if self._clock_ns() < speaker.until_ns else None
+        return originator if self._clock_ns() < originator.until_ns else None
 
     def _check(self, der: bytes) -> _Speaker | None:
         try:
@@ -108,9 +108,9 @@ class Verifier:
             return None
         if len(self._known) >= KNOWN:
             del self._known[next(iter(self._known))]
-        speaker = _Speaker(identity.name, certificate.public_key(), identity.expires_ns, identity.serial)
-        self._known[der] = speaker
-        return speaker
+        originator = _Speaker(identity.name, certificate.public_key(), identity.expires_ns, identity.serial)
+        self._known[der] = originator
+        return originator
 
 
 def _sign(key: PrivateKeyTypes, text: bytes) -> bytes:

@@ -90,7 +90,7 @@ def state_of(node: Node) -> State:
     adverts = [entry.advert for entry in entries]
     patterns = sum(len(advert.patterns) for advert in adverts if isinstance(advert, InterestAdvert))
     size = sum(len(control.encode(entry.statement)) for entry in entries)
-    return State(len(adverts), len(state.map_rows()), len(state.things()), patterns, size)
+    return State(len(adverts), len(state.map_rows()), len(state.vertex_ids()), patterns, size)
 
 
 class Convergence:

@@ -29,7 +29,7 @@ class LinkFact(msgspec.Struct, array_like=True, frozen=True):
 
     id: bytes
     far: str  # what the other end is at the level of the link: a node's name at level 0, else a unit's path
-    level: int  # at which its ends are different things
+    level: int  # at which its ends are different vertices
     kind: str = ""
     suspect: bool = False
     latency_ms: float | None = None
@@ -38,8 +38,8 @@ class LinkFact(msgspec.Struct, array_like=True, frozen=True):
     bandwidth: float | None = None  # bytes a second
 
 
-Gone = tuple[str, int]
-"""A node whose words about a unit do not count, up to that sequence; what it tells after it does."""
+Withdrawn = tuple[str, int]
+"""A node whose words about a unit do not count, up to that sequence; what it advertises after it does."""
 
 
 class Advert(msgspec.Struct, tag_field="k", omit_defaults=True, kw_only=True):
@@ -48,9 +48,9 @@ class Advert(msgspec.Struct, tag_field="k", omit_defaults=True, kw_only=True):
     origin: str
     level: int
     scope: str
-    speaker: str
+    originator: str = msgspec.field(name="speaker")
     sequence: int
-    time_ns: int = 0  # when it was made, by the mesh clock of its speaker (ns since 1970)
+    time_ns: int = 0  # when it was made, by the mesh clock of its originator (ns since 1970)
     capabilities: tuple[str, ...] = ()  # of the node; of a unit: those that all its nodes have
 
 
@@ -59,7 +59,9 @@ class LinkAdvert(Advert, tag="l"):
 
     links: tuple[LinkFact, ...] = ()
     members: int = 1  # nodes in the unit, as of the last refresh
-    gone: tuple[Gone, ...] = ()  # nodes that spoke for the unit before and have failed
+    withdrawn: tuple[Withdrawn, ...] = msgspec.field(
+        default=(), name="gone"
+    )  # nodes that originated for the unit before and have failed
 
 
 class InterestAdvert(Advert, tag="i"):
@@ -70,7 +72,7 @@ class InterestAdvert(Advert, tag="i"):
 
 
 class Statement(Message):
-    """An advertisement as its speaker made it: bytes that are signed, kept and forwarded unchanged.
+    """An advertisement as its originator made it: bytes that are signed, kept and forwarded unchanged.
 
     Receivers read the fields they know and ignore others, so that a later version may add some.
     """
@@ -98,7 +100,7 @@ def decode_advert(body: bytes) -> LinkAdvert | InterestAdvert:
 
 
 Key = tuple[str, int, str, str]
-"""By which an advertisement replaces an older one: `l` (links) or `i` (interest), level, origin, speaker."""
+"""By which an advertisement replaces an older one: `l` (links) or `i` (interest), level, origin, originator."""
 
 
 class Digest(Message):

@@ -16,7 +16,7 @@ from chappe.events.member import Member, MemberSettings
 from chappe.events.member_rescue import AGAIN_NS
 from chappe.events.way import Step, Way, encode
 from chappe.linkstate.settings import Settings as MapSettings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.wire.frames import Kind, encode_frame
 from chappe.wire.mesh import LinkAdvert, MeshJoin
 from tests.support.members import SECOND, Members, Reader
@@ -38,8 +38,8 @@ def square(**settings: object) -> Members:
 
 
 def way(mesh: Members, at: str, to: str) -> list[str]:
-    route = mesh.places[at].member.state.routes.route("default", Thing(0, to))
-    return [] if route is None else [str(thing) for thing in route.things]
+    route = mesh.places[at].member.state.routes.route("default", VertexId(0, to))
+    return [] if route is None else [str(vertex_id) for vertex_id in route.vertex_ids]
 
 
 def test_events_reach_whoever_wants_them_over_several_hops_and_nobody_else() -> None:
@@ -371,7 +371,7 @@ def test_a_neighbour_of_another_depth_is_refused_and_the_reason_names_both() -> 
     (refusal,) = mesh.places["a"].refusals
     assert "depth 1" in refusal.reason
     assert "depth 2" in refusal.reason
-    assert mesh.places["a"].member.state.things() == []
+    assert mesh.places["a"].member.state.vertex_ids() == []
 
 
 @pytest.mark.parametrize(
@@ -397,10 +397,10 @@ def test_nothing_is_believed_before_the_join() -> None:
     stranger = mesh.node("z")
     port = stranger.engine.open_port(peer=True)
     stranger.member.up(port, "b", mesh.now_ns)
-    told = LinkAdvert(origin="b", level=0, scope="", speaker="b", sequence=1)
+    told = LinkAdvert(origin="b", level=0, scope="", originator="b", sequence=1)
     (output,) = stranger.member.receive(port, stated(told), mesh.now_ns)
     assert getattr(output, "level", "") == "warning"
-    assert stranger.member.state.things() == []
+    assert stranger.member.state.vertex_ids() == []
 
 
 @pytest.mark.spec("MR-110")

@@ -9,7 +9,7 @@ import pytest
 
 from chappe.events import notices
 from chappe.linkstate.outputs import CostAdvertised, Notice
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.events import check_topic
 from chappe.wire.patterns import Pattern
@@ -19,19 +19,19 @@ ME = Address.parse("east/p3/hall", "n1")
 
 
 @pytest.mark.parametrize(
-    ("thing", "topic"),
+    ("vertex_id", "topic"),
     [
-        (Thing(0, "n7"), "mesh/members/east/p3/hall"),
-        (Thing(1, "east/p3/yard"), "mesh/members/east/p3"),
-        (Thing(2, "east/p4@n9"), "mesh/members/east"),
-        (Thing(3, "west"), "mesh/members"),
+        (VertexId(0, "n7"), "mesh/members/east/p3/hall"),
+        (VertexId(1, "east/p3/yard"), "mesh/members/east/p3"),
+        (VertexId(2, "east/p4@n9"), "mesh/members/east"),
+        (VertexId(3, "west"), "mesh/members"),
     ],
 )
-def test_a_change_of_members_is_told_in_the_unit_where_it_happened(thing: Thing, topic: str) -> None:
-    told, body = notices.membership(ME, Notice("left", thing, "its links are gone"), 17)
+def test_a_change_of_members_is_told_in_the_unit_where_it_happened(vertex_id: VertexId, topic: str) -> None:
+    told, body = notices.membership(ME, Notice("left", vertex_id, "its links are gone"), 17)
     assert told == topic
     assert msgspec.json.decode(body) == {
-        "change": "left", "name": thing.name, "level": thing.level, "reason": "its links are gone",
+        "change": "left", "name": vertex_id.name, "level": vertex_id.level, "reason": "its links are gone",
         "seen_by": "n1", "stamp": 17,
     }  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_a_cost_is_told_as_json_without_numbers_that_json_lacks() -> None:
 
 def test_long_paths_end_at_a_wider_unit() -> None:
     deep = Address.parse("/".join(letter * 250 for letter in "abcdefgh"), "n")
-    topic, _ = notices.membership(deep, Notice("joined", Thing(0, "m"), ""))
+    topic, _ = notices.membership(deep, Notice("joined", VertexId(0, "m"), ""))
     check_topic(topic)
     assert topic == "/".join(["mesh/members", "a" * 250, "b" * 250, "c" * 250, "d" * 250])
 
@@ -78,23 +78,23 @@ def test_one_node_tells_of_each_change() -> None:
         net.link(a, b)
     net.settle()
 
-    def tellers(seen: str, thing: Thing) -> list[str]:
+    def tellers(seen: str, vertex_id: VertexId) -> list[str]:
         """Those who tell, of the nodes of the unit in which the thing is seen."""
         return [
             name
             for name, address in net.addresses.items()
             if f"{address}/".startswith(seen)
-            and notices.speaks(address, net.states[name], thing)
-            and ("@" in thing.name or address.path(thing.level) != thing.name)
+            and notices.speaks(address, net.states[name], vertex_id)
+            and ("@" in vertex_id.name or address.path(vertex_id.level) != vertex_id.name)
         ]
 
-    assert tellers("x/a/", Thing(0, "a2")) == ["a1"]
-    assert tellers("x/a/", Thing(0, "a1")) == ["a2"]
-    assert tellers("x/", Thing(1, "x/b")) == ["a1"]
-    assert tellers("x/", Thing(1, "x/a")) == ["b1"]
-    assert tellers("", Thing(2, "y")) == ["a1"]
-    assert tellers("y/", Thing(2, "x")) == ["c1"]
-    assert tellers("x/b/", Thing(1, "x/b@b1")) == ["b1"]
+    assert tellers("x/a/", VertexId(0, "a2")) == ["a1"]
+    assert tellers("x/a/", VertexId(0, "a1")) == ["a2"]
+    assert tellers("x/", VertexId(1, "x/b")) == ["a1"]
+    assert tellers("x/", VertexId(1, "x/a")) == ["b1"]
+    assert tellers("", VertexId(2, "y")) == ["a1"]
+    assert tellers("y/", VertexId(2, "x")) == ["c1"]
+    assert tellers("x/b/", VertexId(1, "x/b@b1")) == ["b1"]
 
 
 @pytest.mark.spec("MR-133")
@@ -108,8 +108,8 @@ def test_publications_are_advertised_and_found_by_what_one_wants() -> None:
     net.advertise("a2", Pattern("s", "plant/4/heat"))
     net.settle()
     told = net.states["a1"].publications()
-    assert notices.publishers(told, Pattern("s", "plant/+/heat")) == [Thing(0, "a2"), Thing(1, "x/b")]
-    assert notices.publishers(told, Pattern("s", "plant/3")) == [Thing(1, "x/b")]
+    assert notices.publishers(told, Pattern("s", "plant/+/heat")) == [VertexId(0, "a2"), VertexId(1, "x/b")]
+    assert notices.publishers(told, Pattern("s", "plant/3")) == [VertexId(1, "x/b")]
     assert notices.publishers(told, Pattern("s", "other/#")) == []
     topic, body = notices.publications(net.addresses["b2"], [Pattern("s", "plant/3/#")], 8)
     assert topic == "mesh/publications"

@@ -57,19 +57,19 @@ def test_a_neighbour_that_is_not_listed_is_refused() -> None:
     mesh.run(1)
     member = mesh.places["a"].member
     assert member.refused > 0  # its MeshJoin, and what it said all the same
-    assert [str(thing) for thing in member.state.things()] == ["b"]
+    assert [str(vertex_id) for vertex_id in member.state.vertex_ids()] == ["b"]
     mesh.node("c", "x")
     mesh.link("b", "c", 1)
     mesh.run(1)
-    assert sorted(str(thing) for thing in member.state.things()) == ["b", "c"]
+    assert sorted(str(vertex_id) for vertex_id in member.state.vertex_ids()) == ["b", "c"]
 
 
 @pytest.mark.parametrize(
     "forged",
     [
-        LinkAdvert(origin="m", level=0, scope="x", speaker="m", sequence=1, links=(LinkFact(bytes(16), "a", 0),)),
-        InterestAdvert(origin="m", level=0, scope="x", speaker="m", sequence=1),
-        LinkAdvert(origin="x", level=1, scope="", speaker="m", sequence=1),
+        LinkAdvert(origin="m", level=0, scope="x", originator="m", sequence=1, links=(LinkFact(bytes(16), "a", 0),)),
+        InterestAdvert(origin="m", level=0, scope="x", originator="m", sequence=1),
+        LinkAdvert(origin="x", level=1, scope="", originator="m", sequence=1),
     ],
 )
 def test_what_it_says_is_not_believed_whoever_passes_it_on(forged: LinkAdvert | InterestAdvert) -> None:

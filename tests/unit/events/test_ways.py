@@ -11,7 +11,7 @@ from chappe.events.planner import Planned
 from chappe.events.way import Step, Unit, Way, decode, encode
 from chappe.events.ways import Outputs
 from chappe.linkstate.route import Route
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from tests.support.eventmesh import EventMesh
 
 
@@ -99,7 +99,7 @@ def test_nothing_goes_back_to_where_it_came_from() -> None:
     way = encode(Way((Step("b", 2), Step("a"), Step("c"))))
     outputs = net.ways["b"].forward("a", way, "s", b"t")
     assert [peer for peer, _ in outputs.branches] == ["c"]
-    assert outputs.undeliverable == (Thing(0, "a"),)
+    assert outputs.undeliverable == (VertexId(0, "a"),)
 
 
 def test_a_unit_in_the_trace_is_not_entered_and_counted() -> None:
@@ -107,7 +107,7 @@ def test_a_unit_in_the_trace_is_not_entered_and_counted() -> None:
     way = encode(Way((), (Unit(1, "x/b", 1, False), Unit(1, "x/a")), ("x/a",)))
     outputs = net.ways["b1"].forward("c1", way, "s", b"t")
     assert outputs.branches == ()
-    assert outputs.undeliverable == (Thing(1, "x/a"),)
+    assert outputs.undeliverable == (VertexId(1, "x/a"),)
     assert not outputs.local
 
 
@@ -117,7 +117,7 @@ def test_a_destination_without_a_way_is_counted() -> None:
     way = encode(Way((), (Unit(1, "x/b", 1), Unit(1, "x/nowhere")), ("x/a",)))
     outputs = net.ways["b1"].forward("a1", way, "s", b"t")
     assert outputs.local
-    assert outputs.undeliverable == (Thing(1, "x/nowhere"),)
+    assert outputs.undeliverable == (VertexId(1, "x/nowhere"),)
 
 
 def test_a_unit_is_entered_once_though_its_own_map_prefers_otherwise() -> None:
@@ -129,9 +129,9 @@ def test_a_unit_is_entered_once_though_its_own_map_prefers_otherwise() -> None:
     for node in ("b1", "c", "d"):
         net.subscribe(node, "t")
     net.settle()
-    route = net.states["b1"].routes.route("default", Thing(1, "x/c"))
+    route = net.states["b1"].routes.route("default", VertexId(1, "x/c"))
     assert route is not None
-    assert Thing(1, "x/d") in route.things
+    assert VertexId(1, "x/d") in route.vertex_ids
     journey = net.publish("a", "t")
     assert set(+journey.delivered) == {"b1", "c", "d"}
     assert max(journey.visited.values()) == 1
@@ -146,9 +146,9 @@ def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() ->
     )
     net.subscribe("q1", "t")
     net.settle()
-    route = net.states["x1"].routes.route("default", Thing(3, "q"))
+    route = net.states["x1"].routes.route("default", VertexId(3, "q"))
     assert route is not None
-    assert Thing(2, "p/y") in route.things
+    assert VertexId(2, "p/y") in route.vertex_ids
     way = encode(Way((), (Unit(2, "p/x", 1, False), Unit(3, "q")), ("p/y",)))
     outputs = net.ways["x1"].forward("y1", way, "s", b"t")
     assert way_to(outputs, "x2").tree == (Step("x2", 0, False, (), (Unit(3, "q"),)),)
@@ -160,7 +160,7 @@ def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() ->
     net.settle()
     outputs = net.ways["x1"].forward("y1", way, "s", b"t")
     assert outputs.branches == ()
-    assert outputs.undeliverable == (Thing(3, "q"),)
+    assert outputs.undeliverable == (VertexId(3, "q"),)
 
 
 # --- queue groups
@@ -210,7 +210,7 @@ def test_a_group_that_has_no_member_any_more_is_counted() -> None:
     net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
     way = encode(Way((), (Unit(1, "x/b", 0, False, ("g",)),), ("x/a",)))
     outputs = net.ways["b1"].forward("a1", way, "s", b"t")
-    assert outputs == Outputs(False, (), 0, (), (Thing(1, "x/b"),))
+    assert outputs == Outputs(False, (), 0, (), (VertexId(1, "x/b"),))
 
 
 # --- changes
@@ -271,8 +271,8 @@ def test_the_memory_of_ways_is_bounded() -> None:
 
 
 def test_the_memory_of_ways_is_bounded_by_what_they_hold() -> None:
-    route = Route((Thing(0, "b"),), (b"",), 1.0, 1.0)
-    big = [Planned(routes={Thing(0, str(n)): ((), route) for n in range(10)}) for _ in range(5)]
+    route = Route((VertexId(0, "b"),), (b"",), 1.0, 1.0)
+    big = [Planned(routes={VertexId(0, str(n)): ((), route) for n in range(10)}) for _ in range(5)]
     last = LastWays(routes=30)
     for number in range(6):
         assert last.replace(("s", bytes([number])), big[0]) is None  # shared: it counts once
@@ -353,7 +353,7 @@ def test_what_has_no_way_now_is_kept_apart_for_later() -> None:
     net.settle()
     outputs = net.ways["a"].rescue(way)
     assert [peer for peer, _ in outputs.branches] == ["d"]
-    assert outputs.undeliverable == (Thing(0, "c"),)
+    assert outputs.undeliverable == (VertexId(0, "c"),)
     assert decode(outputs.rest) == Way((Step("b", 2, False), Step("c"), Step("d", 0, False)))
     net.link("a", "c")
     net.settle()
@@ -396,5 +396,5 @@ def test_rescues_come_to_an_end() -> None:
     way = Way((Step("b"),), rescues=8)
     outputs = net.ways["a"].rescue(encode(way))
     assert outputs.branches == ()
-    assert outputs.undeliverable == (Thing(0, "b"),)
+    assert outputs.undeliverable == (VertexId(0, "b"),)
     assert decode(outputs.rest) == way

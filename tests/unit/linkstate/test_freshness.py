@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.linkstate.settings import SECOND, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import Key, LinkAdvert, LinkFact, Statement
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
@@ -161,7 +161,7 @@ def test_a_speaker_of_a_unit_with_a_wrong_clock_is_believed_outside() -> None:
     mesh.connect("c", "d")
     mesh.settle()
     mesh.check_maps()
-    assert Thing(1, "y") in mesh.nodes["a"].things()
+    assert VertexId(1, "y") in mesh.nodes["a"].vertex_ids()
 
 
 def test_a_forgotten_number_is_answered_to_who_used_it() -> None:
@@ -184,9 +184,9 @@ def test_what_is_remembered_is_bounded() -> None:
     state = mesh.nodes["a"]
     for number in range(100):
         name = f"n{number}"
-        advert = LinkAdvert(origin=name, level=0, scope="", speaker=name, sequence=9, time_ns=mesh.wall_ns("a"))
+        advert = LinkAdvert(origin=name, level=0, scope="", originator=name, sequence=9, time_ns=mesh.wall_ns("a"))
         state.receive("b", stated(advert), mesh.now_ns)
-        old = msgspec.structs.replace(advert, time_ns=0, origin=f"o{number}", speaker=f"o{number}")
+        old = msgspec.structs.replace(advert, time_ns=0, origin=f"o{number}", originator=f"o{number}")
         state.receive("b", stated(old), mesh.now_ns)
         if number % 10 == 9:
             mesh.run(300 * SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.linkstate.settings import MS, SECOND, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import InterestAdvert, LinkAdvert
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
@@ -15,7 +15,7 @@ TOPIC = Pattern("s", "t")
 
 
 def wanting(mesh: LinkStates, name: str) -> set[str]:
-    return {thing.name for thing in mesh.nodes[name].wanting("s", b"t")}
+    return {vertex_id.name for vertex_id in mesh.nodes[name].wanting("s", b"t")}
 
 
 def broken_cluster() -> LinkStates:
@@ -34,7 +34,7 @@ def broken_cluster() -> LinkStates:
 
 def test_the_other_part_of_a_cluster_is_wanted_before_anybody_speaks_for_it() -> None:
     mesh = broken_cluster()
-    assert "x@c" not in [thing.name for thing in mesh.nodes["a"].things()]
+    assert "x@c" not in [vertex_id.name for vertex_id in mesh.nodes["a"].vertex_ids()]
     assert wanting(mesh, "a") == {"b", "c"}, "which of them is dead, nobody in this part knows"
 
 
@@ -132,15 +132,15 @@ def test_a_unit_is_in_every_map_though_something_joins_all_the_time() -> None:
         mesh.start("c")
         mesh.connect("c", "b")
         mesh.run(75 * MS)
-        assert Thing(2, "p") in mesh.nodes["f"].things()
+        assert VertexId(2, "p") in mesh.nodes["f"].vertex_ids()
         assert wanting(mesh, "f") == {"p"}
-    spoken = mesh.nodes["f"].database.speakers("l", 2, "p")["a"].advert
+    spoken = mesh.nodes["f"].database.originators("l", 2, "p")["a"].advert
     assert isinstance(spoken, LinkAdvert)
     assert spoken.links, "a has begun to speak"
 
 
 def told(mesh: LinkStates, name: str, topic: str) -> set[str]:
-    return {thing.name for thing in mesh.nodes[name].wanting("s", topic.encode())}
+    return {vertex_id.name for vertex_id in mesh.nodes[name].wanting("s", topic.encode())}
 
 
 def test_a_summary_that_becomes_exact_takes_nothing_away_at_once() -> None:
@@ -152,7 +152,7 @@ def test_a_summary_that_becomes_exact_takes_nothing_away_at_once() -> None:
     mesh.settle()
     mesh.kill("c")
     for _ in range(20):
-        mesh.run(mesh.settings.tell_most_ns // 25)
+        mesh.run(mesh.settings.originate_most_ns // 25)
         assert told(mesh, "d", "t/c") == {"x"}, "c may be back soon"
     mesh.settle()
     assert told(mesh, "d", "t/c") == set()
@@ -171,7 +171,7 @@ def test_what_was_wanted_in_between_is_not_withdrawn() -> None:
         away = "bc"[turn % 2]
         mesh.kill(away)
         for _ in range(10):
-            mesh.run(mesh.settings.tell_most_ns * 4 // 50)
+            mesh.run(mesh.settings.originate_most_ns * 4 // 50)
             assert told(mesh, "d", "t/b") == told(mesh, "d", "t/c") == {"x"}
         mesh.start(away)
         mesh.put(away, mesh.nodes[away].want([Pattern("s", f"t/{away}")], [], mesh.now_ns))
@@ -189,7 +189,7 @@ def test_a_successor_wants_at_first_what_its_unit_was_told_to_want() -> None:
     assert wanting(mesh, "d") == {"x"}
     mesh.kill("a")
     mesh.run(3 * SECOND)
-    assert mesh.nodes["d"].database.speakers("i", 1, "x")["b"]
+    assert mesh.nodes["d"].database.originators("i", 1, "x")["b"]
     assert wanting(mesh, "d") == {"x"}, "whoever wanted it may be in a part that b does not see yet"
     mesh.settle()
     assert wanting(mesh, "d") == set()
@@ -203,7 +203,7 @@ def test_what_is_missed_is_bounded() -> None:
     for turn in range(40):
         patterns = tuple(Pattern("s", f"t/{turn}/{number}") for number in range(30 * (turn % 2)))
         sequence = state.database.sequence(key) + 1
-        advert = InterestAdvert(origin="y", level=1, scope="", speaker="b", sequence=sequence, patterns=patterns)
+        advert = InterestAdvert(origin="y", level=1, scope="", originator="b", sequence=sequence, patterns=patterns)
         mesh.put("a", state.receive("b", stated(advert), mesh.now_ns))
     assert 0 < sum(len(told(mesh, "a", f"t/{turn}/0")) for turn in range(40)) <= 4
 
@@ -214,7 +214,7 @@ def test_another_part_of_the_own_unit_is_missed_by_its_name() -> None:
     assert wanting(mesh, "a") == {"x@c"}
     mesh.cut(next(link for link, ends in mesh.links.items() if ends == ("c", "e")))
     mesh.run(300 * MS)
-    assert Thing(1, "x@c") not in mesh.nodes["a"].things()
+    assert VertexId(1, "x@c") not in mesh.nodes["a"].vertex_ids()
     assert wanting(mesh, "a") == {"x@c"}
 
 

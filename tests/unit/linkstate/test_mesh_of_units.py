@@ -7,7 +7,7 @@ import pytest
 
 from chappe.linkstate.outputs import Notice
 from chappe.linkstate.settings import SECOND, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import LinkAdvert, LinkFact
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
@@ -84,17 +84,17 @@ def test_every_unit_has_one_controller_that_all_in_it_agree_on() -> None:
 @pytest.mark.spec("MR-012")
 def test_another_link_between_units_is_taken_when_one_fails() -> None:
     mesh, links = figure_13()
-    route = mesh.nodes["06"].routes.route("default", Thing(3, "B"))
+    route = mesh.nodes["06"].routes.route("default", VertexId(3, "B"))
     assert route is not None
-    assert [thing.name for thing in route.things] == ["04", "A/SC-1/a", "B"]
+    assert [vertex_id.name for vertex_id in route.vertex_ids] == ["04", "A/SC-1/a", "B"]
     mesh.cut(links["02-10"])
     mesh.settle()
-    route = mesh.nodes["06"].routes.route("default", Thing(3, "B"))
+    route = mesh.nodes["06"].routes.route("default", VertexId(3, "B"))
     assert route is not None
-    assert [thing.name for thing in route.things] == ["05", "A/SC-2", "A/SC-3", "B"]
+    assert [vertex_id.name for vertex_id in route.vertex_ids] == ["05", "A/SC-2", "A/SC-3", "B"]
     mesh.cut(links["05-07"])
     mesh.settle()
-    assert mesh.nodes["06"].routes.route("default", Thing(3, "B")) is None
+    assert mesh.nodes["06"].routes.route("default", VertexId(3, "B")) is None
 
 
 def test_several_links_between_two_units_cost_what_the_cheapest_does() -> None:
@@ -103,7 +103,7 @@ def test_several_links_between_two_units_cost_what_the_cheapest_does() -> None:
     for link, cost in zip(links, (1.0, 1.0, 30.0, 20.0, 10.0), strict=True):
         mesh.measure(link, cost)
     mesh.settle()
-    route = mesh.nodes["b"].routes.route("default", Thing(1, "y"))
+    route = mesh.nodes["b"].routes.route("default", VertexId(1, "y"))
     assert route is not None
     assert (route.cost, route.links) == (11.0, (links[0], links[4]))
 
@@ -114,24 +114,24 @@ def test_a_unit_that_falls_apart_is_told_of_and_told_whole_again() -> None:
     links = {pair: mesh.connect(*pair) for pair in ("ab", "bc", "ad", "ce", "de")}
     mesh.put("c", mesh.nodes["c"].want([Pattern("s", "only-c")], [], mesh.now_ns))
     mesh.settle()
-    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x")]
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [VertexId(1, "x")]
     mesh.cut(links["bc"])
     mesh.settle()
     mesh.check_maps()
-    assert mesh.nodes["d"].things() == [Thing(0, "e"), Thing(1, "x@a"), Thing(1, "x@c")]
-    mesh.run(mesh.settings.tell_most_ns)  # what a unit wants no more is told late
-    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x@c")]
-    assert list(mesh.nodes["a"].wanting("s", b"only-c")) == [Thing(1, "x@c")], "over the other cluster"
-    assert mesh.nodes["d"].resolve(Thing(1, "x")) == (Thing(1, "x@a"), Thing(1, "x@c"))
+    assert mesh.nodes["d"].vertex_ids() == [VertexId(0, "e"), VertexId(1, "x@a"), VertexId(1, "x@c")]
+    mesh.run(mesh.settings.originate_most_ns)  # what a unit wants no more is told late
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [VertexId(1, "x@c")]
+    assert list(mesh.nodes["a"].wanting("s", b"only-c")) == [VertexId(1, "x@c")], "over the other cluster"
+    assert mesh.nodes["d"].resolve(VertexId(1, "x")) == (VertexId(1, "x@a"), VertexId(1, "x@c"))
     assert {name for name, notice in mesh.notices if notice.kind == "parted"} == set("abcde")
-    assert Thing(1, "x@c") in mesh.nodes["a"].parted
+    assert VertexId(1, "x@c") in mesh.nodes["a"].parted
     mesh.connect("b", "c")
     mesh.settle()
     mesh.check_maps()
     assert {name for name, notice in mesh.notices if notice.kind == "merged"} == set("abcde")
     assert mesh.nodes["d"].parted == ()
-    assert mesh.nodes["d"].resolve(Thing(1, "x@c")) == (Thing(1, "x"),)
-    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [Thing(1, "x")]
+    assert mesh.nodes["d"].resolve(VertexId(1, "x@c")) == (VertexId(1, "x"),)
+    assert list(mesh.nodes["d"].wanting("s", b"only-c")) == [VertexId(1, "x")]
 
 
 @pytest.mark.spec("MR-013")
@@ -144,11 +144,11 @@ def test_a_mesh_cut_in_two_is_noticed_on_both_sides() -> None:
     reasons = {name: notice.reason for name, notice in mesh.notices if notice.kind == "parted"}
     assert reasons["a"] == reasons["b"] == "the mesh has fallen apart; 2 of it cannot be reached: c, d"
     assert reasons["c"] == reasons["d"] == "the mesh has fallen apart; 2 of it cannot be reached: a, b"
-    assert mesh.nodes["a"].parted == (Thing(0, "c"), Thing(0, "d"))
+    assert mesh.nodes["a"].parted == (VertexId(0, "c"), VertexId(0, "d"))
     mesh.kill("d")
     mesh.settle()
-    left = [notice.thing for name, notice in mesh.notices if name == "c" and notice.kind == "left"]
-    assert left[-1] == Thing(0, "d")
+    left = [notice.vertex_id for name, notice in mesh.notices if name == "c" and notice.kind == "left"]
+    assert left[-1] == VertexId(0, "d")
     assert sum(notice.kind == "parted" for _, notice in mesh.notices) == 4, "one dead node is no partition"
 
 
@@ -161,14 +161,14 @@ def test_a_controller_that_dies_leaves_no_gap() -> None:
     mesh.kill("a")
     for _ in range(20):
         mesh.run(SECOND // 20)
-        assert list(mesh.nodes["d"].wanting("s", b"t")) == [Thing(1, "x")]
+        assert list(mesh.nodes["d"].wanting("s", b"t")) == [VertexId(1, "x")]
     mesh.settle()
     assert mesh.nodes["b"].controller(1) == "b"
     mesh.start("a")
     mesh.connect("a", "b")
     for _ in range(20):
         mesh.run(SECOND // 20)
-        assert list(mesh.nodes["d"].wanting("s", b"t")) == [Thing(1, "x")]
+        assert list(mesh.nodes["d"].wanting("s", b"t")) == [VertexId(1, "x")]
     mesh.settle()
     mesh.check_maps()
     assert not [notice for _, notice in mesh.notices if notice.kind == "parted"]
@@ -179,7 +179,8 @@ def test_a_controller_that_dies_leaves_no_gap() -> None:
 
 def routes(mesh: LinkStates, *names: str) -> dict[str, object]:
     return {
-        name: [mesh.nodes[name].routes.route("default", thing) for thing in mesh.nodes[name].things()] for name in names
+        name: [mesh.nodes[name].routes.route("default", vertex_id) for vertex_id in mesh.nodes[name].vertex_ids()]
+        for name in names
     }
 
 
@@ -242,9 +243,9 @@ def test_nobody_takes_over_the_link_of_another(pair: str, far: str, level: int) 
     before = routes(mesh, "b", "c", "d")
     lie(mesh, "a", LinkFact(links[pair], far, level, "tcp", False, 0.1, 0.0, 0.0))
     assert routes(mesh, "b", "c", "d") == before
-    route = mesh.nodes["b"].routes.route("default", Thing(1, "y"))
+    route = mesh.nodes["b"].routes.route("default", VertexId(1, "y"))
     assert route is not None
-    assert [thing.name for thing in route.things] == ["c", "y"]
+    assert [vertex_id.name for vertex_id in route.vertex_ids] == ["c", "y"]
 
 
 def test_a_unit_cannot_claim_the_links_of_its_neighbour() -> None:
@@ -253,14 +254,14 @@ def test_a_unit_cannot_claim_the_links_of_its_neighbour() -> None:
     before = routes(mesh, "a", "b", "c", "d")
     taken = LinkFact(links["cp"], "x", 1, "tcp", False, 0.1)
     kept = LinkFact(links["pq"], "y", 1, "tcp", False, 10.0, 0.0, 0.0)
-    false = LinkAdvert(origin="z", level=1, scope="", speaker="q", sequence=1 << 60, links=in_order(taken, kept))
+    false = LinkAdvert(origin="z", level=1, scope="", originator="q", sequence=1 << 60, links=in_order(taken, kept))
     mesh.put("p", mesh.nodes["p"].receive("q", stated(false), mesh.now_ns))
     mesh.run(SECOND // 2)
     assert routes(mesh, "a", "b", "c", "d") == before
 
 
 @pytest.mark.parametrize(
-    ("at", "sender", "speaker", "origin", "reason"),
+    ("at", "sender", "originator", "origin", "reason"),
     [
         ("c", "p", "q", "y", "'q' speaks for 'z'"),
         ("p", "q", "q", "y", "'q' speaks for 'z'"),
@@ -270,12 +271,12 @@ def test_a_unit_cannot_claim_the_links_of_its_neighbour() -> None:
     ],
 )
 def test_a_node_does_not_speak_for_a_unit_in_which_it_is_not(
-    at: str, sender: str, speaker: str, origin: str, reason: str
+    at: str, sender: str, originator: str, origin: str, reason: str
 ) -> None:
     mesh, links = square()
     before = routes(mesh, *mesh.nodes)
     taken = (LinkFact(links["cp"], "x", 1, "tcp", False, 0.1),)
-    false = LinkAdvert(origin=origin, level=1, scope="", speaker=speaker, sequence=1 << 60, links=taken)
+    false = LinkAdvert(origin=origin, level=1, scope="", originator=originator, sequence=1 << 60, links=taken)
     outputs = mesh.nodes[at].receive(sender, stated(false), mesh.now_ns)
     assert [output.reason.partition(": ")[2] for output in outputs if isinstance(output, Notice)] == [reason]
     mesh.put(at, outputs)

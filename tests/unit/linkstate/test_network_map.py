@@ -12,7 +12,7 @@ import pytest
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import CostAdvertised, Notice, Output, RoutesChanged, Send
 from chappe.linkstate.settings import MS, SECOND, Settings
-from chappe.linkstate.units import Address, Thing
+from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.base import Message
 from chappe.wire.mesh import Advert, Digest, InterestAdvert, LinkAdvert, LinkFact, MeshJoin, Statement, Wanted
@@ -52,7 +52,7 @@ def fact(link: bytes, far: str, latency_ms: float | None = 5.0, level: int = 0, 
 
 
 def advert(name: str, sequence: int, *links: LinkFact, scope: str = "w/1") -> LinkAdvert:
-    return LinkAdvert(origin=name, level=0, scope=scope, speaker=name, sequence=sequence, links=links)
+    return LinkAdvert(origin=name, level=0, scope=scope, originator=name, sequence=sequence, links=links)
 
 
 def neighbours() -> Hearing:
@@ -221,8 +221,8 @@ def test_what_is_told_of_a_cost() -> None:
     [event] = [output for output in first if isinstance(output, CostAdvertised)]
     assert (event.link, event.cost, event.scope, event.sequence) == (AX, 23.0, "w", 1)
     assert (event.metrics.latency_ms, event.stamp_ns) == (20.0, 2 * SECOND)
-    gone = [output for output in state.down("x", AX, 3 * SECOND) if isinstance(output, CostAdvertised)]
-    assert (gone[0].cost, gone[0].sequence) == (math.inf, 2), "a removal, not a cost"
+    withdrawn = [output for output in state.down("x", AX, 3 * SECOND) if isinstance(output, CostAdvertised)]
+    assert (withdrawn[0].cost, withdrawn[0].sequence) == (math.inf, 2), "a removal, not a cost"
 
 
 @pytest.mark.spec("MR-114")
@@ -235,10 +235,10 @@ def test_a_told_cost_is_in_the_map_and_in_the_routes() -> None:
     assert [row["cost"] for row in state.map_rows() if row["link"] == BC.hex()] == [9.0]
     state.receive("b", advert("b", 3, fact(AB, "a", 50.0), fact(BC, "c")), 4 * SECOND)
     outputs = state.tick(4 * SECOND + 100 * MS)
-    assert RoutesChanged({"default": frozenset({Thing(0, "b")})}) in outputs
-    route = state.routes.route("default", Thing(0, "b"))
+    assert RoutesChanged({"default": frozenset({VertexId(0, "b")})}) in outputs
+    route = state.routes.route("default", VertexId(0, "b"))
     assert route is not None
-    assert [thing.name for thing in route.things] == ["c", "b"]
+    assert [vertex_id.name for vertex_id in route.vertex_ids] == ["c", "b"]
 
 
 @pytest.mark.spec("MR-113")
@@ -270,16 +270,16 @@ def test_performance_routing_can_be_switched_off_and_on() -> None:
     state = neighbours()
     state.receive("b", advert("b", 2, fact(AB, "a", 50.0), fact(BC, "c")), 3 * SECOND)
     state.tick(4 * SECOND)
-    assert len(state.routes.route("default", Thing(0, "b")).things) == 2  # type: ignore[union-attr]
+    assert len(state.routes.route("default", VertexId(0, "b")).vertex_ids) == 2  # type: ignore[union-attr]
     outputs = state.perform(False, 5 * SECOND)
-    assert outputs == [RoutesChanged({"default": frozenset({Thing(0, "b")})})]
-    route = state.routes.route("default", Thing(0, "b"))
+    assert outputs == [RoutesChanged({"default": frozenset({VertexId(0, "b")})})]
+    route = state.routes.route("default", VertexId(0, "b"))
     assert route is not None
-    assert (len(route.things), route.cost) == (1, 0.0)
-    assert state.routes.explain("default", Thing(0, "b"))[0].why == "performance routing is off: static costs"
+    assert (len(route.vertex_ids), route.cost) == (1, 0.0)
+    assert state.routes.explain("default", VertexId(0, "b"))[0].why == "performance routing is off: static costs"
     state.receive("b", advert("b", 3, fact(AB, "a", 90.0), fact(BC, "c")), 6 * SECOND)
     state.tick(7 * SECOND)
-    assert len(state.routes.route("default", Thing(0, "b")).things) == 1  # type: ignore[union-attr]
+    assert len(state.routes.route("default", VertexId(0, "b")).vertex_ids) == 1  # type: ignore[union-attr]
     assert state.perform(True, 8 * SECOND) == outputs
     assert state.perform(True, 8 * SECOND) == []
 
@@ -291,12 +291,12 @@ def test_performance_routing_can_be_switched_off_and_on() -> None:
 def test_links_and_nodes_that_are_suspected_are_in_no_way() -> None:
     state = neighbours()
     state.receive("b", advert("b", 2, fact(AB, "a", suspect=True), fact(BC, "c")), 3 * SECOND)
-    route = state.routes.route("default", Thing(0, "b"))
+    route = state.routes.route("default", VertexId(0, "b"))
     assert route is not None
     assert route.links == (AC, BC)
     assert [row["suspect"] for row in state.map_rows() if row["link"] == AB.hex()] == [True]
     state.receive("c", advert("c", 2, fact(AC, "a"), fact(BC, "b", suspect=True)), 4 * SECOND)
-    assert state.routes.route("default", Thing(0, "b")) is None, "every link of b is suspected"
+    assert state.routes.route("default", VertexId(0, "b")) is None, "every link of b is suspected"
     assert state.members() == ["a", "c"]
     outputs = state.suspect(AC, True, 5 * SECOND)
     assert told(outputs, LinkAdvert)[0].message.links[1].suspect
@@ -311,17 +311,17 @@ def test_links_and_nodes_that_are_suspected_are_in_no_way() -> None:
 def test_interest_is_told_found_and_forgotten() -> None:
     state = neighbours()
     wish = InterestAdvert(
-        origin="b", level=0, scope="w/1", speaker="b", sequence=1,
+        origin="b", level=0, scope="w/1", originator="b", sequence=1,
         patterns=(Pattern("s", "a/+"), Pattern("s", "a/b", "g"), Pattern("i", "7")), publications=(Pattern("s", "p"),),
     )  # fmt: skip
     state.receive("b", advert("b", 2, fact(AB, "a")), 3 * SECOND)
     outputs = state.receive("b", wish, 4 * SECOND)
     assert [tell.peer for tell in told(outputs, InterestAdvert)] == ["c"]
-    assert list(state.wanting("s", b"a/b")) == [Thing(0, "b")]
-    assert state.wanting("s", b"a/b") == {Thing(0, "b"): frozenset({"", "g"})}
+    assert list(state.wanting("s", b"a/b")) == [VertexId(0, "b")]
+    assert state.wanting("s", b"a/b") == {VertexId(0, "b"): frozenset({"", "g"})}
     assert list(state.wanting("s", b"a/b/c")) == []
-    assert list(state.wanting("i", (7).to_bytes(4, "big"))) == [Thing(0, "b")]
-    assert state.publications() == {Thing(0, "b"): (Pattern("s", "p"),)}
+    assert list(state.wanting("i", (7).to_bytes(4, "big"))) == [VertexId(0, "b")]
+    assert state.publications() == {VertexId(0, "b"): (Pattern("s", "p"),)}
     assert state.receive("b", msgspec.structs.replace(wish, sequence=2), 5 * SECOND)[1:] == []
     state.receive("b", msgspec.structs.replace(wish, sequence=3, patterns=()), 6 * SECOND)
     assert list(state.wanting("s", b"a/b")) == []
@@ -336,25 +336,27 @@ def test_interest_is_told_found_and_forgotten() -> None:
 )  # fmt: skip
 def test_wildcards(pattern: str, topic: str, wanted: bool) -> None:
     state = neighbours()
-    wish = InterestAdvert(origin="b", level=0, scope="w/1", speaker="b", sequence=1, patterns=(Pattern("s", pattern),))
+    wish = InterestAdvert(
+        origin="b", level=0, scope="w/1", originator="b", sequence=1, patterns=(Pattern("s", pattern),)
+    )
     state.receive("b", wish, 3 * SECOND)
-    assert list(state.wanting("s", topic.encode())) == ([Thing(0, "b")] if wanted else [])
+    assert list(state.wanting("s", topic.encode())) == ([VertexId(0, "b")] if wanted else [])
 
 
 # --- what is refused
 
 
-UNIT = LinkAdvert(origin="w/2", level=1, scope="w", speaker="x", sequence=1, links=(fact(AX, "w/1", level=1),))
+UNIT = LinkAdvert(origin="w/2", level=1, scope="w", originator="x", sequence=1, links=(fact(AX, "w/1", level=1),))
 GOOD = advert("b", 2, fact(AB, "a"))
 BAD = {
     "level 3 in a mesh of depth 2": msgspec.structs.replace(GOOD, level=3),
     "level -1": msgspec.structs.replace(GOOD, level=-1),
     "told in 'e/9', this node is in 'w/1'": msgspec.structs.replace(GOOD, scope="e/9"),
-    "speaks for the node 'b'": msgspec.structs.replace(GOOD, speaker="c"),
+    "speaks for the node 'b'": msgspec.structs.replace(GOOD, originator="c"),
     "sequence 0": advert("d", 0),
     f"sequence {1 << 63}": msgspec.structs.replace(GOOD, sequence=1 << 63),
-    "'b/c' is no node here": msgspec.structs.replace(GOOD, origin="b/c", speaker="b/c"),
-    "'b@c' is no node here": msgspec.structs.replace(GOOD, origin="b@c", speaker="b@c"),
+    "'b/c' is no node here": msgspec.structs.replace(GOOD, origin="b/c", originator="b/c"),
+    "'b@c' is no node here": msgspec.structs.replace(GOOD, origin="b@c", originator="b@c"),
     "is no unit of level 1 here": msgspec.structs.replace(UNIT, origin="e/2"),
     "latency of nan": advert("b", 2, fact(AB, "a", math.nan)),
     "latency of -1.0": advert("b", 2, fact(AB, "a", -1.0)),
@@ -372,7 +374,9 @@ BAD = {
     "members": msgspec.structs.replace(GOOD, members=-1),
     "age -1": stated(GOOD, age_ms=-1),
     "links; at most": advert("b", 2, *(fact(number.to_bytes(16, "big"), "a") for number in range(9000))),
-    "pattern": InterestAdvert(origin="b", level=0, scope="w/1", speaker="b", sequence=1, patterns=(Pattern("z", "a"),)),
+    "pattern": InterestAdvert(
+        origin="b", level=0, scope="w/1", originator="b", sequence=1, patterns=(Pattern("z", "a"),)
+    ),
     "is no message of the network map": MeshJoin(name="b", unit="w/1", link=AB),
 }
 
@@ -380,14 +384,14 @@ BAD = {
 @pytest.mark.parametrize("reason", BAD)
 def test_what_cannot_be_is_refused_with_its_reason_and_changes_nothing(reason: str) -> None:
     state = neighbours()
-    before = state.map_rows(), state.things(), state.database.digest(0, "")
+    before = state.map_rows(), state.vertex_ids(), state.database.digest(0, "")
     message = BAD[reason]
     outputs = state.receive("b", message, 3 * SECOND)
     [said] = refusals(outputs)
     assert reason in said
     assert not told(outputs, LinkAdvert)
     assert not told(outputs, InterestAdvert)
-    assert (state.map_rows(), state.things(), state.database.digest(0, "")) == before
+    assert (state.map_rows(), state.vertex_ids(), state.database.digest(0, "")) == before
     assert state.refused["b"] == 1
     assert refusals(state.receive("b", message, 4 * SECOND)) == [], "not again and again"
     assert state.refused["b"] == 2
@@ -438,11 +442,11 @@ def test_signatures() -> None:
 
 
 def test_there_is_room_for_so_many_and_no_more() -> None:
-    state = node(max_adverts=4, max_speakers=2)
+    state = node(max_adverts=4, max_originators=2)
     state.up("b", Address.parse("w/1", "b"), AB, "tcp", START)
     spoken = [
         LinkAdvert(
-            origin="w/2", level=1, scope="w", speaker=f"s{number}", sequence=1, links=(fact(AX, "w/1", level=1),)
+            origin="w/2", level=1, scope="w", originator=f"s{number}", sequence=1, links=(fact(AX, "w/1", level=1),)
         )
         for number in range(3)
     ]

@@ -12,7 +12,7 @@ from chappe.linkstate.outputs import Send
 from chappe.linkstate.pacing import Pacing
 from chappe.linkstate.resync import Resync
 from chappe.linkstate.settings import MS, SECOND, Settings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
@@ -23,25 +23,25 @@ START = 100 * SECOND
 
 
 def test_the_first_news_of_a_cluster_go_at_once_and_the_next_in_one_piece() -> None:
-    spreading = Flooding(Settings(), random.Random(1))
-    spreading.add(NEAR, 1, ["c", "d"], START)
-    assert spreading.take(START) == [("c", NEAR), ("d", NEAR)]
+    flooding = Flooding(Settings(), random.Random(1))
+    flooding.add(NEAR, 1, ["c", "d"], START)
+    assert flooding.take(START) == [("c", NEAR), ("d", NEAR)]
     other: Key = ("l", 0, "e", "e")
-    spreading.add(NEAR, 2, ["c"], START + MS)
-    spreading.add(other, 7, ["c"], START + 2 * MS)
-    assert spreading.take(START + 2 * MS) == []
-    assert START + 5 * MS <= spreading.next_ns <= START + 10 * MS
-    assert spreading.take(START + 10 * MS) == [("c", NEAR), ("c", other)]
-    assert spreading.take(START + SECOND) == []
+    flooding.add(NEAR, 2, ["c"], START + MS)
+    flooding.add(other, 7, ["c"], START + 2 * MS)
+    assert flooding.take(START + 2 * MS) == []
+    assert START + 5 * MS <= flooding.next_ns <= START + 10 * MS
+    assert flooding.take(START + 10 * MS) == [("c", NEAR), ("c", other)]
+    assert flooding.take(START + SECOND) == []
 
 
 def test_nobody_is_told_what_it_told_in_between() -> None:
-    spreading = Flooding(Settings(), random.Random(1))
-    spreading.add(FAR, 5, ["c", "d", "e"], START)
-    spreading.has("c", FAR, 5)
-    spreading.has("d", FAR, 4)  # an older one
-    spreading.lost("e")
-    assert spreading.take(START + 20 * MS) == [("d", FAR)]
+    flooding = Flooding(Settings(), random.Random(1))
+    flooding.add(FAR, 5, ["c", "d", "e"], START)
+    flooding.has("c", FAR, 5)
+    flooding.has("d", FAR, 4)  # an older one
+    flooding.lost("e")
+    assert flooding.take(START + 20 * MS) == [("d", FAR)]
 
 
 def test_what_all_neighbours_have_is_asked_for_once_and_again_where_nobody_answers() -> None:
@@ -116,7 +116,7 @@ def test_links_beside_others_are_told_ever_less_often_and_the_last_one_at_once()
     for link in [link for link, ends in mesh.links.items() if ends in (("a", "d"), ("b", "e"), ("a", "e"))]:
         mesh.cut(link)
     mesh.run(SECOND)
-    assert Thing(1, "x") not in mesh.nodes["c"].things()
+    assert VertexId(1, "x") not in mesh.nodes["c"].vertex_ids()
 
 
 def test_a_link_that_replaces_the_last_told_one_is_told_at_once() -> None:
@@ -134,7 +134,7 @@ def test_a_link_that_replaces_the_last_told_one_is_told_at_once() -> None:
     mesh.cut(next(link for link, ends in mesh.links.items() if ends == ("a", "d")))
     mesh.run(SECOND)
     for unit in "xy":  # or one of them might withdraw the old one before the other has told the new one
-        (entry,) = mesh.nodes["c"].database.speakers("l", 1, unit).values()
+        (entry,) = mesh.nodes["c"].database.originators("l", 1, unit).values()
         assert new in [fact.id for fact in entry.advert.links]  # type: ignore[union-attr]
 
 
@@ -143,15 +143,15 @@ def test_new_interest_is_told_at_once_and_lost_interest_late(wanted: str) -> Non
     mesh = units()
     mesh.put("b", mesh.nodes["b"].want([Pattern("s", wanted)], [], mesh.now_ns))
     mesh.run(SECOND)
-    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [Thing(1, "x")]
+    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [VertexId(1, "x")]
     before = told(mesh, "c", InterestAdvert)
     mesh.put("b", mesh.nodes["b"].want([], [], mesh.now_ns))
     mesh.run(SECOND)
     mesh.put("b", mesh.nodes["b"].want([Pattern("s", wanted)], [], mesh.now_ns))
     mesh.run(SECOND)
-    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [Thing(1, "x")]
+    assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == [VertexId(1, "x")]
     mesh.put("b", mesh.nodes["b"].want([], [], mesh.now_ns))
-    mesh.run(2 * mesh.settings.tell_most_ns)
+    mesh.run(2 * mesh.settings.originate_most_ns)
     assert list(mesh.nodes["c"].wanting("s", wanted.encode())) == []
     assert told(mesh, "c", InterestAdvert) - before <= 2
 
@@ -163,12 +163,12 @@ def test_a_node_that_starts_gets_its_map_from_one_neighbour() -> None:
         for b in names[at + 1 : 7]:
             mesh.connect(a, b)
     mesh.settle()
-    state, told_ns = mesh.nodes["n7"], mesh.now_ns
+    state, originated_ns = mesh.nodes["n7"], mesh.now_ns
     digest = Digest(adverts=mesh.nodes["n0"].database.digest(0, "n7"))  # all have the same
     asked: list[Key] = []
     for name in names[:7]:
         mesh.connect("n7", name)
-        asked += [key for output in state.receive(name, digest, told_ns) for key in output.message.keys]  # type: ignore[union-attr]
+        asked += [key for output in state.receive(name, digest, originated_ns) for key in output.message.keys]  # type: ignore[union-attr]
     assert len(asked) == len(set(asked)) >= 7
     mesh.settle()
     assert set(state.members()) == set(names)
@@ -180,7 +180,7 @@ def test_an_index_that_is_changed_finds_what_one_built_anew_does() -> None:
     patterns += [Pattern("s", "a/#"), Pattern("s", "+/3"), Pattern("i", "7")]
     index = Index()
     for _ in range(300):
-        wanted = {Thing(0, f"n{n}"): tuple(sorted(set(rng.choices(patterns, k=3)))) for n in range(rng.randrange(7))}
+        wanted = {VertexId(0, f"n{n}"): tuple(sorted(set(rng.choices(patterns, k=3)))) for n in range(rng.randrange(7))}
         index.replace(wanted.items())
         fresh = Index(wanted.items())
         for topic in (b"a/3", b"a/8", b"b/3"):

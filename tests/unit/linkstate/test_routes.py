@@ -9,7 +9,7 @@ import pytest
 from chappe.linkstate.routes import Branch, Route
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.trees import grown
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.measure.cost import Metrics
 from tests.support.linkstates import LinkStates
 
@@ -17,10 +17,10 @@ EXACT = Settings(gain=0.0, gain_ms=0.0, hold_down=0.0)
 
 
 def way(mesh: LinkStates, source: str, target: str, profile: str = "default") -> str:
-    thing = next(thing for thing in mesh.nodes[source].things() if thing.name == target)
-    route = mesh.nodes[source].routes.route(profile, thing)
+    vertex_id = next(vertex_id for vertex_id in mesh.nodes[source].vertex_ids() if vertex_id.name == target)
+    route = mesh.nodes[source].routes.route(profile, vertex_id)
     assert route is not None
-    return "".join((source, *(thing.name for thing in route.things)))
+    return "".join((source, *(vertex_id.name for vertex_id in route.vertex_ids)))
 
 
 def mesh_of(costs: dict[str, float], settings: Settings | None = None) -> tuple[LinkStates, dict[str, bytes]]:
@@ -79,7 +79,7 @@ def test_a_held_way_that_nobody_asks_for_keeps_nobody_busy() -> None:
     mesh.measure(links["ab"], 20.0)
     mesh.run(100 * MS)
     state = mesh.nodes["a"]
-    state.routes.route("default", Thing(0, "b"))
+    state.routes.route("default", VertexId(0, "b"))
     mesh.cut(links["cd"])
     mesh.run(SECOND)
     links["cd"] = mesh.connect("c", "d")
@@ -107,14 +107,14 @@ def test_two_ways_within_five_percent_do_not_flap_under_noise() -> None:
 def test_only_destinations_that_are_affected_get_another_way() -> None:
     mesh, links = mesh_of({"ab": 5.0, "ac": 5.0, "bd": 5.0, "ce": 5.0, "ed": 20.0, "be": 20.0})
     state = mesh.nodes["a"]
-    held = {name: state.routes.route("default", Thing(0, name)) for name in "bcde"}
+    held = {name: state.routes.route("default", VertexId(0, name)) for name in "bcde"}
     mesh.rerouted.clear()
     mesh.measure(links["bd"], 100.0)
     mesh.run(SECOND)
     changes = [output.profiles for name, output in mesh.rerouted if name == "a"]
-    assert changes == [{"default": frozenset({Thing(0, "d")})}]
+    assert changes == [{"default": frozenset({VertexId(0, "d")})}]
     assert way(mesh, "a", "d") == "aced"
-    assert {name: state.routes.route("default", Thing(0, name)) for name in "bce"} == {n: held[n] for n in "bce"}
+    assert {name: state.routes.route("default", VertexId(0, name)) for name in "bce"} == {n: held[n] for n in "bce"}
 
 
 def test_ways_that_nobody_holds_are_not_told_of() -> None:
@@ -180,20 +180,20 @@ def test_profiles_choose_different_ways() -> None:
         "default": "ab", "media": "acb", "bulk": "adb",
     }  # fmt: skip
     with pytest.raises(ValueError, match="no cost profile 'fast'"):
-        mesh.nodes["a"].routes.route("fast", Thing(0, "b"))
+        mesh.nodes["a"].routes.route("fast", VertexId(0, "b"))
 
 
 def test_what_is_avoided_is_never_passed() -> None:
     mesh, _ = mesh_of({"ab": 1.0, "bd": 1.0, "ac": 9.0, "cd": 9.0})
     routes = mesh.nodes["a"].routes
     assert way(mesh, "a", "d") == "abd"
-    around = routes.route("default", Thing(0, "d"), avoid=[Thing(0, "b")])
+    around = routes.route("default", VertexId(0, "d"), avoid=[VertexId(0, "b")])
     assert around is not None
-    assert ([thing.name for thing in around.things], around.cost) == (["c", "d"], 18.0)
-    assert routes.route("default", Thing(0, "d"), avoid=[Thing(0, "b"), Thing(0, "c")]) is None
-    assert routes.route("default", Thing(0, "d"), avoid=[Thing(0, "d")]) is None
-    assert routes.route("default", Thing(0, "a")) is None
-    assert routes.route("default", Thing(0, "nobody")) is None
+    assert ([vertex_id.name for vertex_id in around.vertex_ids], around.cost) == (["c", "d"], 18.0)
+    assert routes.route("default", VertexId(0, "d"), avoid=[VertexId(0, "b"), VertexId(0, "c")]) is None
+    assert routes.route("default", VertexId(0, "d"), avoid=[VertexId(0, "d")]) is None
+    assert routes.route("default", VertexId(0, "a")) is None
+    assert routes.route("default", VertexId(0, "nobody")) is None
 
 
 def nodes_of(branch: Branch) -> list[str]:
@@ -205,9 +205,17 @@ def test_a_tree_reaches_nodes_and_leaves_at_gateways() -> None:
     links = {pair: mesh.connect(*pair) for pair in ("ab", "bc", "cd", "de", "bf")}
     mesh.settle()
     tree = mesh.nodes["a"].routes.tree(
-        "default", [Thing(0, "c"), Thing(1, "z"), Thing(1, "y"), Thing(1, "w"), Thing(1, "nowhere"), Thing(0, "a")]
+        "default",
+        [
+            VertexId(0, "c"),
+            VertexId(1, "z"),
+            VertexId(1, "y"),
+            VertexId(1, "w"),
+            VertexId(1, "nowhere"),
+            VertexId(0, "a"),
+        ],
     )
-    assert tree.unreached == (Thing(1, "nowhere"),)
+    assert tree.unreached == (VertexId(1, "nowhere"),)
     b = tree.root.branches[0]
     c = b.branches[0]
     assert (tree.root.node, tree.root.deliver, b.node, b.deliver, c.node, c.deliver) == (
@@ -220,15 +228,17 @@ def test_a_tree_reaches_nodes_and_leaves_at_gateways() -> None:
     )
     assert [(leave.link, leave.next.name) for leave in b.leaves] == [(links["bf"], "w")]
     assert [(leave.link, leave.next.name) for leave in c.leaves] == [(links["cd"], "y")]
-    assert c.leaves[0].things == ((Thing(1, "y"),), (Thing(1, "y"), Thing(1, "z")))
+    assert c.leaves[0].vertex_ids == ((VertexId(1, "y"),), (VertexId(1, "y"), VertexId(1, "z")))
 
 
 def test_no_name_stands_twice_in_a_tree_of_ways_that_cross() -> None:
     def route(path: str) -> Route:
-        things = tuple(Thing(0, name) if name.islower() else Thing(1, name) for name in path)
-        return Route(things, tuple(name.encode() * 16 for name in path), 1.0, 1.0)
+        vertex_ids = tuple(VertexId(0, name) if name.islower() else VertexId(1, name) for name in path)
+        return Route(vertex_ids, tuple(name.encode() * 16 for name in path), 1.0, 1.0)
 
-    tree = grown("r", [Thing(0, "x"), Thing(0, "y"), Thing(1, "U")], [route("abx"), route("cby"), route("cbU")], ())
+    tree = grown(
+        "r", [VertexId(0, "x"), VertexId(0, "y"), VertexId(1, "U")], [route("abx"), route("cby"), route("cbU")], ()
+    )
     names = nodes_of(tree.root)
     assert sorted(names) == ["a", "b", "r", "x", "y"]
     assert [branch.node for branch in tree.root.branches] == ["a"], "what is met again is reached as it was"
@@ -236,11 +246,11 @@ def test_no_name_stands_twice_in_a_tree_of_ways_that_cross() -> None:
 
 def test_an_explanation_names_the_ways_and_why() -> None:
     mesh, _ = mesh_of({"ab": 10.0, "ac": 4.9, "cb": 4.9, "ad": 40.0, "db": 40.0})
-    rows = mesh.nodes["a"].routes.explain("default", Thing(0, "b"))
+    rows = mesh.nodes["a"].routes.explain("default", VertexId(0, "b"))
     assert [row.name for row in rows] == ["in use", "best", "static"], "the next best is the one in use"
     named = {row.name: row for row in rows}
-    assert "".join(thing.name for thing in named["in use"].route.things) == "b"
+    assert "".join(vertex_id.name for vertex_id in named["in use"].route.vertex_ids) == "b"
     assert named["in use"].why == "it was the best, and no other is better by enough"
     assert "less than the 1 that are worth a change" in named["best"].why
     assert named["static"].route.cost == 0.0
-    assert mesh.nodes["a"].routes.explain("default", Thing(0, "nobody")) == []
+    assert mesh.nodes["a"].routes.explain("default", VertexId(0, "nobody")) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.linkstate.settings import SECOND
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from tests.support.linkstates import LinkStates
 
 FIGURE_17 = {
@@ -45,9 +45,9 @@ class Network:
 
     def route(self, source: str, target: str) -> tuple[str, float]:
         """Names along the way, and its cost."""
-        route = self.mesh.nodes[source].routes.route("default", Thing(0, target))
+        route = self.mesh.nodes[source].routes.route("default", VertexId(0, target))
         assert route is not None
-        return "-".join((source, *(thing.name for thing in route.things))), round(route.cost, 9)
+        return "-".join((source, *(vertex_id.name for vertex_id in route.vertex_ids))), round(route.cost, 9)
 
 
 @pytest.mark.spec("MR-122")
@@ -78,7 +78,7 @@ def test_table_6_four_brokers() -> None:
     assert network.route("1", "4") == ("1-3-4", 3.0)
     # Between 44.5 direct and 44.2 over three hops the source's mesh kept switching: here what is in use stays.
     assert network.route("1", "2") == ("1-2", 44.5)
-    rows = {row.name: row for row in network.mesh.nodes["1"].routes.explain("default", Thing(0, "2"))}
+    rows = {row.name: row for row in network.mesh.nodes["1"].routes.explain("default", VertexId(0, "2"))}
     assert rows["best"].route.cost == pytest.approx(44.2)
     assert "better by 0.3, less than the 2.2" in rows["best"].why
     network.cost({("1", "2"): 50.0})
@@ -107,7 +107,7 @@ def test_table_8_six_brokers_with_the_corrected_row() -> None:
     })  # fmt: skip
     assert network.route("6", "1") == ("6-2-3-1", 152.2)
     assert [network.route("5", target) for target in "123"] == [("5-4-3-1", 158.0), ("5-4-3-2", 60.2), ("5-4-3", 59.0)]
-    rows = network.mesh.nodes["6"].routes.explain("default", Thing(0, "1"))
+    rows = network.mesh.nodes["6"].routes.explain("default", VertexId(0, "1"))
     assert rows[0].route.cost == pytest.approx(152.2)
     others = [row for row in rows if row.name == "next best"]
     assert others[0].route.cost == pytest.approx(154.0), "over CGL1 directly"

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from chappe.errors import ConfigError
-from chappe.linkstate.units import Address, Thing, level_between, static_cost, visible
+from chappe.linkstate.units import Address, VertexId, level_between, static_cost, visible
 
 ME = Address.parse("SSC-A/SC-1/c", "6")
 
 
 @pytest.mark.spec("MR-010")
 @pytest.mark.parametrize(
-    ("unit", "node", "thing"),
+    ("unit", "node", "vertex_id"),
     [
-        ("SSC-A/SC-1/c", "5", Thing(0, "5")),
-        ("SSC-A/SC-1/b", "2", Thing(1, "SSC-A/SC-1/b")),
-        ("SSC-A/SC-2/c", "2", Thing(2, "SSC-A/SC-2")),
-        ("SSC-B/SC-1/c", "2", Thing(3, "SSC-B")),
+        ("SSC-A/SC-1/c", "5", VertexId(0, "5")),
+        ("SSC-A/SC-1/b", "2", VertexId(1, "SSC-A/SC-1/b")),
+        ("SSC-A/SC-2/c", "2", VertexId(2, "SSC-A/SC-2")),
+        ("SSC-B/SC-1/c", "2", VertexId(3, "SSC-B")),
     ],
 )
-def test_the_smallest_thing_that_holds_a_node_is_seen(unit: str, node: str, thing: Thing) -> None:
+def test_the_smallest_thing_that_holds_a_node_is_seen(unit: str, node: str, vertex_id: VertexId) -> None:
     other = Address.parse(unit, node)
-    assert visible(ME, other) == thing
-    assert level_between(ME, other) == level_between(other, ME) == thing.level
+    assert visible(ME, other) == vertex_id
+    assert level_between(ME, other) == level_between(other, ME) == vertex_id.level
 
 
 def test_paths_and_scopes_of_the_own_units() -> None:
@@ -31,12 +31,12 @@ def test_paths_and_scopes_of_the_own_units() -> None:
     assert [ME.scope(level) for level in range(4)] == ["SSC-A/SC-1/c", "SSC-A/SC-1", "SSC-A", ""]
     assert str(ME) == "SSC-A/SC-1/c/6"
     alone = Address.parse("", "n")
-    assert (alone.depth, alone.scope(0), visible(alone, Address.parse("", "m"))) == (0, "", Thing(0, "m"))
+    assert (alone.depth, alone.scope(0), visible(alone, Address.parse("", "m"))) == (0, "", VertexId(0, "m"))
 
 
 def test_a_part_of_a_unit_is_known_by_the_path_of_the_unit() -> None:
-    assert Thing(1, "a/b@n1").path == "a/b"
-    assert Thing(0, "n1").path == "n1"
+    assert VertexId(1, "a/b@n1").path == "a/b"
+    assert VertexId(0, "n1").path == "n1"
 
 
 @pytest.mark.spec("MR-017")

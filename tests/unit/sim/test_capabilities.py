@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chappe.events.member import MemberSettings
-from chappe.linkstate.units import Thing
+from chappe.linkstate.units import VertexId
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
 
@@ -72,10 +72,10 @@ def test_a_unit_has_what_all_its_nodes_have_and_learns_what_they_learn() -> None
     network.run(60.0)
     member = network.nodes["a"].member
     assert member is not None
-    assert Thing(1, "x") in member.state.lacking({"sealed"})
-    assert Thing(1, "z") not in member.state.lacking({"sealed"})
+    assert VertexId(1, "x") in member.state.lacking({"sealed"})
+    assert VertexId(1, "z") not in member.state.lacking({"sealed"})
     network.crash("c")
     network.nodes["c"]._settings = ABLE  # upgraded
     network.restart("c")
     network.run(60.0)
-    assert Thing(1, "x") not in member.state.lacking({"sealed"})
+    assert VertexId(1, "x") not in member.state.lacking({"sealed"})

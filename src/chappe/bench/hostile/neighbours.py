@@ -83,9 +83,9 @@ class MaliciousNode(Attack):
             self.signers[name] = Signer(Credentials(tls))
         return self.signers[name]
 
-    def links(self, speaker: str = "mallet", *facts: LinkFact, time_ns: int = 0) -> LinkAdvert:
+    def links(self, originator: str = "mallet", *facts: LinkFact, time_ns: int = 0) -> LinkAdvert:
         return LinkAdvert(
-            origin=speaker, level=0, scope="", speaker=speaker, sequence=next(self.numbers),
+            origin=originator, level=0, scope="", originator=originator, sequence=next(self.numbers),
             time_ns=time_ns or time.time_ns(), links=facts,
         )  # fmt: skip
 
@@ -121,7 +121,7 @@ class LiesAboutOthers(MaliciousNode):
     def say(self, budget: Budget) -> None:
         fact = LinkFact(secrets.token_bytes(16), "mute", 0, "tls", False, 0.001, 0.0, 0.0)
         interest = InterestAdvert(
-            origin="target", level=0, scope="", speaker="target", sequence=1 << 40, time_ns=time.time_ns()
+            origin="target", level=0, scope="", originator="target", sequence=1 << 40, time_ns=time.time_ns()
         )
         self.wire.send(
             self.signed(self.links("target", fact)),
@@ -175,7 +175,7 @@ class HugeInterest(MaliciousNode):
         turn = next(self.numbers)
         patterns = tuple(Pattern("s", f"mallet/{turn}/{number}/+") for number in range(HUGE))
         interest = InterestAdvert(
-            origin="mallet", level=0, scope="", speaker="mallet", sequence=turn, time_ns=time.time_ns(),
+            origin="mallet", level=0, scope="", originator="mallet", sequence=turn, time_ns=time.time_ns(),
             patterns=patterns,
         )  # fmt: skip
         self.wire.send(self.signed(interest))
@@ -224,7 +224,13 @@ class ForwardingQuota(MaliciousNode):
         fact = LinkFact(LINK, "target", 0, "tls", False, 0.5, 0.0, 0.0)
         patterns = (Pattern("s", "mallory/#"), Pattern("s", "honest/#"))
         interest = InterestAdvert(
-            origin="mallet", level=0, scope="", speaker="mallet", sequence=1, time_ns=time.time_ns(), patterns=patterns
+            origin="mallet",
+            level=0,
+            scope="",
+            originator="mallet",
+            sequence=1,
+            time_ns=time.time_ns(),
+            patterns=patterns,
         )
         self.wire.send(self.signed(self.links("mallet", fact)), self.signed(interest))
         self.publisher, self.honest = self.open(), self.open("honest")
