@@ -22,8 +22,8 @@ from tests.support.nodes import NodeProcess, eventually, running
 
 CALCULATORS = """
     import os, signal, time
-    from chappe.status.calculators import Calculator, part
-    from chappe.status.triggers import Trigger
+    from chappe.status.condensation.calculators import Calculator, part
+    from chappe.status.condensation.triggers import Trigger
 
     class Product(Calculator):
         def calculate(self):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chappe.status.allocation import Allocator, Demand, Plan, Refusal, Route
-from chappe.status.rates import every_of, interval_of
+from chappe.status.allocation.allocation import Allocator, Demand, Plan, Refusal, Route
+from chappe.status.allocation.rates import every_of, interval_of
 from chappe.status.topology import Model
 from chappe.wire.base import Grant, Qos, Variable
 from tests.support.checker import Granted, Network, problems

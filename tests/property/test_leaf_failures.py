@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chappe.status.state import read
+from chappe.status.leaf.state import read
 from chappe.wire.base import Qos, Request
 from chappe.wire.management import (
     ChangeMode,

@@ -39,8 +39,8 @@ def facts(draw: st.DrawFn) -> tuple[int, dict[str, object]]:
 
 
 adverts = st.fixed_dictionaries({
-    "origin": names, "level": levels, "scope": st.sampled_from(("x", "", "y")), "originator": names, "sequence": numbers,
-    "age_ms": st.sampled_from((0, 0, 0, 100_000, 1 << 60, -1)),
+    "origin": names, "level": levels, "scope": st.sampled_from(("x", "", "y")), "originator": names,
+    "sequence": numbers, "age_ms": st.sampled_from((0, 0, 0, 100_000, 1 << 60, -1)),
 })  # fmt: skip
 messages = st.one_of(
     st.tuples(st.just("links"), adverts, st.lists(facts(), max_size=4)),

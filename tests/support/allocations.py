@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chappe.status.allocation import Allocator, Demand, Plan, Refusal
+from chappe.status.allocation.allocation import Allocator, Demand, Plan, Refusal
 from chappe.status.topology import Model
 from chappe.wire.base import Qos, Variable
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from chappe.status.laying import hops
-from chappe.status.leaf import LeafBroker
+from chappe.status.leaf.broker import LeafBroker
+from chappe.status.leaf.path_setup import hops
+from chappe.status.leaf.state import GRANTED, read
 from chappe.status.machine import Broker
-from chappe.status.state import GRANTED, read
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Message, Qos
 from chappe.wire.management import Entity

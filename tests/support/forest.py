@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from chappe.status.decisions import DecisionItem
-from chappe.status.inner import InnerBroker
-from chappe.status.laying import hops
-from chappe.status.leaf import LeafBroker
+from chappe.status.inner.broker import InnerBroker
+from chappe.status.inner.decisions import DecisionItem
+from chappe.status.leaf.broker import LeafBroker
+from chappe.status.leaf.path_setup import hops
+from chappe.status.leaf.state import GRANTED, read
 from chappe.status.machine import Broker
-from chappe.status.state import GRANTED, read
 from chappe.status.topology import Topology
 from chappe.wire.base import Message, Qos
 from tests.support.modelrouter import ModelRouter

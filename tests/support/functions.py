@@ -17,7 +17,7 @@ import chappe
 from chappe.client.client import Client
 from chappe.node.functions import Caps
 from chappe.node.node import Node
-from chappe.status.condensation import output_of
+from chappe.status.condensation.functions import output_of
 from chappe.wire.base import Variable
 from chappe.wire.management import Displace, Function, Input, Place, Reset
 from tests.support.nodes import eventually, running

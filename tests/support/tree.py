@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from chappe.status.inner import InnerBroker
+from chappe.status.inner.broker import InnerBroker
 from chappe.status.machine import Change, Output, Persist, Send
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Done, Message, Qos, Request, Variable

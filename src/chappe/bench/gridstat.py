@@ -17,7 +17,7 @@ from chappe.bench.report import Options, Report
 from chappe.bench.rounds import ratio
 from chappe.bench.streams import Sink, Stream
 from chappe.errors import ChappeError
-from chappe.status import latency_fit
+from chappe.status.allocation import latency_fit
 
 HOPS = 7
 ROUNDS = 5  # of our routers and of relays in turn

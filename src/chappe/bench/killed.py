@@ -46,9 +46,13 @@ class Killed:
         self._changing = asyncio.Lock()  # whoever starts or ends it
 
     async def start(self) -> None:
-        """Start it and wait until it is there; ChappeError with its last words if it ends instead."""
+        """Start it and wait until it is there; ChappeError with its last words if it ends instead.
+
+        One that `look` has started again meanwhile is there already.
+        """
         async with self._changing:
-            await self._start()
+            if not self.running:
+                await self._start()
 
     async def look(self) -> None:
         """As whoever looks after a process in real life: start it again if it has ended by itself."""

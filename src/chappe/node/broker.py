@@ -19,8 +19,8 @@ from chappe.node.broker_term import Term
 from chappe.node.outputs import Close, Output, Send
 from chappe.node.sections import Manages
 from chappe.status import machine
-from chappe.status.inner import InnerBroker
-from chappe.status.leaf import LeafBroker
+from chappe.status.inner.broker import InnerBroker
+from chappe.status.leaf.broker import LeafBroker
 from chappe.status.topology import Topology
 from chappe.wire import told
 from chappe.wire.base import Command, Done, Failed, Message, Request

@@ -27,9 +27,9 @@ from chappe.links.address import parse
 from chappe.links.backoff import Backoff
 from chappe.links.link import Raw
 from chappe.links.listen import Listener, listen
-from chappe.status.calculators import CALCULATORS, TRIGGERS, registered
-from chappe.status.condensation import check
-from chappe.status.worker_protocol import (
+from chappe.status.condensation.calculators import CALCULATORS, TRIGGERS, registered
+from chappe.status.condensation.functions import check
+from chappe.status.condensation.worker_protocol import (
     BLAME_BYTES,
     Messages,
     Report,

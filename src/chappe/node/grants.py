@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chappe.status.rates import every_of, interval_of
+from chappe.status.allocation.rates import every_of, interval_of
 from chappe.wire.control import Grant, Qos, Variable, Watch
 
 MODES = 16

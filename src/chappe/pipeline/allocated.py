@@ -1,7 +1,7 @@
 """What brokers have allocated, from their log: events a second of channels and routers over time.
 
-The rate of a set of intervals is that of admission (`chappe.status.rates`), so what a channel was seen to carry stands
-beside what was reserved for it.
+The rate of a set of intervals is that of admission (`chappe.status.allocation.rates`), so what a channel was seen to
+carry stands beside what was reserved for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from chappe.client.quality import periods
 from chappe.pipeline.brokerlog import History, Hop, Published, Span
-from chappe.status.rates import SECOND_NS, share
+from chappe.status.allocation.rates import SECOND_NS, share
 
 Rates = dict[int, tuple[int, int]]
 

@@ -21,7 +21,7 @@ from chappe.measure.cost import FLOOR, SHARE, Profile, changed
 from chappe.measure.readings import Settings
 from chappe.pipeline import network
 from chappe.pipeline.network import Network
-from chappe.status.latency_fit import Fit, Run, fit
+from chappe.status.allocation.latency_fit import Fit, Run, fit
 from chappe.status.topology import Model
 
 Floats = NDArray[np.float64]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chappe.status.leaf.state import Item, encode
 from chappe.status.machine import Address, Change, Output, Persist, Send
-from chappe.status.state import Item, encode
 from chappe.wire.base import Message
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from chappe.status.worker_protocol import BLAME_BYTES
+from chappe.status.condensation.worker_protocol import BLAME_BYTES
 
 PR_SET_PDEATHSIG = 1
 WAITING = 10  # times its limit of processor time a calculation may last

@@ -15,8 +15,8 @@ import uvloop
 from chappe.client.client import Client
 from chappe.client.connecting import connect
 from chappe.errors import ChappeError
-from chappe.status.condensation import Result
-from chappe.status.worker_protocol import Messages, Report, Run, Start, Stop, ToWorker, encode, order
+from chappe.status.condensation.functions import Result
+from chappe.status.condensation.worker_protocol import Messages, Report, Run, Start, Stop, ToWorker, encode, order
 from chappe.worker.alarm import Alarm
 from chappe.worker.budget import Budget, confine
 from chappe.worker.runner import Runner

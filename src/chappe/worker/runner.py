@@ -16,9 +16,9 @@ from chappe.client._variables import Variable as Published
 from chappe.client.client import Client
 from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError, LinkError
-from chappe.status.calculators import CALCULATORS, TRIGGERS, load
-from chappe.status.condensation import Condensation, Result
-from chappe.status.worker_protocol import FunctionState, Run
+from chappe.status.condensation.calculators import CALCULATORS, TRIGGERS, load
+from chappe.status.condensation.functions import Condensation, Result
+from chappe.status.condensation.worker_protocol import FunctionState, Run
 from chappe.worker.alarm import Alarm
 from chappe.worker.budget import Budget, BudgetExceeded
 from chappe.worker.codec import encoder_of

@@ -77,6 +77,9 @@ async def test_a_process_is_killed_with_its_children_and_started_again(tmp_path:
     for _ in range(2):
         await process.start()
         assert process.running
+        pid = process.pid
+        await process.start()  # whoever looks after it was quicker
+        assert process.pid == pid
         child = Path("/proc") / (tmp_path / "child").read_text().strip()
         assert child.exists()
         await process.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.allocation import Demand, Plan, Route
+from chappe.status.allocation.allocation import Demand, Plan, Route
 from chappe.status.topology import Model
 from chappe.wire.base import Grant, Qos, Variable
 from tests.support.allocations import MS, admit, demand, loads, network, refused, variable

@@ -7,7 +7,7 @@ import random
 import pandapower.networks
 import pytest
 
-from chappe.status.allocation import Allocator, Plan, Refusal
+from chappe.status.allocation.allocation import Allocator, Plan, Refusal
 from chappe.status.topology import Model
 from chappe.wire.base import Qos, Variable
 from tests.support.allocations import MS, demand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.allocation import Route
+from chappe.status.allocation.allocation import Route
 from chappe.status.topology import Model
 from chappe.wire.base import Grant
 from tests.support.allocations import MS, loads, network, variable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chappe.status.condensation import Condensation, Result, check, output_of
+from chappe.status.condensation.functions import Condensation, Result, check, output_of
 from chappe.wire.base import Variable
 from chappe.wire.management import Function, Input
 

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
-from chappe.status import worker_protocol as words
-from chappe.status.worker_protocol import FunctionState, Messages, Report, Run, Start, Stop, blamed, encode, order
+from chappe.status.condensation import worker_protocol as words
+from chappe.status.condensation.worker_protocol import (
+    FunctionState,
+    Messages,
+    Report,
+    Run,
+    Start,
+    Stop,
+    blamed,
+    encode,
+    order,
+)
 from chappe.wire.base import Variable
 from chappe.wire.management import Function, Input
 

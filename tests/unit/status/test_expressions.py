@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chappe.status.expression_functions import FUNCTIONS, LARGEST, SMALLEST, power
-from chappe.status.expressions import NODES, STEPS, ExpressionError, parse_expression
-from chappe.status.naming import names_of
+from chappe.status.condensation.expression_functions import FUNCTIONS, LARGEST, SMALLEST, power
+from chappe.status.condensation.expressions import NODES, STEPS, ExpressionError, parse_expression
+from chappe.status.condensation.naming import names_of
 
 NAMES = {"a": 0, "b": 1, "n": 2, "ok": 3}
 TYPES = ("float", "float", "int", "bool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.floods import Floods
+from chappe.status.flooding.floods import Floods
 from chappe.wire.base import Variable
 
 ALERT = Variable(5, "relay", "trip", "bool", 1, 10_000_000, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.intercloud import WINDOW
+from chappe.status.inner.inter_cloud import WINDOW
 from chappe.wire.base import Done, Failed, Message, Qos
 from chappe.wire.management import (
     Ask,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.latency import LatencyModel
+from chappe.status.allocation.latency import LatencyModel
 from chappe.status.topology import Model
 
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from chappe.errors import ChappeError
-from chappe.status.latency import LatencyModel
-from chappe.status.latency_fit import Fit, Run, fit
+from chappe.status.allocation.latency import LatencyModel
+from chappe.status.allocation.latency_fit import Fit, Run, fit
 
 # Mean latency in ms over 1 to 7 routers, by events a millisecond through each (40, 80, 120, 160 load variables).
 MEASURED = {

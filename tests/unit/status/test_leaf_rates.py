@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chappe.status.state import read
+from chappe.status.leaf.state import read
 from chappe.wire.base import Failed, Message, Qos
 from chappe.wire.management import Function, Granted, Input, Issued, Publish, Regranted, SetFlood, Setup, Teardown
 from tests.support.clouds import LEAF, Cloud

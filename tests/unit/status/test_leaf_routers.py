@@ -65,7 +65,7 @@ def test_a_router_that_was_cut_off_keeps_its_table_and_is_told_only_what_it_miss
 
 
 def test_a_router_that_missed_too_much_is_rebuilt(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chappe.status.routers.MISSED", 3)
+    monkeypatch.setattr("chappe.status.leaf.routers.MISSED", 3)
     issued = [cloud.publish("a", f"plant/{n}") for n in range(4)]
     for n in range(4):
         cloud.want("c", f"plant/{n}", Qos(redundancy=2))
@@ -81,7 +81,7 @@ def test_a_router_that_missed_too_much_is_rebuilt(cloud: Cloud, monkeypatch: pyt
 
 
 def test_a_large_table_is_rebuilt_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chappe.status.routers.BATCH", 10)
+    monkeypatch.setattr("chappe.status.leaf.routers.BATCH", 10)
     cloud = Cloud("a-b-c")
     for n in range(25):
         cloud.publish("a", f"plant/{n}")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from chappe.status.leaf import LeafBroker
+from chappe.status.leaf.broker import LeafBroker
+from chappe.status.leaf.remote_subscriptions import PATIENCE_NS
 from chappe.status.machine import Address, Broker, Change, Output, Send
-from chappe.status.sought import PATIENCE_NS
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Done, Failed, Grant, Message, Qos, Request, Variable
 from chappe.wire.management import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.contest import Reply
-from chappe.status.modes import Entered, LeafModes, Order, Step
+from chappe.status.modes.arbitration import Reply
+from chappe.status.modes.machines import Entered, LeafModes, Order, Step
 from chappe.wire.base import Request
 from chappe.wire.control import PrepareMode, SetMode
 from chappe.wire.management import ChangeMode, CommitMode, InformMode

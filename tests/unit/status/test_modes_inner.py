@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.status.contest import Reply
-from chappe.status.modes import Entered, InnerModes, Order, Step
+from chappe.status.modes.arbitration import Reply
+from chappe.status.modes.machines import Entered, InnerModes, Order, Step
 from chappe.wire.management import ChangeMode
 
 SECOND = 1_000_000_000

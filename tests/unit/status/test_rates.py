@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chappe.status.rates import (
+from chappe.status.allocation.rates import (
     NANO,
     burst,
     event_bytes,

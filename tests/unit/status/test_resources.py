@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from chappe.status.latency import LatencyModel
-from chappe.status.rates import NANO
-from chappe.status.resources import Ledger, Usage, modes_of
+from chappe.status.allocation.latency import LatencyModel
+from chappe.status.allocation.rates import NANO
+from chappe.status.allocation.resources import Ledger, Usage, modes_of
 from chappe.status.topology import Model
 from chappe.wire.base import Variable
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.status.calculators import Setup
-from chappe.status.triggers import Trigger, trigger_of
+from chappe.status.condensation.calculators import Setup
+from chappe.status.condensation.triggers import Trigger, trigger_of
 from chappe.wire.base import Variable
 from chappe.wire.management import Function, Input
 

@@ -1,0 +1,1 @@
+"""Admission: which paths a subscription gets, what is reserved for it, and what it is guaranteed."""

@@ -1,0 +1,1 @@
+"""Condensation functions: what they compute, when, and where they are placed."""

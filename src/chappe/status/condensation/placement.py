@@ -1,0 +1,361 @@
+"""Condensation functions of a cloud: where they run, what they get, what they publish (GS-134 to GS-136)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from chappe.status.condensation.checks import check, output_of
+from chappe.status.leaf.cloud import Cloud
+from chappe.status.leaf.pending_removals import Residues
+from chappe.status.leaf.registry import Registry
+from chappe.status.leaf.routers import FUNCTION, Key, Placing
+from chappe.status.leaf.state import FunctionItem, Publication, Subscription
+from chappe.status.leaf.subscriptions import Subscriptions
+from chappe.status.machine import Address
+from chappe.wire.base import Qos, Variable
+from chappe.wire.management import Condense, Function, Input, Issued, Uncondense
+
+START_NS = 15_000_000_000  # a worker is a process that has to start
+
+
+class _Work:
+    """A function on its way into a router: its inputs first, then itself."""
+
+    def __init__(self, functions: Functions, item: FunctionItem, subscriptions: list[Subscription]) -> None:
+        self._functions = functions
+        self.item = item
+        self.askers: dict[tuple[Address, int], None] = {}
+        self._waiting = {subscription.key for subscription in subscriptions}
+        self.deadline_ns = 0
+        self.over = False
+
+    def input_laid(self, key: str, reason: str, code: str) -> None:
+        if self.over:
+            return
+        if code:
+            self._functions.failed(self, reason, code)
+            return
+        self._waiting.discard(key)
+        if not self._waiting:
+            self._functions.place(self)
+
+    def confirmed(self, router: str, key: Key) -> None:
+        if not self.over:
+            self._functions.placed(self)
+
+    def refused(self, router: str, key: Key, reason: str) -> None:
+        self._functions.failed(self, f"router {router} refuses the function: {reason}", "invalid")
+
+    def lost(self, router: str) -> None:
+        self._functions.failed(self, f"router {router} was lost while the function was placed", "unavailable")
+
+
+class Functions:
+    """By the id of their output."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        registry: Registry,
+        subscriptions: Subscriptions,
+        published: Callable[[Publication], None],
+        withdraw: Callable[[Publication, str], None],
+        given_up: Callable[[str], None],
+    ) -> None:
+        self._cloud = cloud
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._published = published
+        self._withdraw = withdraw
+        self._given_up = given_up  # the name of a publisher whose output did not come about
+        self.residues = Residues(cloud, "displace", FUNCTION)
+        self.by_id: dict[int, FunctionItem] = {}
+        self.by_name: dict[tuple[str, str], FunctionItem] = {}
+        self._by_input: dict[tuple[str, str], dict[int, None]] = {}
+        self._works: dict[int, _Work] = {}
+
+    def restore(self, items: dict[str, FunctionItem]) -> None:
+        for item in items.values():
+            self._index(item)
+            if item.placed:
+                self._cloud.routers.restore(item.router, _key(item), _placing(item))
+
+    def resume(self) -> None:
+        """One that was not complete when the broker before this one ended is undone; its creator asks again."""
+        for item in list(self.by_id.values()):
+            if not item.placed:
+                self._undo(item, "not complete before a restart")
+            elif not item.told:
+                self._cloud.routers.set(item.router, _key(item), _placing(item))
+
+    # requests
+
+    def is_abroad(self, function: Function) -> bool:
+        """Whether this cloud has neither such a function or variable nor all that the function needs."""
+        name = (function.publisher, function.variable)
+        needed = {(each.publisher, each.variable) for each in function.inputs}
+        known = name in self.by_name or name in self._registry.by_name or name in needed
+        return not known and not needed <= self._registry.by_name.keys()
+
+    def condense(self, address: Address, request: Condense, creator: str) -> None:
+        function = request.function
+        name = (function.publisher, function.variable)
+        known = self.by_name.get(name)
+        if known is not None and known.creator == creator and known.function == function:
+            if known.placed:
+                self._cloud.answer(address, Issued(id=request.id, variable_id=known.output.variable_id))
+            else:
+                self._works[known.output.variable_id].askers[address, request.id] = None
+            return
+        if known is not None or name in self._registry.by_name:
+            reason = f"{'/'.join(name)} exists; withdraw it first or take another name"
+            self._cloud.fail(address, request.id, "exists", reason)
+            return
+        circle = _circle(function, self.by_name)
+        if circle:
+            reason = f"function {'/'.join(name)} would compute its output from itself ({circle}); leave one of them out"
+            self._cloud.fail(address, request.id, "invalid", reason)
+            return
+        inputs = [self._registry.by_name.get((each.publisher, each.variable)) for each in function.inputs]
+        asked = [f"{each.publisher}/{each.variable}" for each in function.inputs]
+        missing = [each for each, publication in zip(asked, inputs, strict=True) if publication is None]
+        if missing:
+            some = ", ".join(missing[:5])
+            reason = (
+                f"function {'/'.join(name)}: nobody publishes {some} in cloud {self._cloud.role}; correct the names"
+            )
+            reason += " or wait for them"
+            self._cloud.fail(address, request.id, "unknown", reason)
+            return
+        self._create(address, request, creator, [each for each in inputs if each is not None])
+
+    def _create(self, address: Address, request: Condense, creator: str, inputs: list[Publication]) -> None:
+        function = request.function
+        problem = check(function, [each.variable for each in inputs])
+        if problem:
+            self._cloud.fail(address, request.id, "invalid", problem)
+            return
+        output = output_of(function, [each.variable for each in inputs], self._registry.issue())
+        reason = f"function {function.publisher}/{function.variable}: no router of cloud {self._cloud.role} that may "
+        reason += f"run it is connected ({function.place or 'any'} is wished)"
+        for router in self._candidates(function, inputs):
+            drafts, refusal = self._reserve(router, output, function, inputs)
+            if refusal:
+                reason = f"function {function.publisher}/{function.variable} at {router}: {refusal}"
+                continue
+            item = FunctionItem(function=function, creator=creator, router=router, output=output,
+                                inputs=tuple(each.variable for each in inputs), home=request.home)  # fmt: skip
+            self._index(item)
+            self._cloud.outbox.put("function", str(output.variable_id), item)
+            self._begin(item, drafts, {(address, request.id): None})
+            return
+        self._cloud.fail(address, request.id, "capacity", reason)
+
+    def uncondense(self, address: Address, request: Uncondense, creator: str) -> None:
+        """Only its creator removes a function (GS-136)."""
+        name = f"{request.publisher}/{request.variable}"
+        item = self.by_name.get((request.publisher, request.variable))
+        if item is None:
+            self._cloud.fail(address, request.id, "unknown", f"there is no function {name}")
+        elif item.creator != creator:
+            self._cloud.fail(address, request.id, "denied", f"function {name} belongs to {item.creator!r}")
+        else:
+            self._undo(item, "its creator removed the function")
+            self._cloud.done(address, request.id)
+
+    # placement
+
+    def _candidates(self, function: Function, inputs: list[Publication]) -> list[str]:
+        """The common edge of all inputs, else the wished router, else all of them, nearest to the inputs first."""
+        edges = {each.edge for each in inputs}
+        sites = self._cloud.ground.sites
+        if len(edges) == 1:
+            chosen = list(edges)
+        elif function.place:
+            chosen = [function.place]
+        else:
+            distance = dict.fromkeys(sites, 0)
+            for edge in (each.edge for each in inputs):
+                far = self._distances(edge)
+                for name in sites:
+                    distance[name] += far.get(name, len(sites))
+            chosen = sorted(sites, key=lambda name: (distance[name], name))
+        return [name for name in chosen if name in sites and sites[name].up]
+
+    def _distances(self, start: str) -> dict[str, int]:
+        far = {start: 0}
+        left = deque([start])
+        while left:
+            at = left.popleft()
+            for name, line in self._cloud.ground.around.get(at, {}).items():
+                if line.up and name in self._cloud.ground.sites and name not in far:
+                    far[name] = far[at] + 1
+                    left.append(name)
+        return far
+
+    def _reserve(self, router: str, output: Variable, function: Function,
+                 inputs: Sequence[Publication]) -> tuple[list[Subscription], str]:  # fmt: skip
+        """Everything the function needs at that router, or the reason why it cannot be had."""
+        refusal = self._cloud.allocator.publish(router, output)
+        drafts: list[Subscription] = []
+        if refusal is None:
+            for asked, publication in zip(function.inputs, inputs, strict=True):
+                draft = self._draft(output.variable_id, router, function, asked)
+                refusal = self._subscriptions.reserve(draft, publication)
+                if refusal is not None:
+                    break
+                drafts.append(draft)
+        if refusal is None:
+            return drafts, ""
+        for draft in drafts:
+            self._cloud.allocator.release(draft.key)
+        self._cloud.allocator.unpublish(output.variable_id)
+        return [], refusal.reason
+
+    def _draft(self, output: int, router: str, function: Function, asked: Input) -> Subscription:
+        qos = Qos(interval_ns=asked.interval_ns, priority=function.priority)
+        return Subscription(key=self._subscriptions.next_key(), entity="", edge=router, publisher=asked.publisher,
+                            name=asked.variable, qos=(qos,), function=output)  # fmt: skip
+
+    # set-up
+
+    def _begin(self, item: FunctionItem, drafts: list[Subscription], askers: dict[tuple[Address, int], None]) -> None:
+        work = self._works[item.output.variable_id] = _Work(self, item, drafts)
+        work.askers = askers
+        work.deadline_ns = self._cloud.now_ns + START_NS
+        for draft in drafts:
+            self._subscriptions.begin(
+                draft,
+                finished=lambda reason, code, key=draft.key: work.input_laid(key, reason, code),  # type: ignore[misc]
+            )
+
+    def place(self, work: _Work) -> None:
+        """All inputs are there."""
+        self.residues.forget(work.item.output.variable_id)
+        self._cloud.routers.set(work.item.router, _key(work.item), _placing(work.item), work)
+
+    def placed(self, work: _Work) -> None:
+        item = work.item
+        work.over = True
+        del self._works[item.output.variable_id]
+        again, item.placed, item.told = item.placed, True, True
+        self._cloud.outbox.put("function", str(item.output.variable_id), item)
+        if again:
+            for each in item.function.inputs:  # another one may have come meanwhile
+                published = self._registry.by_name.get((each.publisher, each.variable))
+                if published is not None:
+                    self.published(published)
+            return
+        publication = self._registry.add(item.output, item.router, "")
+        for address, request in work.askers:
+            self._cloud.answer(address, Issued(id=request, variable_id=item.output.variable_id))
+        if isinstance(publication, Publication):
+            self._published(publication)
+
+    def failed(self, work: _Work, reason: str, code: str) -> None:
+        if work.over:
+            return
+        work.over = True
+        self._works.pop(work.item.output.variable_id, None)
+        if not work.item.placed:
+            self._undo(work.item, reason)
+        for address, request in work.askers:
+            self._cloud.fail(address, request, code, reason)
+
+    def tick(self, now_ns: int) -> None:
+        for work in [work for work in self._works.values() if work.deadline_ns <= now_ns]:
+            self.failed(work, f"router {work.item.router} did not start the function in time", "unavailable")
+
+    def _undo(self, item: FunctionItem, reason: str) -> None:
+        """Nothing is left of it."""
+        variable_id = item.output.variable_id
+        work = self._works.pop(variable_id, None)
+        if work is not None:
+            work.over = True
+            for address, request in work.askers:
+                self._cloud.fail(address, request, "stale", reason)
+        publication = self._registry.by_id.get(variable_id)
+        if publication is not None:
+            self._withdraw(publication, reason)
+        self._cloud.allocator.unpublish(variable_id)
+        for subscription in list(self._subscriptions.by_owner.get(f"function:{variable_id}", {}).values()):
+            self._subscriptions.end(subscription, reason)
+        self.residues.remove(item.output, (item.router,))
+        self._cloud.outbox.drop("function", str(variable_id))
+        del self.by_id[variable_id]
+        del self.by_name[item.function.publisher, item.function.variable]
+        for each in item.function.inputs:
+            self._by_input.get((each.publisher, each.variable), {}).pop(variable_id, None)
+        if publication is None:
+            self._given_up(item.function.publisher)
+        self._cloud.forget(variable_id)
+
+    def _index(self, item: FunctionItem) -> None:
+        variable_id = item.output.variable_id
+        self.by_id[variable_id] = item
+        self.by_name[item.function.publisher, item.function.variable] = item
+        for each in item.function.inputs:
+            self._by_input.setdefault((each.publisher, each.variable), {})[variable_id] = None
+        self._cloud.refer(variable_id)
+
+    # inputs that come back
+
+    def fed_by(self, name: tuple[str, str]) -> list[str]:
+        """The names of the functions that have this variable as an input."""
+        outputs = [self.by_id[number].output for number in self._by_input.get(name, ())]
+        return [f"{output.publisher}/{output.variable}" for output in outputs]
+
+    def published(self, publication: Publication) -> None:
+        """An input that was withdrawn is published again: functions that had it get it again."""
+        variable = publication.variable
+        name = (variable.publisher, variable.variable)
+        for variable_id in list(self._by_input.get(name, ())):
+            item = self.by_id[variable_id]
+            owned = self._subscriptions.by_owner.get(f"function:{variable_id}", {})
+            if item.placed and name not in owned and variable_id not in self._works:
+                self._feed(item, publication, name)
+
+    def _feed(self, item: FunctionItem, publication: Publication, name: tuple[str, str]) -> None:
+        inputs = tuple(
+            publication.variable if (each.publisher, each.variable) == name else each for each in item.inputs
+        )
+        asked = next(each for each in item.function.inputs if (each.publisher, each.variable) == name)
+        draft = self._draft(item.output.variable_id, item.router, item.function, asked)
+        if check(item.function, inputs) or self._subscriptions.reserve(draft, publication) is not None:
+            return  # of another type now, or no room: the function goes on without it
+        item.inputs, item.told = inputs, False
+        self._cloud.outbox.put("function", str(item.output.variable_id), item)
+        self._begin(item, [draft], {})
+
+
+def _key(item: FunctionItem) -> Key:
+    return item.output.variable_id, FUNCTION
+
+
+def _placing(item: FunctionItem) -> Placing:
+    return Placing(item.output, item.function, item.inputs)
+
+
+def _circle(function: Function, functions: Mapping[tuple[str, str], FunctionItem]) -> str:
+    """The way from the output of a function back to itself through others, fed now or not; empty if there is none.
+
+    A function stays when an input of it is withdrawn and gets it again when that is published anew, by whomever.
+    """
+    output = (function.publisher, function.variable)
+    reached: dict[tuple[str, str], tuple[str, str]] = {}  # what is needed -> for what
+    left = deque((output, each) for each in function.inputs)
+    while left:
+        of, each = left.popleft()
+        name = (each.publisher, each.variable)
+        if name in reached:
+            continue
+        reached[name] = of
+        if name == output:
+            way = [output, of]
+            while way[-1] != output:
+                way.append(reached[way[-1]])
+            return " of ".join("/".join(step) for step in way)
+        if name in functions:
+            left.extend((name, further) for further in functions[name].function.inputs)
+    return ""

@@ -1,0 +1,1 @@
+"""Flooding: which variables go everywhere, how far, and who has been instructed."""

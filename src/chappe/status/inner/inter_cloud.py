@@ -1,0 +1,331 @@
+"""Paths between clouds: found by the lowest common ancestor, asked of every leaf on the way, then decided (GS-087).
+
+A subscription is described by the publisher's leaf, planned over the whole map, and asked of all leaves at once. A leaf
+that refuses names what is in the way; everything is given back and another plan leaves that out. Any number of
+subscriptions are under way at the same time up to a window, others wait for their turn: so that no answer is late only
+because thousands were asked for before it. What a plan needs of the own channels is reserved while leaves are asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from chappe.status.allocation.allocation import Allocator
+from chappe.status.allocation.demands import Demand, Plan, Refusal
+from chappe.status.inner.calls import AWAY, PARENT, Calls
+from chappe.status.inner.claims import Claims
+from chappe.status.inner.decisions import Decision, DecisionItem, Decisions
+from chappe.status.inner.netview import NetView
+from chappe.status.leaf.subscriptions import as_asked, by_mode
+from chappe.status.machine import Address
+from chappe.status.outbox import Outbox
+from chappe.wire.base import Done, Failed, Message, Variable
+from chappe.wire.management import Ask, Describe, Described, Granted, Outcome, Seek, Unseek
+
+ATTEMPTS = 8
+WINDOW = 64  # subscriptions under way at the same time
+ANSWER_NS = 10_000_000_000  # a child that is connected and says nothing
+
+QUEUED, DESCRIBE, ASK, COMMIT, WAIT, ABOVE = "queued", "describe", "ask", "commit", "wait", "above"
+
+
+class Sought(msgspec.Struct):
+    """A subscription on its way to be granted or refused."""
+
+    seek: Seek
+    asker: Address
+    number: int  # of the request that is to be answered
+    until_ns: int  # how long it waits for the end of what its key had before
+    state: str = QUEUED
+    attempt: int = 0
+    avoid: set[str] = msgspec.field(default_factory=set)
+    refused: str = ""  # what the last leaf said that was asked in vain
+    asked: set[str] = msgspec.field(default_factory=set)  # clouds that may have a promise
+    missing: set[str] = msgspec.field(default_factory=set)  # of these, without an answer
+    source: str = ""
+    item: DecisionItem | None = None
+
+    @property
+    def key(self) -> str:
+        return self.seek.subscription
+
+
+class Seeking:
+    """All inter-cloud subscriptions that pass here: allocated by this broker, or by one above."""
+
+    def __init__(self, out: Outbox, calls: Calls, view: NetView, allocator: Allocator, claims: Claims,
+                 has_parent: bool) -> None:  # fmt: skip
+        self._out = out
+        self._calls = calls
+        self._view = view
+        self._allocator = allocator
+        self._claims = claims
+        self._has_parent = has_parent
+        self._sought: dict[str, Sought] = {}
+        self._waiting: dict[str, Sought] = {}
+        self._queue: deque[Sought] = deque()
+        self._running: set[str] = set()  # keys of those between their turn and their end
+        self.decisions = Decisions(out, calls, view, allocator, self._concluded)
+
+    # --- what neighbours ask -------------------------------------------------------------------------------------
+
+    def seek(self, source: Address, seek: Seek, now_ns: int) -> None:
+        """A leaf below wants a path from another cloud; the same again gets the same answer."""
+        under_way = self._sought.get(seek.subscription)
+        decision = self.decisions.all.get(seek.subscription)
+        before = under_way.seek if under_way is not None else None
+        if before is None and decision is not None and not decision.ended:
+            before = decision.item.seek
+        if before is not None and not _same(before, seek):
+            reason = f"the subscription {seek.subscription} has another quality; seek it under another key, then end it"
+            self._out.send(source, Failed(id=seek.id, reason=reason, code="exists"))
+        elif under_way is not None:
+            under_way.asker, under_way.number = source, seek.id
+        else:
+            sought = Sought(seek, source, seek.id, now_ns + ANSWER_NS)
+            self._sought[sought.key] = sought
+            self._queue.append(sought)
+            self.proceed(now_ns)
+
+    def proceed(self, now_ns: int) -> None:
+        """Begin with those whose turn it is."""
+        self._look()
+        while self._queue and len(self._running) < WINDOW:
+            sought = self._queue.popleft()
+            if self._sought.get(sought.key) is sought:
+                self._running.add(sought.key)
+                sought.until_ns = now_ns + ANSWER_NS
+                self._begin(sought, self.decisions.all.get(sought.key), now_ns)
+                self._look()
+
+    def _look(self) -> None:
+        """Forget those that have ended: of a window of them, whatever the number that waits."""
+        self._running = {key for key in self._running if key in self._sought}
+
+    def _begin(self, sought: Sought, decision: Decision | None, now_ns: int) -> None:
+        if decision is None:
+            self._describe(sought, now_ns)
+        elif decision.ended:
+            sought.state = WAIT
+            self._waiting[sought.key] = sought
+            self._running.discard(sought.key)
+        else:
+            sought.state = COMMIT
+            self.decisions.confirm(decision, now_ns)
+            if not decision.open:
+                self._concluded(decision, None, now_ns)
+
+    def unseek(self, source: Address, request: Unseek, now_ns: int) -> None:
+        """A leaf on the way ends a subscription: the subscriber's, or another one where it begins or passes."""
+        request.cloud = request.cloud or source.removeprefix("child/")
+        sought = self._sought.get(request.subscription)
+        decision = self.decisions.all.get(request.subscription)
+        if decision is None and (sought is None or sought.state in (ABOVE, QUEUED)) and self._has_parent:
+            if sought is not None and sought.state == QUEUED:  # it may have been allocated above before
+                self._refuse(sought, Failed(id=0, reason="ended meanwhile", code="stale"))
+            self._relay_end(source, request, now_ns)
+            return
+        reason = request.reason or "unsubscribed"
+        if sought is not None:
+            if sought.state == ASK:
+                self._give_back(sought, now_ns)
+            self._refuse(sought, Failed(id=0, reason=f"ended meanwhile: {reason}", code="stale"))
+        if decision is not None:
+            self.decisions.end(decision, reason, request.cloud, now_ns)
+        self._out.send(source, Done(id=request.id))
+
+    def _relay_end(self, source: Address, request: Unseek, now_ns: int) -> None:
+        number = request.id
+
+        def answer(message: Message, now_ns: int) -> None:
+            self._out.send(source, Done(id=number) if isinstance(message, Done) else _numbered(message, number))
+
+        self._calls.call(PARENT, request, answer, now_ns, kept=True)
+
+    def outcome(self, source: Address, request: Outcome, now_ns: int) -> None:
+        """A leaf asks what became of its promise: nothing is said while that is not decided."""
+        request.cloud = request.cloud or source.removeprefix("child/")
+        sought = self._sought.get(request.subscription)
+        if sought is not None and sought.state == ASK and request.cloud in sought.asked:
+            return
+        known = request.subscription in self.decisions.all or (sought is not None and sought.state != ABOVE)
+        if known or not self._has_parent:
+            self.decisions.tell(request.subscription, request.cloud, now_ns)
+        elif self._calls.parent_up:
+            self._out.send(PARENT, request)
+
+    # --- finding out ----------------------------------------------------------------------------------------------
+
+    def _describe(self, sought: Sought, now_ns: int) -> None:
+        want = sought.seek.want
+        cloud = self._claims.cloud(want.publisher)
+        if not cloud:
+            if self._has_parent:
+                self._above(sought, now_ns)
+            else:
+                reason = f"nobody publishes under the name {want.publisher}; correct the name or wait for it"
+                self._refuse(sought, Failed(id=0, reason=reason, code="unknown"))
+            return
+        child = self._view.reached(cloud)
+        if not child:
+            reason = f"the broker {cloud} of the publisher {want.publisher} is not connected"
+            self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
+            return
+        sought.state, sought.seek.claimed = DESCRIBE, cloud
+
+        def answer(message: Message, now_ns: int) -> None:
+            if self._sought.get(sought.key) is sought:
+                self._described(sought, message, now_ns)
+
+        request = Describe(id=0, publisher=want.publisher, variable=want.variable, cloud=cloud)
+        self._calls.call(f"child/{child}", request, answer, now_ns, ANSWER_NS)
+
+    def _above(self, sought: Sought, now_ns: int) -> None:
+        """Not below here: the parent seeks it, as soon as there is one; it may have begun to before."""
+        sought.state = ABOVE
+        self._running.discard(sought.key)
+
+        def answer(message: Message, now_ns: int) -> None:
+            if self._sought.get(sought.key) is sought:
+                del self._sought[sought.key]
+                self._out.send(sought.asker, _numbered(message, sought.number))
+
+        self._calls.call(PARENT, msgspec.structs.replace(sought.seek), answer, now_ns, kept=True)
+
+    def tick(self, now_ns: int) -> None:
+        self.decisions.tick(now_ns)
+        self.proceed(now_ns)
+        for sought in [sought for sought in self._waiting.values() if now_ns >= sought.until_ns]:
+            reason = "what this subscription had before is still being removed: a broker on its way is away"
+            self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
+
+    def _described(self, sought: Sought, message: Message, now_ns: int) -> None:
+        want = sought.seek.want
+        match message:
+            case Failed():
+                self._refuse(sought, message)
+            case Described() if want.type not in ("", message.variable.type):
+                reason = f"{want.publisher}/{want.variable} is of the type {message.variable.type}, not {want.type}"
+                self._refuse(sought, Failed(id=0, reason=reason, code="type"))
+            case Described():
+                sought.source = message.edge
+                self._plan(sought, message.variable, now_ns)
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, sought: Sought, variable: Variable, now_ns: int) -> None:
+        want = sought.seek.want
+        demand = Demand(variable, sought.source, sought.seek.edge, by_mode(want.qos, want.modes))
+        while True:
+            plan = self._allocator.plan(demand, frozenset(sought.avoid))
+            if isinstance(plan, Refusal):
+                self._fail(sought, plan)
+                return
+            refusal = self._allocator.reserve(sought.key, variable, plan.routes, plan.grants)
+            if refusal is None:
+                break
+            if not self._another(sought, {refusal.obstacle}, refusal.reason):
+                self._fail(sought, refusal)
+                return
+        self._ask(sought, variable, plan, now_ns)
+
+    def _ask(self, sought: Sought, variable: Variable, plan: Plan, now_ns: int) -> None:
+        segments = self._view.segments(plan.routes)
+        sought.state, sought.asked, sought.missing = ASK, set(segments), set(segments)
+        sought.item = DecisionItem(
+            seek=sought.seek,
+            variable=variable,
+            grants=plan.grants,
+            routes=tuple((route.routers, route.redundant, route.modes) for route in plan.routes),
+            clouds=tuple(segments),
+        )
+        attempt = sought.attempt
+        for cloud, pieces in segments.items():
+
+            def answer(message: Message, now_ns: int, cloud: str = cloud) -> None:
+                current = self._sought.get(sought.key) is sought and sought.state == ASK
+                if current and sought.attempt == attempt:
+                    self._asked(sought, cloud, message, now_ns)
+
+            request = Ask(id=0, subscription=sought.key, variable=variable, grants=plan.grants,
+                          segments=tuple(pieces), cloud=cloud)  # fmt: skip
+            self._calls.call(f"child/{self._view.child_of(cloud)}", request, answer, now_ns, ANSWER_NS)
+
+    def _asked(self, sought: Sought, cloud: str, message: Message, now_ns: int) -> None:
+        assert sought.item is not None
+        if isinstance(message, Failed):
+            variable, obstacles = sought.item.variable, {message.obstacle}
+            if message.code == AWAY:
+                obstacles = {f"router/{router}" for router in self._view.routers_of(cloud)}
+            else:
+                sought.asked.discard(cloud)
+            self._give_back(sought, now_ns)
+            if self._another(sought, obstacles, message.reason):
+                self._plan(sought, variable, now_ns)
+            else:
+                self._refuse(sought, message)
+            return
+        sought.missing.discard(cloud)
+        if not sought.missing:
+            sought.state = COMMIT
+            self.decisions.decide(sought.item, now_ns)
+
+    def _another(self, sought: Sought, obstacles: set[str], reason: str) -> bool:
+        """Whether another choice may do: what to leave out is known, is no end of the path, and was not tried."""
+        sought.refused = reason
+        sought.attempt += 1
+        ends = {"", f"router/{sought.source}", f"router/{sought.seek.edge}"}
+        if sought.attempt >= ATTEMPTS or obstacles & ends or obstacles <= sought.avoid:
+            return False
+        sought.avoid |= obstacles
+        return True
+
+    def _give_back(self, sought: Sought, now_ns: int) -> None:
+        self._allocator.release(sought.key)
+        for cloud in sought.asked:
+            self.decisions.release(sought.key, cloud, "another path is tried, or none", now_ns)
+        sought.asked = set()
+
+    # --- answering -------------------------------------------------------------------------------------------------
+
+    def _concluded(self, decision: Decision, failed: Failed | None, now_ns: int) -> None:
+        sought = self._sought.get(decision.key)
+        if sought is None:
+            return
+        if decision.ended:
+            if self._waiting.pop(sought.key, None) is not None:
+                self._describe(sought, now_ns)
+        elif failed is not None:
+            self._refuse(sought, failed)
+        elif sought.state == COMMIT:
+            del self._sought[sought.key]
+            want, item = sought.seek.want, decision.item
+            granted = Granted(id=sought.number, variable=item.variable, grants=as_asked(item.grants, want.qos),
+                              modes=want.modes)  # fmt: skip
+            self._out.send(sought.asker, granted)
+
+    def _fail(self, sought: Sought, refusal: Refusal) -> None:
+        reason = refusal.reason if not sought.refused else f"{refusal.reason}; left out before: {sought.refused}"
+        best = as_asked(refusal.best, sought.seek.want.qos)
+        self._refuse(sought, Failed(id=0, reason=reason, code=refusal.code, best=best, obstacle=refusal.obstacle))
+
+    def _refuse(self, sought: Sought, failed: Failed) -> None:
+        if failed.code == AWAY:
+            failed.code = "unavailable"
+        self._sought.pop(sought.key, None)
+        self._waiting.pop(sought.key, None)
+        self._out.send(sought.asker, _numbered(failed, sought.number))
+
+
+def _same(one: Seek, other: Seek) -> bool:
+    """Whether two ask for the same; the numbers of requests do not count."""
+    mine, theirs = one.want, other.want
+    return (one.edge, mine.publisher, mine.variable, mine.type, mine.qos, mine.modes) == (
+        other.edge, theirs.publisher, theirs.variable, theirs.type, theirs.qos, theirs.modes)  # fmt: skip
+
+
+def _numbered(message: Message, number: int) -> Message:
+    """The answer that one neighbour gave, under the number of another's request."""
+    return msgspec.structs.replace(message, id=number)

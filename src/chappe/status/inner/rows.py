@@ -1,0 +1,131 @@
+"""What an inner broker shows to operators: flat rows, the same columns in every row of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from chappe.status.inner.decisions import Decision
+
+if TYPE_CHECKING:
+    from chappe.status.inner.broker import InnerBroker
+
+Rows = list[dict[str, Any]]
+
+
+def _children(broker: InnerBroker) -> Rows:
+    return [{"name": child.role, "up": child.up, "mode": child.mode, "height": child.height}
+            for child in broker.view.children.values()]  # fmt: skip
+
+
+def _clouds(broker: InnerBroker) -> Rows:
+    rows: dict[str, dict[str, Any]] = {}
+    for child in broker.view.children:
+        for cloud in broker.view.below(child):
+            up = broker.view.children[child].up
+            rows[cloud] = {"name": cloud, "up": up, "routers": 0, "routers_up": 0}
+    for below, router in broker.view.facts():
+        row = rows[router.cloud]
+        row["routers"] += 1
+        row["routers_up"] += router.up and below.up
+    for row in rows.values():
+        # Of a cloud further down, its routers say whether its own broker is there.
+        row["up"] = row["up"] and (row["name"] in broker.view.children or bool(row["routers_up"]))
+    return list(rows.values())
+
+
+def _loads(broker: InnerBroker) -> Rows:
+    own = {f"channel/{a}/{b}" for span in broker.view.spans.values()
+           for a, b in ((span.item.a, span.item.b), (span.item.b, span.item.a))}  # fmt: skip
+    return [row for row in broker.allocator.loads() if row["resource"] in own]
+
+
+def _channels(broker: InnerBroker) -> Rows:
+    """Own channels with their loads; those inside of clouds are the leaf's to show."""
+    mode = broker.modes.mode
+    loads = {row["resource"]: row["load"][mode] for row in _loads(broker)}
+    rows = []
+    for span in broker.view.spans.values():
+        item = span.item
+        load = max(loads.get(f"channel/{item.a}/{item.b}", 0.0), loads.get(f"channel/{item.b}/{item.a}", 0.0))
+        rows.append({"a": item.a, "b": item.b, "level": item.level, "up": not span.down,
+                     "bytes_per_s": item.bytes_per_s, "latency_ms": item.latency_ns / 1e6, "security": item.security,
+                     "load": load, "share": load / item.bytes_per_s, "owner": broker.role})  # fmt: skip
+    return rows
+
+
+def _routers(broker: InnerBroker) -> Rows:
+    specs = broker.view.topology.routers
+    mode = broker.modes.mode
+    rows = []
+    for below, router in broker.view.facts():
+        spec = specs.get(router.name)
+        load = router.load[mode] if router.load else 0.0
+        rows.append({"name": router.name, "cloud": router.cloud, "edge": router.edge, "up": router.up and below.up,
+                     "x": spec.x if spec else 100.0, "y": spec.y if spec else 100.0,
+                     "events_per_s": router.events_per_s, "load": load,
+                     "share": load / router.events_per_s if router.events_per_s else 0.0})  # fmt: skip
+    return rows
+
+
+def _decided(broker: InnerBroker) -> list[Decision]:
+    return [decision for decision in broker.seeking.decisions.all.values() if not decision.ended]
+
+
+def _subscriptions(broker: InnerBroker) -> Rows:
+    rows = []
+    for decision in _decided(broker):
+        item = decision.item
+        want = item.seek.want
+        grant = item.grants[broker.modes.mode] or next(grant for grant in item.grants if grant is not None)
+        rows.append({"key": decision.key, "subscriber": want.entity.name, "edge": item.seek.edge,
+                     "publisher": want.publisher, "variable": want.variable, "modes": want.modes,
+                     "redundancy": grant.redundancy, "interval_ms": grant.interval_ns / 1e6,
+                     "latency_ms": grant.latency_ns / 1e6, "paths": len(item.routes)})  # fmt: skip
+    return rows
+
+
+def _paths(broker: InnerBroker) -> Rows:
+    """Whole paths from cloud to cloud; each leaf shows its own segments."""
+    rows = []
+    for decision in _decided(broker):
+        item = decision.item
+        want = item.seek.want
+        for routers, redundant, modes in item.routes:
+            intervals = [grant.interval_ns / 1e6 if grant is not None and modes >> mode & 1 else None
+                         for mode, grant in enumerate(item.grants)]  # fmt: skip
+            rows.append({"publisher": want.publisher, "variable": want.variable, "key": decision.key,
+                         "subscriber": want.entity.name, "redundant": redundant, "routers": list(routers),
+                         "before": "", "after": "", "modes": modes, "intervals_ms": intervals})  # fmt: skip
+    return rows
+
+
+def _floods(broker: InnerBroker) -> Rows:
+    floods = broker.flooding.floods
+    return [{"publisher": variable.publisher, "variable": variable.variable,
+             "levels": [level or None for level in floods.levels(variable.variable_id)],
+             "rank": max(floods.ranks(variable.variable_id))} for variable in floods.variables()]  # fmt: skip
+
+
+def _modes(broker: InnerBroker) -> Rows:
+    modes = broker.modes
+    return [{"broker": broker.role, "mode": modes.mode, "next": modes.next, "rank": modes.rank}]
+
+
+def _publishers(broker: InnerBroker) -> Rows:
+    return [{"publisher": publisher, "cloud": item.cloud, "kept": item.kept}
+            for publisher, item in sorted(broker.claims.items.items())]  # fmt: skip
+
+
+ROWS: dict[str, Callable[[InnerBroker], Rows]] = {
+    "children": _children,
+    "clouds": _clouds,
+    "channels": _channels,
+    "routers": _routers,
+    "subscriptions": _subscriptions,
+    "paths": _paths,
+    "floods": _floods,
+    "modes": _modes,
+    "publishers": _publishers,
+    "loads": _loads,
+}

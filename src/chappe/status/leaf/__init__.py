@@ -1,0 +1,1 @@
+"""The leaf broker: the routers, publications and subscriptions of one cloud."""

@@ -1,0 +1,193 @@
+"""What the parts of a leaf broker share: outputs, time, routers, allocation, paths in and out of tables."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from chappe.status.allocation.allocation import Allocator, Route
+from chappe.status.leaf.path_setup import ANSWER_NS, Laying, hops
+from chappe.status.leaf.routers import Key, Routers
+from chappe.status.leaf.state import CounterItem, Leftover, Leg
+from chappe.status.leaf.topology_state import Ground
+from chappe.status.machine import Address
+from chappe.status.outbox import Outbox
+from chappe.status.topology import Topology
+from chappe.wire.base import Done, Failed, Grant, Message, Variable
+
+RETURN_NS = 10_000_000_000  # after a restart: how long a path waits for routers that are away
+HIGHEST_PATH = (1 << 20) - 1  # a router gives those above to its own clients
+BLOCK = 256  # numbers that are made durable at once
+
+
+class Numbers:
+    """Numbers that are never given twice, not even by the broker that comes after this one."""
+
+    def __init__(self, outbox: Outbox, name: str, first: int = 1) -> None:
+        self._outbox, self._name = outbox, name
+        self._next = first
+        self._durable = first
+
+    def restore(self, item: CounterItem | None) -> None:
+        if item is not None:
+            self._next = self._durable = item.next
+
+    def take(self) -> int:
+        number = self._next
+        self._next += 1
+        if self._next > self._durable:
+            self._durable = self._next + BLOCK
+            self._outbox.put("counter", self._name, CounterItem(next=self._durable))
+        return number
+
+
+class Removing:
+    """A path that is leaving routers; its `leftover` stays until all of them have confirmed."""
+
+    def __init__(self, cloud: Cloud, item: Leftover) -> None:
+        self._cloud = cloud
+        self.item = item
+        self._waiting = set(item.routers)
+
+    def start(self) -> None:
+        key = (self.item.variable_id, self.item.path)
+        for router in self.item.routers:
+            self._cloud.routers.unset(router, key, self)
+
+    def confirmed(self, router: str, key: Key) -> None:
+        self._waiting.discard(router)
+        if not self._waiting:
+            self._cloud.removed(self.item)
+
+    def refused(self, router: str, key: Key, reason: str) -> None:
+        self.confirmed(router, key)
+
+    def lost(self, router: str) -> None:
+        """It is told when it is back."""
+
+
+class Cloud:
+    """One cloud under one leaf broker."""
+
+    def __init__(self, role: str, topology: Topology, broken: Callable[[Key, str], None]) -> None:
+        self.role = role
+        self.outbox = Outbox()
+        self.allocator = Allocator(topology.latency_model)
+        self.ground = Ground(role, topology, self.allocator)
+        self.routers = Routers(self.outbox, broken)
+        for name in self.ground.sites:
+            self.routers.add(name)
+        self.now_ns = 0
+        self.leftovers: dict[Key, Removing] = {}
+        self.used: dict[int, int] = {}  # variable id -> paths, publications, floodings and functions that refer to it
+        self._next_path: dict[int, int] = {}
+        self._layings: deque[Laying] = deque()
+        self._slow: list[Laying] = []  # those with more time
+
+    # answers
+
+    def answer(self, to: Address, message: Message) -> None:
+        if to:
+            self.outbox.send(to, message)
+
+    def done(self, to: Address, request: int) -> None:
+        self.answer(to, Done(id=request))
+
+    def fail(self, to: Address, request: int, code: str, reason: str, **fields: Any) -> None:
+        self.answer(to, Failed(id=request, code=code, reason=reason, **fields))
+
+    # who refers to a variable id
+
+    def refer(self, variable_id: int) -> None:
+        self.used[variable_id] = self.used.get(variable_id, 0) + 1
+
+    def forget(self, variable_id: int) -> None:
+        left = self.used[variable_id] - 1
+        if left:
+            self.used[variable_id] = left
+        else:
+            del self.used[variable_id]
+            self._next_path.pop(variable_id, None)
+
+    # paths
+
+    def legs(self, variable: Variable, routes: Sequence[Route], like: Sequence[Leg] = ()) -> tuple[Leg, ...]:
+        """Routes with numbers for routers; a route that was there before keeps its number."""
+        known = {(leg.routers, leg.before, leg.after): leg.path for leg in like}
+        found = []
+        for route in routes:
+            path = known.pop((route.routers, route.before, route.after), 0)
+            path = path or self._number(variable.variable_id, route.routers)
+            found.append(Leg(path, route.routers, route.redundant, route.modes, route.before, route.after))
+        return tuple(found)
+
+    def _number(self, variable_id: int, routers: tuple[str, ...]) -> int:
+        """A number that no path of the variable has in these routers, not even one that is leaving them."""
+        path = self._next_path.get(variable_id, 1)
+        while path > HIGHEST_PATH or any(self.routers.knows(router, (variable_id, path)) for router in routers):
+            path = path + 1 if path < HIGHEST_PATH else 1
+        self._next_path[variable_id] = path + 1
+        return path
+
+    def lay(self, variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg], done: Callable[[], None],
+            failed: Callable[[str, str], None], patient: bool = False) -> Laying:  # fmt: skip
+        """Set up paths; `done` or `failed(reason, code)` follows, the first perhaps before this returns."""
+        deadline = self.now_ns + (RETURN_NS if patient else ANSWER_NS)
+        laying = Laying(self.routers, list(hops(variable, grants, legs)), done, failed, deadline, patient)
+        if patient:
+            self._slow.append(laying)
+        else:
+            self._layings.append(laying)
+        laying.start()
+        return laying
+
+    def strip(self, variable_id: int, legs: Sequence[Leg]) -> None:
+        """Remove paths from routers: durable before it is told, and told again until it is confirmed."""
+        for leg in legs:
+            if len(leg.routers) == 1 and not leg.before and not leg.after:
+                continue
+            item = Leftover(variable_id=variable_id, path=leg.path, routers=leg.routers)
+            self.outbox.put("leftover", f"{variable_id}.{leg.path}", item)
+            self.restore_leftover(item)
+            self.leftovers[variable_id, leg.path].start()
+
+    def restore_leftover(self, item: Leftover) -> None:
+        self.leftovers[item.variable_id, item.path] = Removing(self, item)
+        self.refer(item.variable_id)
+        self.keep_number(item.variable_id, item.path)
+
+    def resume(self) -> None:
+        """After a restart: routers may still have what was being removed."""
+        for removing in list(self.leftovers.values()):
+            removing.start()
+
+    def removed(self, item: Leftover) -> None:
+        if self.leftovers.pop((item.variable_id, item.path), None) is not None:
+            self.outbox.drop("leftover", f"{item.variable_id}.{item.path}")
+            self.forget(item.variable_id)
+
+    def restore_paths(self, variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg]) -> None:
+        """After a restart: routers have these, or will be told by whoever goes on with the work."""
+        for router, path, _ in hops(variable, grants, legs):
+            self.routers.restore(router, (variable.variable_id, path.path), path)
+        self.keep_numbers(variable.variable_id, legs)
+
+    def keep_numbers(self, variable_id: int, legs: Sequence[Leg]) -> None:
+        for leg in legs:
+            self.keep_number(variable_id, leg.path)
+
+    def keep_number(self, variable_id: int, path: int) -> None:
+        self._next_path[variable_id] = max(self._next_path.get(variable_id, 1), path + 1)
+
+    def tick(self, now_ns: int) -> None:
+        """Ends set-ups that take too long."""
+        self.now_ns = now_ns
+        layings = self._layings
+        while layings and (layings[0].over or layings[0].deadline_ns <= now_ns):
+            layings.popleft().expire()
+        if self._slow:
+            for laying in self._slow:
+                if laying.deadline_ns <= now_ns:
+                    laying.expire()
+            self._slow = [laying for laying in self._slow if not laying.over]

@@ -1,0 +1,316 @@
+"""Publishers change the rate of what they publish, in place: everything that lives of it goes on (GS-073)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from chappe.status.allocation.demands import Grants
+from chappe.status.allocation.rates import every_of, interval_of
+from chappe.status.leaf.path_setup import ANSWER_NS, hops
+from chappe.status.leaf.routers import REGRANT, Key, Thing
+from chappe.status.leaf.state import SETTING, Publication, Subscription
+from chappe.status.leaf.subscriptions import as_asked, by_mode
+from chappe.status.machine import Address
+from chappe.wire.base import Grant, Variable
+from chappe.wire.management import Condense, Issued, Publish, Regranted, Want
+
+if TYPE_CHECKING:
+    from chappe.status.leaf.broker import LeafBroker
+
+Asker = tuple[Address, int]
+Told = tuple[str, Key, Thing | Regranted]
+
+
+class _Change:
+    """One variable on its way to another rate: all other routers and edges first, then the publisher's edge.
+
+    One that is `decided` goes on whatever happens: a router that is away is told when it is back.
+    """
+
+    def __init__(self, repacing: Repacing, publication: Publication, stages: list[list[Told]], decided: bool) -> None:
+        self._repacing = repacing
+        self.publication = publication
+        self.decided = decided
+        self.before = publication.variable
+        self.grants: dict[str, Grants] = {}  # by subscription, as they were
+        self.askers: dict[Asker, None] = {}
+        self.held: list[tuple[Address, Want]] = []
+        self.deadline_ns = 0
+        self.over = False
+        self._stages = stages
+        self._waiting: set[tuple[str, Key]] = set()
+
+    def go(self) -> None:
+        """Tell the next stage, or end."""
+        while self._stages and not self._waiting:
+            stage = self._stages.pop(0)
+            self._waiting = {(router, key) for router, key, _ in stage}
+            for router, key, thing in stage:
+                self._repacing.tell(router, key, thing, self)
+        if not self._waiting and not self.over:
+            self.over = True
+            self._repacing.done(self)
+
+    def confirmed(self, router: str, key: Key) -> None:
+        self._waiting.discard((router, key))
+        if not self.over and not self._waiting:
+            self.go()
+
+    def refused(self, router: str, key: Key, reason: str) -> None:
+        if self.decided:
+            self._repacing.broken(key, f"{router} refuses it: {reason}")
+            self.confirmed(router, key)
+        else:
+            self.fail(f"router {router} refuses the change: {reason}", "limit")
+
+    def lost(self, router: str) -> None:
+        if not self.decided:
+            self.fail(f"router {router} was lost while the rate was changed", "unavailable")
+
+    def expire(self) -> None:
+        names = ", ".join(sorted({router for router, _ in self._waiting}))
+        self.fail(f"no answer from {names} while the rate was changed", "unavailable")
+
+    def fail(self, reason: str, code: str) -> None:
+        if not self.over:
+            self.over = True
+            self._repacing.failed(self, reason, code)
+
+    def ended(self, subscription: Subscription) -> None:
+        """Nobody waits for its paths any more."""
+        paths = {leg.path for leg in subscription.legs}
+        self._waiting = {told for told in self._waiting if told[1][1] not in paths}
+        self._stages = [[told for told in stage if told[1][1] not in paths] for stage in self._stages]
+        if not self.over and not self._waiting:
+            self.go()
+
+
+class Repacing:
+    """Changes of rates that are under way, by variable, and requests that wait for their turn."""
+
+    def __init__(self, leaf: LeafBroker, broken: Callable[[Key, str], None]) -> None:
+        self._leaf = leaf
+        self._cloud = leaf.cloud
+        self.broken = broken
+        self._changes: dict[int, _Change] = {}
+        self._waiting: list[tuple[int, Address, Publish]] = []  # with the time when they are given up
+        self._next = 1
+
+    def resume(self) -> None:
+        """What the broker before this one had decided is told to everybody again."""
+        for publication in self._leaf.registry.by_id.values():
+            if not publication.told:
+                self._begin(publication, decided=True)
+
+    # requests
+
+    def under_way(self, variable_id: int) -> _Change | None:
+        """A change that can still fail."""
+        change = self._changes.get(variable_id)
+        return change if change is not None and not change.decided else None
+
+    def ask(self, address: Address, request: Publish, publication: Publication, until_ns: int = 0) -> None:
+        """The publisher of a variable wants other properties of it."""
+        variable = msgspec.structs.replace(request.variable, variable_id=publication.variable.variable_id)
+        change = self.under_way(variable.variable_id)
+        if change is not None and publication.variable == variable:
+            change.askers[address, request.id] = None
+            return
+        problem = self._problem(address, publication, variable)
+        if problem:
+            self._cloud.fail(address, request.id, *problem)
+            return
+        subscriptions = self._subscriptions(variable.variable_id)
+        if change is not None or any(each.state == SETTING for each in subscriptions):
+            self._waiting.append((until_ns or self._cloud.now_ns + ANSWER_NS, address, request))
+            return
+        away = self._away(publication, subscriptions)
+        if away:
+            reason = f"{_named(variable)}: router {away} is not connected; ask again when it is back"
+            self._cloud.fail(address, request.id, "unavailable", reason)
+            return
+        self._change((address, request.id), publication, variable, subscriptions)
+
+    def _problem(self, address: Address, publication: Publication, wanted: Variable) -> tuple[str, str] | None:
+        """Why it cannot be changed in place: code and reason."""
+        known, name = publication.variable, _named(wanted)
+        paced = msgspec.structs.replace(
+            wanted, rate_num=known.rate_num, rate_den=known.rate_den, priority=known.priority,
+            slowest_ns=known.slowest_ns, minimum_ns=known.minimum_ns,
+        )  # fmt: skip
+        if paced != known or bool(wanted.rate_num) != bool(known.rate_num) or publication.edge != address[7:]:
+            return "exists", f"{name} is published with other properties; withdraw it first"
+        number, again = wanted.variable_id, "withdraw it and register it again with the new rate"
+        if self._leaf.segments.by_variable.get(number) or any(each.sought for each in self._subscriptions(number)):
+            return "unsupported", f"{name} has subscribers whose paths lead through other clouds; {again}"
+        if max(self._leaf.spreading.floods.ranks(number), default=0) > 1:
+            return "unsupported", f"{name} is flooded by a broker above; {again}"
+        functions = self._leaf.functions.fed_by((wanted.publisher, wanted.variable))
+        if functions:
+            return "unsupported", f"{name} is an input of the function {', '.join(functions[:5])}; {again}"
+        return None
+
+    def _away(self, publication: Publication, subscriptions: Sequence[Subscription]) -> str:
+        routers = {publication.edge, *(each.edge for each in subscriptions)}
+        routers.update(router for each in subscriptions for leg in each.legs for router in leg.routers)
+        return ", ".join(sorted(router for router in routers if not self._cloud.routers.joined(router)))
+
+    def _subscriptions(self, variable_id: int) -> list[Subscription]:
+        return list(self._leaf.subscriptions.by_variable.get(variable_id, {}).values())
+
+    # a change
+
+    def _change(
+        self, asker: Asker, publication: Publication, variable: Variable, subscriptions: Sequence[Subscription]
+    ) -> None:
+        before = publication.variable
+        grants = {each.key: each.grants for each in subscriptions}
+        wanted = {each.key: _regranted(each, before, variable) for each in subscriptions}
+        refusal = self._cloud.allocator.alter(before, variable, wanted)
+        if refusal is not None:
+            reason = f"{_named(variable)} cannot be published at this rate: {refusal.reason}"
+            self._cloud.fail(*asker, refusal.code, reason, obstacle=refusal.obstacle)
+            return
+        self._describe(publication, variable, wanted)
+        change = self._begin(publication, decided=False, asker=asker)
+        change.before, change.grants = before, dict(grants)
+        change.go()
+
+    def _describe(self, publication: Publication, variable: Variable, grants: dict[str, Grants]) -> None:
+        """From now on it is this, for everybody who asks and for the broker that comes after this one."""
+        publication.variable, publication.told = variable, False
+        self._cloud.outbox.put("publication", str(variable.variable_id), publication)
+        for key, granted in grants.items():
+            subscription = self._leaf.subscriptions.by_key[key]
+            subscription.variable, subscription.grants = variable, tuple(granted)
+            self._cloud.outbox.put("subscription", key, subscription)
+
+    def _begin(self, publication: Publication, decided: bool, asker: Asker | None = None) -> _Change:
+        number = publication.variable.variable_id
+        former = self._changes.pop(number, None)
+        if former is not None:
+            former.over = True
+        change = self._changes[number] = _Change(self, publication, self._stages(publication), decided)
+        change.deadline_ns = self._cloud.now_ns + ANSWER_NS
+        if asker is not None:
+            change.askers[asker] = None
+        self._leaf.spreading.repaced(publication.variable)
+        if decided:
+            change.go()
+        return change
+
+    def _stages(self, publication: Publication) -> list[list[Told]]:
+        stages: tuple[list[Told], list[Told]] = ([], [])
+        variable = publication.variable
+        for each in self._subscriptions(variable.variable_id):
+            if each.entity:
+                granted = Regranted(entity=each.entity, variable=variable, grants=as_asked(each.grants, each.qos),
+                                    modes=each.modes)  # fmt: skip
+                stages[each.edge == publication.edge].append((each.edge, (self._next, REGRANT), granted))
+                self._next += 1
+            for router, path, first in hops(variable, each.grants, each.legs):
+                stages[first].append((router, (variable.variable_id, path.path), path))
+        return [stage for stage in stages if stage]
+
+    def tell(self, router: str, key: Key, thing: Thing | Regranted, change: _Change) -> None:
+        if isinstance(thing, Regranted):
+            self._cloud.routers.notify(router, key, thing, change)
+        else:
+            self._cloud.routers.set(router, key, thing, change)
+
+    def done(self, change: _Change) -> None:
+        publication = change.publication
+        publication.told = True
+        self._cloud.outbox.put("publication", str(publication.variable.variable_id), publication)
+        self._finish(change)
+        for address, request in change.askers:
+            self._cloud.answer(address, Issued(id=request, variable_id=publication.variable.variable_id))
+
+    def failed(self, change: _Change, reason: str, code: str) -> None:
+        """What was there before is there again, and everybody is told so."""
+        publication = change.publication
+        alive = {key: grants for key, grants in change.grants.items() if key in self._leaf.subscriptions.by_key}
+        self._cloud.allocator.alter(publication.variable, change.before, alive, force=True)
+        self._describe(publication, change.before, alive)
+        self._begin(publication, decided=True)
+        for address, request in change.askers:
+            self._cloud.fail(address, request, code, f"{_named(change.before)}: {reason}")
+        self._finish(change)
+
+    def _finish(self, change: _Change) -> None:
+        number = change.publication.variable.variable_id
+        if self._changes.get(number) is change:
+            del self._changes[number]
+        for address, want in change.held:
+            self._leaf.admission.decide(address, want)
+
+    # what happens meanwhile
+
+    def holds(self, publication: Publication, address: Address, want: Want) -> bool:
+        """Whether a request for the variable waits until it is known how it is published."""
+        change = self.under_way(publication.variable.variable_id)
+        if change is not None:
+            change.held.append((address, want))
+        return change is not None
+
+    def delays(self, address: Address, request: Condense) -> bool:
+        """Whether an input of a function is being changed; who asks for it has been told."""
+        for each in request.function.inputs:
+            known = self._leaf.registry.by_name.get((each.publisher, each.variable))
+            if known is not None and self.under_way(known.variable.variable_id) is not None:
+                reason = f"{each.publisher}/{each.variable} gets another rate just now; ask again"
+                self._cloud.fail(address, request.id, "unavailable", reason)
+                return True
+        return False
+
+    def ended(self, subscription: Subscription) -> None:
+        """A subscription is over."""
+        change = self._changes.get(subscription.variable_id)
+        if change is not None:
+            change.ended(subscription)
+
+    def stop(self, variable_id: int, reason: str) -> list[tuple[Address, Want]]:
+        """It is about to be withdrawn; the requests that waited for the change are to be decided after that."""
+        change = self._changes.pop(variable_id, None)
+        if change is None:
+            return []
+        change.over = True
+        for address, request in change.askers:
+            self._cloud.fail(address, request, "unknown", reason)
+        return change.held
+
+    def tick(self, now_ns: int) -> None:
+        for change in [each for each in self._changes.values() if not each.decided and each.deadline_ns <= now_ns]:
+            change.expire()
+        waiting, self._waiting = self._waiting, []
+        for until_ns, address, request in waiting:
+            variable = request.variable
+            publication = self._leaf.registry.by_name.get((variable.publisher, variable.variable))
+            if publication is None or not self._leaf.entities.knows(address[7:], request.entity):
+                self._cloud.fail(address, request.id, "stale", f"{_named(variable)} was withdrawn meanwhile")
+            elif until_ns <= now_ns:
+                reason = f"{_named(variable)}: its subscriptions are being changed; ask again"
+                self._cloud.fail(address, request.id, "unavailable", reason)
+            else:
+                self.ask(address, request, publication, until_ns)
+
+
+def _regranted(subscription: Subscription, before: Variable, variable: Variable) -> Grants:
+    """The grants of a subscription rounded to the new publishing interval; what was relaxed stays relaxed."""
+    granted: list[Grant | None] = []
+    wanted = by_mode(subscription.qos, subscription.modes)
+    for grant, qos in zip(subscription.grants, wanted, strict=True):
+        if grant is None or qos is None:
+            granted.append(grant)
+            continue
+        as_desired = grant.every == every_of(before, qos.interval_ns)
+        every = every_of(variable, qos.interval_ns if as_desired else grant.interval_ns)
+        granted.append(msgspec.structs.replace(grant, every=every, interval_ns=interval_of(variable, every)))
+    return tuple(granted)
+
+
+def _named(variable: Variable) -> str:
+    return f"{variable.publisher}/{variable.variable}"

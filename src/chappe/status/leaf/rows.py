@@ -1,0 +1,146 @@
+"""The rows that a leaf broker shows to operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from chappe.status.leaf.state import Leg
+from chappe.status.leaf.topology_state import Line
+from chappe.wire.base import Grant, Variable
+
+if TYPE_CHECKING:
+    from chappe.status.leaf.broker import LeafBroker
+
+Row = dict[str, Any]
+MODES = 16
+
+
+def rows(leaf: LeafBroker, what: str) -> list[Row]:
+    """KeyError names what can be asked for."""
+    if what not in LISTINGS:
+        raise KeyError(f"a leaf broker knows no {what!r}; it shows {', '.join(sorted(LISTINGS))}")
+    return list(LISTINGS[what](leaf))
+
+
+def _loads(leaf: LeafBroker) -> dict[str, Row]:
+    return {row["resource"]: row for row in leaf.cloud.allocator.loads()}
+
+
+def _all_loads(leaf: LeafBroker) -> Iterator[Row]:
+    yield from leaf.cloud.allocator.loads()
+
+
+def _share(row: Row | None, mode: int) -> tuple[float, float]:
+    if row is None:
+        return 0.0, 0.0
+    load = row["load"][mode]
+    return load, load / row["capacity"] if row["capacity"] else 0.0
+
+
+def _routers(leaf: LeafBroker) -> Iterator[Row]:
+    loads = _loads(leaf)
+    for site in leaf.cloud.ground.sites.values():
+        load, share = _share(loads.get(f"router/{site.name}"), leaf.modes.mode)
+        yield {"name": site.name, "cloud": leaf.role, "edge": site.edge, "up": site.up, "x": site.x, "y": site.y,
+               "events_per_s": site.events_per_s, "load": load, "share": share}  # fmt: skip
+
+
+def _channels(leaf: LeafBroker) -> Iterator[Row]:
+    loads = _loads(leaf)
+
+    def fuller(line: Line) -> tuple[float, float]:
+        ways = ((line.a, line.b), (line.b, line.a))
+        return max(_share(loads.get(f"channel/{a}/{b}"), leaf.modes.mode) for a, b in ways)
+
+    for line in leaf.cloud.ground.lines.values():
+        load, share = fuller(line)
+        yield {"a": line.a, "b": line.b, "level": line.level, "up": line.up, "bytes_per_s": line.bytes_per_s,
+               "latency_ms": line.latency_ns / 1e6, "security": line.security, "load": load, "share": share,
+               "owner": line.owner}  # fmt: skip
+
+
+def _publications(leaf: LeafBroker) -> Iterator[Row]:
+    for publication in leaf.registry.by_id.values():
+        variable = publication.variable
+        yield {"publisher": variable.publisher, "variable": variable.variable, "variable_id": variable.variable_id,
+               "type": variable.type, "rate": variable.rate_num * 1e9 / variable.rate_den,
+               "edge": publication.edge}  # fmt: skip
+
+
+def _subscriptions(leaf: LeafBroker) -> Iterator[Row]:
+    for subscription in leaf.subscriptions.by_key.values():
+        grants = [grant for grant in subscription.grants if grant is not None]
+        first = grants[0] if grants else None
+        yield {"key": subscription.key, "subscriber": subscription.entity or "function", "edge": subscription.edge,
+               "publisher": subscription.publisher, "variable": subscription.name, "modes": subscription.modes,
+               "redundancy": first.redundancy if first else 0,
+               "interval_ms": first.interval_ns / 1e6 if first else None,
+               "latency_ms": first.latency_ns / 1e6 if first else None, "paths": len(subscription.legs),
+               "state": subscription.state}  # fmt: skip
+
+
+def _paths(leaf: LeafBroker) -> Iterator[Row]:
+    for subscription in leaf.subscriptions.by_key.values():
+        if subscription.variable is not None:
+            for leg in subscription.legs:
+                yield _path(subscription.variable, subscription.key, subscription.entity, leg, subscription.grants)
+    for item in leaf.segments.by_key.values():
+        for leg in item.legs:
+            yield _path(item.variable, item.key, "", leg, item.grants)
+
+
+def _path(variable: Variable, key: str, subscriber: str, leg: Leg, grants: tuple[Grant | None, ...]) -> Row:
+    intervals = [grant.interval_ns / 1e6 if grant is not None and leg.modes >> mode & 1 else None
+                 for mode, grant in enumerate(grants)]  # fmt: skip
+    return {"publisher": variable.publisher, "variable": variable.variable, "key": key, "subscriber": subscriber,
+            "redundant": leg.redundant, "routers": list(leg.routers), "before": leg.before, "after": leg.after,
+            "modes": leg.modes, "intervals_ms": intervals}  # fmt: skip
+
+
+def _entities(leaf: LeafBroker) -> Iterator[Row]:
+    for name, known in leaf.entities.by_name.items():
+        yield {"name": name, "edge": known.edge, "attached": known.there,
+               "publications": len(leaf.registry.by_entity.get(name, ())),
+               "subscriptions": len(leaf.subscriptions.by_owner.get(name, ()))}  # fmt: skip
+
+
+def _floods(leaf: LeafBroker) -> Iterator[Row]:
+    floods = leaf.spreading.floods
+    for variable in floods.variables():
+        levels = [level or None for level in floods.levels(variable.variable_id)]
+        yield {"publisher": variable.publisher, "variable": variable.variable, "levels": levels,
+               "rank": max(floods.ranks(variable.variable_id))}  # fmt: skip
+
+
+def _functions(leaf: LeafBroker) -> Iterator[Row]:
+    for item in leaf.functions.by_id.values():
+        function = item.function
+        yield {"publisher": function.publisher, "variable": function.variable, "creator": item.creator,
+               "home": item.home or leaf.role, "router": item.router, "calculator": function.calculator,
+               "trigger": function.trigger,
+               "inputs": [f"{each.publisher}/{each.variable}" for each in function.inputs]}  # fmt: skip
+
+
+def _modes(leaf: LeafBroker) -> Iterator[Row]:
+    yield {"broker": leaf.role, "mode": leaf.modes.mode, "next": leaf.modes.next, "rank": leaf.modes.rank}
+
+
+def _clouds(leaf: LeafBroker) -> Iterator[Row]:
+    sites = leaf.cloud.ground.sites.values()
+    yield {"name": leaf.role, "up": True, "routers": len(sites), "routers_up": sum(site.up for site in sites)}
+
+
+LISTINGS: dict[str, Callable[[LeafBroker], Iterator[Row]]] = {
+    "routers": _routers,
+    "channels": _channels,
+    "publications": _publications,
+    "subscriptions": _subscriptions,
+    "paths": _paths,
+    "entities": _entities,
+    "floods": _floods,
+    "functions": _functions,
+    "modes": _modes,
+    "loads": _all_loads,
+    "clouds": _clouds,
+}

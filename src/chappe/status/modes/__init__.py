@@ -1,0 +1,1 @@
+"""Operating modes: how a change is carried through, and which request counts."""
