@@ -99,7 +99,7 @@ def check(plane: Plane, role: str, process: str = "") -> None:
     items = read(plane.stores[role].dump())
     leaf = plane.broker(process or role)
     assert isinstance(leaf, LeafBroker)
-    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.cloud.ground.sites}
+    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.cloud.topology_state.sites}
     for subscription in items["subscription"].values():
         assert subscription.state == GRANTED, subscription
         assert subscription.held is None

@@ -20,7 +20,7 @@ from chappe.status.allocation.demands import (
     usage_of,
 )
 from chappe.status.allocation.fabric import Fabric
-from chappe.status.allocation.guarantees import Promise, Promises
+from chappe.status.allocation.guarantees import LatencyGuarantee, LatencyGuarantees
 from chappe.status.allocation.latency import LatencyModel
 from chappe.status.allocation.planning import Planner
 from chappe.status.allocation.rates import MODES, NANO, interval_of, publishing_rate
@@ -40,7 +40,7 @@ class _Reservation:
     routes: tuple[Route, ...]
     grants: tuple[Grant | None, ...]
     usage: Usage
-    promises: tuple[Promise, ...]
+    guarantees: tuple[LatencyGuarantee, ...]
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Allocator:
 
     def __init__(self, model: Model) -> None:
         self._ledger = Ledger(LatencyModel(model))
-        self._promises = Promises(self._ledger)
+        self._guarantees = LatencyGuarantees(self._ledger)
         self._fabric = Fabric(self._ledger)
-        self._planner = Planner(self._ledger, self._promises, self._fabric)
+        self._planner = Planner(self._ledger, self._guarantees, self._fabric)
         self._reservations: dict[str, _Reservation] = {}
         self._published: dict[int, tuple[str, int]] = {}  # router and load
         self._latest: tuple[int, Variable, Plan] | None = None  # with the version of the ledger it was made for
@@ -76,7 +76,7 @@ class Allocator:
         if router.capacity != int(events_per_s * NANO):
             router.capacity = int(events_per_s * NANO)
             router.changed()
-            self._promises.reconsider()
+            self._guarantees.reconsider()
         self._ledger.version += 1
 
     def remove_router(self, name: str) -> None:
@@ -137,9 +137,9 @@ class Allocator:
         load = NANO * rate.numerator // rate.denominator
         at = self._ledger.router(router)
         growth = Growth(0, (), {at: (load,) * MODES}, published=load)
-        blocked = None if force else self._ledger.blocked(growth) or self._promises.broken(growth)
+        blocked = None if force else self._ledger.blocked(growth) or self._guarantees.broken(growth)
         if blocked is None:
-            self._promises.grew(growth)
+            self._guarantees.grew(growth)
             self._count(variable.variable_id, router, load)
             return None
         if before is not None:
@@ -199,7 +199,7 @@ class Allocator:
 
     def _together(self, demand: Demand, plan: Plan) -> Blocked | None:
         growth = self._ledger.growth(demand.variable, usage_of(plan.routes, plan.grants))
-        return self._ledger.blocked(growth) or self._promises.broken(growth)
+        return self._ledger.blocked(growth) or self._guarantees.broken(growth)
 
     def _pieces(self, demand: Demand, avoid: frozenset[str], known: Sequence[Path]) -> Iterator[_Piece | Blocked]:
         """What each group of modes gets; paths of one are taken for the next ones too, so that modes can change."""
@@ -254,15 +254,15 @@ class Allocator:
         self.release(key)
         usage = usage_of(routes, grants)
         growth = self._ledger.growth(variable, usage)
-        promises = tuple(self._promised(key, routes, grants))
+        guarantees = tuple(self._promised(key, routes, grants))
         if not force and not self._planned(variable, routes, grants):
-            blocked = self._ledger.blocked(growth) or self._late(promises, growth) or self._promises.broken(growth)
+            blocked = self._ledger.blocked(growth) or self._late(guarantees, growth) or self._guarantees.broken(growth)
             if blocked is not None:
                 if before is not None:
                     self._hold(key, before)
                 return Refusal(blocked.reason, obstacle=blocked.obstacle)
-        self._promises.grew(growth)
-        self._hold(key, _Reservation(variable, tuple(routes), tuple(grants), usage, promises))
+        self._guarantees.grew(growth)
+        self._hold(key, _Reservation(variable, tuple(routes), tuple(grants), usage, guarantees))
         return None
 
     def alter(self, before: Variable, variable: Variable, grants: Mapping[str, Grants],
@@ -288,8 +288,8 @@ class Allocator:
         reservation = self._reservations.pop(key, None)
         if reservation is None:
             return False
-        for promise in reservation.promises:
-            self._promises.drop(promise)
+        for guarantee in reservation.guarantees:
+            self._guarantees.drop(guarantee)
         self._ledger.remove(reservation.variable.variable_id, reservation.usage)
         return True
 
@@ -318,20 +318,20 @@ class Allocator:
         self._ledger.add(reservation.variable, reservation.usage)
         self._ledger.version += 1  # its promises count even where it adds no load
         self._reservations[key] = reservation
-        for promise in reservation.promises:
-            self._promises.make(promise)
+        for guarantee in reservation.guarantees:
+            self._guarantees.make(guarantee)
 
-    def _late(self, promises: Sequence[Promise], growth: Growth) -> Blocked | None:
-        for promise in promises:
-            missing = -promise.slack(self._ledger.delays(promise.routers, growth))
+    def _late(self, guarantees: Sequence[LatencyGuarantee], growth: Growth) -> Blocked | None:
+        for guarantee in guarantees:
+            missing = -guarantee.slack(self._ledger.delays(guarantee.routers, growth))
             if missing > 0:
-                names = [router.name for router in promise.routers]
-                busiest = max(promise.routers, key=lambda router: max(router.delays(self._ledger.model)))
+                names = [router.name for router in guarantee.routers]
+                busiest = max(guarantee.routers, key=lambda router: max(router.delays(self._ledger.model)))
                 reason = f"latency: {' - '.join(names)} takes {missing / 1e6:.6g} ms more than its share of the bound"
                 return Blocked(f"router/{busiest.name}", reason)
         return None
 
-    def _promised(self, key: str, routes: Sequence[Route], grants: Grants) -> Iterator[Promise]:
+    def _promised(self, key: str, routes: Sequence[Route], grants: Grants) -> Iterator[LatencyGuarantee]:
         """The bound of each route; of a segment its share of the bound, by its latency without load."""
         for route in routes:
             bounds = [0] * MODES
@@ -348,7 +348,7 @@ class Allocator:
                 alone = fixed + model.router_ns * len(routers)
                 bounds = [bound * alone // max(alone, grant.latency_ns) if bound and grant is not None else 0
                           for bound, grant in zip(bounds, grants, strict=True)]  # fmt: skip
-            yield Promise(key, routers, fixed, bounds)
+            yield LatencyGuarantee(key, routers, fixed, bounds)
 
 
 def _wish(demand: Demand, qos: Qos, modes: int, attempt: Attempt, avoid: frozenset[str]) -> Wish:

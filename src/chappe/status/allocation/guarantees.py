@@ -12,7 +12,7 @@ from chappe.status.allocation.resources import Blocked, Growth, Ledger, Router
 SPARE = 64
 
 
-class Promise:
+class LatencyGuarantee:
     """One path that was promised to stay below a bound, by mode."""
 
     __slots__ = ("bounds", "fixed_ns", "kept", "owner", "routers")
@@ -32,7 +32,7 @@ class Promise:
         )
 
 
-class Promises:
+class LatencyGuarantees:
     """All promises that could be broken at all.
 
     `_grown` sums what loads have ever added to any router's delay. A promise with so much slack at one value of it is
@@ -41,23 +41,23 @@ class Promises:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._heap: list[tuple[int, int, Promise]] = []
+        self._heap: list[tuple[int, int, LatencyGuarantee]] = []
         self._grown = 0
         self._kept = 0
         self._numbers = count()
 
-    def make(self, promise: Promise) -> None:
+    def make(self, guarantee: LatencyGuarantee) -> None:
         """Keep it, unless routers at their full capacity could not break it."""
         model = self._ledger.model
-        if promise.slack([len(promise.routers) * (model.router_ns + model.loaded_ns)] * MODES) < 0:
-            promise.kept = True
+        if guarantee.slack([len(guarantee.routers) * (model.router_ns + model.loaded_ns)] * MODES) < 0:
+            guarantee.kept = True
             self._kept += 1
-            self._push(promise, promise.slack(self._ledger.delays(promise.routers)))
+            self._push(guarantee, guarantee.slack(self._ledger.delays(guarantee.routers)))
 
-    def drop(self, promise: Promise) -> None:
+    def drop(self, guarantee: LatencyGuarantee) -> None:
         """It is over."""
-        if promise.kept:
-            promise.kept = False
+        if guarantee.kept:
+            guarantee.kept = False
             self._kept -= 1
             if len(self._heap) > 2 * self._kept + SPARE:
                 self._heap = [item for item in self._heap if item[2].kept]
@@ -68,20 +68,20 @@ class Promises:
         if not self._heap:
             return None
         limit = self._grown + self._added(growth)
-        aside: list[tuple[Promise, int]] = []
+        aside: list[tuple[LatencyGuarantee, int]] = []
         found = None
         while self._heap and self._heap[0][0] < limit and found is None:
-            _, _, promise = heapq.heappop(self._heap)
-            if not promise.kept:
+            _, _, guarantee = heapq.heappop(self._heap)
+            if not guarantee.kept:
                 continue
-            aside.append((promise, promise.slack(self._ledger.delays(promise.routers))))
-            touched = [router for router in promise.routers if router in growth.routers]
+            aside.append((guarantee, guarantee.slack(self._ledger.delays(guarantee.routers))))
+            touched = [router for router in guarantee.routers if router in growth.routers]
             if touched:
-                missing = -promise.slack(self._ledger.delays(promise.routers, growth))
+                missing = -guarantee.slack(self._ledger.delays(guarantee.routers, growth))
                 if missing > max(0, -aside[-1][1]):
-                    found = self._blame(promise, touched, missing)
-        for promise, slack in aside:
-            self._push(promise, slack)
+                    found = self._blame(guarantee, touched, missing)
+        for guarantee, slack in aside:
+            self._push(guarantee, slack)
         return found
 
     def grew(self, growth: Growth) -> None:
@@ -91,23 +91,23 @@ class Promises:
 
     def reconsider(self) -> None:
         """Capacities are others now: slack has to be looked at anew."""
-        kept = [promise for _, _, promise in self._heap if promise.kept]
+        kept = [guarantee for _, _, guarantee in self._heap if guarantee.kept]
         self._heap.clear()
-        for promise in kept:
-            self._push(promise, promise.slack(self._ledger.delays(promise.routers)))
+        for guarantee in kept:
+            self._push(guarantee, guarantee.slack(self._ledger.delays(guarantee.routers)))
 
-    def _push(self, promise: Promise, slack: int) -> None:
-        heapq.heappush(self._heap, (self._grown + slack, next(self._numbers), promise))
+    def _push(self, guarantee: LatencyGuarantee, slack: int) -> None:
+        heapq.heappush(self._heap, (self._grown + slack, next(self._numbers), guarantee))
 
     def _added(self, growth: Growth) -> int:
         loaded = self._ledger.model.loaded_ns
         return sum(loaded * max(added) // router.capacity + 1
                    for router, added in growth.routers.items() if router.capacity)  # fmt: skip
 
-    def _blame(self, promise: Promise, touched: list[Router], missing: int) -> Blocked:
+    def _blame(self, guarantee: LatencyGuarantee, touched: list[Router], missing: int) -> Blocked:
         router = max(touched, key=lambda router: max(router.events) / router.capacity if router.capacity else 0.0)
         return Blocked(
             f"router/{router.name}",
-            f"load of the router {router.name}: it would delay the admitted subscription {promise.owner} by "
+            f"load of the router {router.name}: it would delay the admitted subscription {guarantee.owner} by "
             f"{missing / 1e6:.6g} ms more than was promised",
         )

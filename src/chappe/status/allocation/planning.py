@@ -8,7 +8,7 @@ from itertools import pairwise
 from chappe.graph.disjoint import choose, disjoint, least_bound, within
 from chappe.graph.graph import Graph, Path
 from chappe.status.allocation.fabric import Fabric
-from chappe.status.allocation.guarantees import Promises
+from chappe.status.allocation.guarantees import LatencyGuarantees
 from chappe.status.allocation.rates import MODES
 from chappe.status.allocation.resources import Blocked, Growth, Ledger, Router, Usage, modes_of
 from chappe.status.allocation.searching import Search
@@ -22,9 +22,9 @@ CROWDED = 2
 class Planner:
     """Finds paths over a ledger that it never changes."""
 
-    def __init__(self, ledger: Ledger, promises: Promises, fabric: Fabric) -> None:
+    def __init__(self, ledger: Ledger, guarantees: LatencyGuarantees, fabric: Fabric) -> None:
         self._ledger = ledger
-        self._promises = promises
+        self._guarantees = guarantees
         self._fabric = fabric
         self._latest: tuple[tuple[object, ...], Weights] | None = None
 
@@ -92,7 +92,7 @@ class Planner:
         stream = one.variable_id, one.rate_num, one.rate_den, one.minimum_ns, one.options
         key = self._ledger.version, stream, wish.every, wish.modes, wish.security, wish.avoid
         if self._latest is None or self._latest[0] != key:
-            weights = Weights(self._ledger, self._promises, self._fabric, wish, graph, self.alone)
+            weights = Weights(self._ledger, self._guarantees, self._fabric, wish, graph, self.alone)
             self._latest = key, weights
         return self._latest[1]
 
@@ -130,7 +130,7 @@ class Planner:
     def alone(self, wish: Wish, hop: tuple[str, str]) -> Blocked | None:
         """What stands against one hop by itself."""
         growth = self._ledger.growth(wish.variable, {hop: {wish.every: wish.modes}})
-        return self._ledger.blocked(growth) or self._promises.broken(growth)
+        return self._ledger.blocked(growth) or self._guarantees.broken(growth)
 
     def checked(self, wish: Wish, chosen: Sequence[Path]) -> Found | Blocked:
         """These paths, if capacities, their bound and all earlier promises allow."""
@@ -143,7 +143,7 @@ class Planner:
         took = max(latency.values())
         if wish.bound_ns and took > wish.bound_ns:
             return too_slow(wish, took, self._busiest(slowest))
-        return self._promises.broken(growth) or Found(tuple(chosen), latency, growth)
+        return self._guarantees.broken(growth) or Found(tuple(chosen), latency, growth)
 
     def cost(self, growth: Growth, idle: bool = False) -> int:
         """Marginal cost: load that is added, weighed by the room that is left (or would be, if idle)."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from chappe.graph.graph import Graph
 from chappe.status.allocation.fabric import Fabric
-from chappe.status.allocation.guarantees import Promises
+from chappe.status.allocation.guarantees import LatencyGuarantees
 from chappe.status.allocation.rates import event_bytes, publishing_rate, rates_by_mode
 from chappe.status.allocation.resources import Blocked, Channel, Growth, Ledger, Router, modes_of
 from chappe.status.allocation.wishes import Wish
@@ -21,9 +21,9 @@ class Weights:
     A hop that carries the stream already costs 1, another one more the less room is left on it.
     """
 
-    def __init__(self, ledger: Ledger, promises: Promises, fabric: Fabric, wish: Wish, graph: Graph,
+    def __init__(self, ledger: Ledger, guarantees: LatencyGuarantees, fabric: Fabric, wish: Wish, graph: Graph,
                  alone: Callable[[Wish, Hop], Blocked | None]) -> None:  # fmt: skip
-        self._ledger, self._promises, self._fabric = ledger, promises, fabric
+        self._ledger, self._guarantees, self._fabric = ledger, guarantees, fabric
         self._wish, self._alone = wish, alone
         self._modes = modes_of(wish.modes)
         rate = publishing_rate(wish.variable)
@@ -69,14 +69,14 @@ class Weights:
         )
         delay = model.router(most + self._most, router.capacity)
         crowded = router.owned and router.capacity and router.published + router.peaks + self._most > router.capacity
-        if crowded or self._promises.broken(Growth(0, ((channel, self._added),), {router: self._added})):
+        if crowded or self._guarantees.broken(Growth(0, ((channel, self._added),), {router: self._added})):
             return -delay
         return delay
 
     def _weigh_carried(self, hop: Hop, channel: Channel) -> None:
         wish, model = self._wish, self._ledger.model
         growth = self._ledger.growth(wish.variable, {hop: {wish.every: wish.modes}})
-        if self._ledger.blocked(growth) or self._promises.broken(growth):
+        if self._ledger.blocked(growth) or self._guarantees.broken(growth):
             return
         added = growth.routers.get(channel.b)
         delays = channel.b.delays(model) if added is None else channel.b.delays_after(added, model)

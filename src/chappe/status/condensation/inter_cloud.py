@@ -16,7 +16,7 @@ ANSWER_NS = 30_000_000_000  # longer than a leaf takes to settle, lay the inputs
 SHOWN = 5  # names in a reason
 
 
-class Condensing:
+class InterCloudFunctions:
     """Keeps nothing: a leaf gives the same answer to the same request, so whatever is lost is asked again."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, claims: Claims, has_parent: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from chappe.status.condensation.checks import check, output_of
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.pending_removals import Residues
+from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FUNCTION, Key, Placing
 from chappe.status.leaf.state import FunctionItem, Publication, Subscription
@@ -69,7 +69,7 @@ class Functions:
         self._published = published
         self._withdraw = withdraw
         self._given_up = given_up  # the name of a publisher whose output did not come about
-        self.residues = Residues(cloud, "displace", FUNCTION)
+        self.pending_removals = PendingRemovals(cloud, "displace", FUNCTION)
         self.by_id: dict[int, FunctionItem] = {}
         self.by_name: dict[tuple[str, str], FunctionItem] = {}
         self._by_input: dict[tuple[str, str], dict[int, None]] = {}
@@ -169,7 +169,7 @@ class Functions:
     def _candidates(self, function: Function, inputs: list[Publication]) -> list[str]:
         """The common edge of all inputs, else the wished router, else all of them, nearest to the inputs first."""
         edges = {each.edge for each in inputs}
-        sites = self._cloud.ground.sites
+        sites = self._cloud.topology_state.sites
         if len(edges) == 1:
             chosen = list(edges)
         elif function.place:
@@ -188,8 +188,8 @@ class Functions:
         left = deque([start])
         while left:
             at = left.popleft()
-            for name, line in self._cloud.ground.around.get(at, {}).items():
-                if line.up and name in self._cloud.ground.sites and name not in far:
+            for name, line in self._cloud.topology_state.around.get(at, {}).items():
+                if line.up and name in self._cloud.topology_state.sites and name not in far:
                     far[name] = far[at] + 1
                     left.append(name)
         return far
@@ -232,7 +232,7 @@ class Functions:
 
     def place(self, work: _Work) -> None:
         """All inputs are there."""
-        self.residues.forget(work.item.output.variable_id)
+        self.pending_removals.forget(work.item.output.variable_id)
         self._cloud.routers.set(work.item.router, _key(work.item), _placing(work.item), work)
 
     def placed(self, work: _Work) -> None:
@@ -281,7 +281,7 @@ class Functions:
         self._cloud.allocator.unpublish(variable_id)
         for subscription in list(self._subscriptions.by_owner.get(f"function:{variable_id}", {}).values()):
             self._subscriptions.end(subscription, reason)
-        self.residues.remove(item.output, (item.router,))
+        self.pending_removals.remove(item.output, (item.router,))
         self._cloud.outbox.drop("function", str(variable_id))
         del self.by_id[variable_id]
         del self.by_name[item.function.publisher, item.function.variable]

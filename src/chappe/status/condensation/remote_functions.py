@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.parent_link import Upward
+from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Message
 from chappe.wire.management import Condense, Entity, Uncondense
@@ -22,19 +22,19 @@ class Asked(msgspec.Struct):
     repeated: bool = False  # the parent was lost meanwhile: it may have been carried out before
 
 
-class Abroad:
+class RemoteFunctions:
     """By the edge and the number of its request; an edge that is lost asks again, and so does a later leader here."""
 
-    def __init__(self, cloud: Cloud, upward: Upward) -> None:
+    def __init__(self, cloud: Cloud, parent: ParentLink) -> None:
         self._cloud = cloud
-        self._upward = upward
+        self._parent = parent
         self._asked: dict[tuple[Address, int], Asked] = {}
 
     def condense(self, address: Address, request: Condense, creator: str) -> None:
         """Not all inputs are published here: an ancestor knows the cloud that has them."""
         name = f"{request.function.publisher}/{request.function.variable}"
         if self._reaches(address, request.id, f"function {name}: not all its inputs are in cloud {self._cloud.role}"):
-            number = self._upward.ask(
+            number = self._parent.ask(
                 Condense, lambda answer: self._answered(address, request.id, answer), function=request.function,
                 entity=Entity(creator, b""), home=self._cloud.role,
             )  # fmt: skip
@@ -44,7 +44,7 @@ class Abroad:
         """No function of this cloud: the name of its publisher belongs to the cloud that runs it."""
         name = f"{request.publisher}/{request.variable}"
         if self._reaches(address, request.id, f"there is no function {name} in cloud {self._cloud.role}"):
-            number = self._upward.ask(
+            number = self._parent.ask(
                 Uncondense, lambda answer: self._answered(address, request.id, answer), publisher=request.publisher,
                 variable=request.variable, entity=Entity(creator, b""),
             )  # fmt: skip
@@ -54,10 +54,10 @@ class Abroad:
         """Whether it can be asked now and is not under way; who asks in vain is told so."""
         if (address, request) in self._asked:
             return False
-        if not self._upward.up:
+        if not self._parent.up:
             reason = f"{problem}, and no broker above it can be reached; try again"
             self._cloud.fail(address, request, "unavailable", reason)
-        return self._upward.up
+        return self._parent.up
 
     def _enter(self, address: Address, request: int, number: int, removal: bool) -> None:
         self._asked[address, request] = Asked(number, self._cloud.now_ns + PATIENCE_NS, removal)
@@ -77,10 +77,10 @@ class Abroad:
     def lost(self, address: Address) -> None:
         """An edge is gone; it will ask again when it is back."""
         for key in [key for key in self._asked if key[0] == address]:
-            self._upward.drop(self._asked.pop(key).number)
+            self._parent.drop(self._asked.pop(key).number)
 
     def tick(self, now_ns: int) -> None:
         for address, request in [key for key, asked in self._asked.items() if asked.deadline_ns <= now_ns]:
-            self._upward.drop(self._asked.pop((address, request)).number)
+            self._parent.drop(self._asked.pop((address, request)).number)
             reason = "the brokers between the clouds do not answer; ask again whether it was done"
             self._cloud.fail(address, request, "unavailable", reason)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from chappe.status.flooding.floods import Floods
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.parent_link import Upward
-from chappe.status.leaf.pending_removals import Residues
+from chappe.status.leaf.parent_link import ParentLink
+from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FLOOD, Flooding
 from chappe.status.leaf.state import FLOOD as KIND
@@ -16,15 +16,15 @@ from chappe.wire.management import ClearFlood, SetFlood
 HEIGHT = 1  # of a leaf: the level and the rank of what is decided here
 
 
-class Spreading:
+class LeafFlooding:
     """The flooded variables of this cloud; a name stays flooded when it is published anew."""
 
-    def __init__(self, cloud: Cloud, registry: Registry, upward: Upward) -> None:
+    def __init__(self, cloud: Cloud, registry: Registry, parent: ParentLink) -> None:
         self._cloud = cloud
         self._registry = registry
-        self._upward = upward
+        self._parent = parent
         self.floods = Floods()
-        self.residues = Residues(cloud, "unflood", FLOOD)
+        self.pending_removals = PendingRemovals(cloud, "unflood", FLOOD)
 
     def restore(self, items: dict[str, bytes]) -> None:
         for value in items.values():
@@ -111,7 +111,7 @@ class Spreading:
     def _renew(self, variable: Variable) -> None:
         """Brokers above that flood this name do so with this variable; they know themselves whether they do."""
         if max(self.floods.ranks(variable.variable_id)) > HEIGHT:
-            self._upward.ask(SetFlood, lambda answer: None, publisher=variable.publisher, variable=variable.variable,
+            self._parent.ask(SetFlood, lambda answer: None, publisher=variable.publisher, variable=variable.variable,
                              described=variable)  # fmt: skip
 
     def joins(self, router: str) -> None:
@@ -130,12 +130,12 @@ class Spreading:
     def _changed(self, variable: Variable, before: bool) -> None:
         now = any(self.floods.levels(variable.variable_id))
         if now:
-            self.residues.forget(variable.variable_id)
+            self.pending_removals.forget(variable.variable_id)
             if not before:
                 self._cloud.refer(variable.variable_id)
             self._tell(variable)
         elif before:
-            self.residues.remove(variable, self._cloud.routers.all)
+            self.pending_removals.remove(variable, self._cloud.routers.all)
             self._cloud.forget(variable.variable_id)
 
     def _tell(self, variable: Variable, router: str = "") -> None:

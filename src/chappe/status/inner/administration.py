@@ -23,7 +23,7 @@ class ChildItem(Item):
     removed: bool = False
 
 
-class Estate:
+class TreeAdministration:
     """Every change is durable; the leaves at both ends of a channel are told now, and again whenever they join."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, claims: Claims, decisions: Decisions) -> None:

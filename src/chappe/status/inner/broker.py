@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from chappe.status.allocation.allocation import Allocator
-from chappe.status.condensation.inter_cloud import Condensing
+from chappe.status.condensation.inter_cloud import InterCloudFunctions
 from chappe.status.flooding.inner import FloodItem, TreeFloods, UnfloodItem
-from chappe.status.inner.administration import ChildItem, Estate
+from chappe.status.inner.administration import ChildItem, TreeAdministration
 from chappe.status.inner.calls import AWAY, PARENT, Calls
 from chappe.status.inner.claims import ClaimItem, Claims
 from chappe.status.inner.decisions import DecisionItem
-from chappe.status.inner.inter_cloud import Seeking
+from chappe.status.inner.inter_cloud import InterCloudSubscriptions
 from chappe.status.inner.netview import NetView
 from chappe.status.inner.rows import ROWS
 from chappe.status.leaf.state import ChannelItem, Item, ModeItem
@@ -78,11 +78,13 @@ class InnerBroker:
         self._calls = Calls(self._out)
         has_parent = bool(topology.brokers[role].parent)
         self.claims = Claims(self._out, self._calls, has_parent)
-        self.seeking = Seeking(self._out, self._calls, self.view, self.allocator, self.claims, has_parent)
-        self._condensing = Condensing(self._out, self._calls, self.view, self.claims, has_parent)
+        self.inter_cloud = InterCloudSubscriptions(
+            self._out, self._calls, self.view, self.allocator, self.claims, has_parent
+        )
+        self._condensing = InterCloudFunctions(self._out, self._calls, self.view, self.claims, has_parent)
         self.flooding = TreeFloods(self._out, self._calls, self.view, self.claims, has_parent)
         self.modes = InnerModes(self.view.height)
-        self._estate = Estate(self._out, self._calls, self.view, self.claims, self.seeking.decisions)
+        self._estate = TreeAdministration(self._out, self._calls, self.view, self.claims, self.inter_cloud.decisions)
         self._connected: set[Address] = set()
         self._parent_epoch = 0
 
@@ -102,7 +104,7 @@ class InnerBroker:
         for mode in found["mode"].values():
             self.modes = InnerModes(self.view.height, mode.mode, mode.rank)
         for decision in found["decision"].values():
-            self.seeking.decisions.restore(decision)
+            self.inter_cloud.decisions.restore(decision)
 
     def lead(self, epoch: int, now_ns: int) -> list[Output]:
         """It is the active broker of its role from now on: neighbours introduce themselves to it."""
@@ -148,7 +150,7 @@ class InnerBroker:
             self._of_child(address, message, now_ns)
         else:
             self._of_operator(address, message, now_ns)
-        self.seeking.proceed(now_ns)
+        self.inter_cloud.proceed(now_ns)
         return self._turn()
 
     def _of_child(self, address: Address, message: Message, now_ns: int) -> None:
@@ -161,11 +163,11 @@ class InnerBroker:
                 pass  # it has not introduced itself: it will, and say everything again
             case Seek():
                 self._tell_map()  # what is sought above is planned by what is known there
-                self.seeking.seek(address, message, now_ns)
+                self.inter_cloud.seek(address, message, now_ns)
             case Unseek():
-                self.seeking.unseek(address, message, now_ns)
+                self.inter_cloud.unseek(address, message, now_ns)
             case Outcome():
-                self.seeking.outcome(address, message, now_ns)
+                self.inter_cloud.outcome(address, message, now_ns)
             case Map():
                 self._map(address, message, now_ns)
             case Claim() if self.view.child_of(message.cloud) not in ("", child):
@@ -237,7 +239,7 @@ class InnerBroker:
             return []
         self._carry_out(self.modes.tick(now_ns), now_ns)
         self._calls.tick(now_ns)
-        self.seeking.tick(now_ns)
+        self.inter_cloud.tick(now_ns)
         return self._turn()
 
     def rows(self, what: str) -> list[dict[str, Any]]:
@@ -272,7 +274,7 @@ class InnerBroker:
         self.modes.rise(self.view.height)
         self._carry_out(self.modes.joined(child, now_ns), now_ns)
         self.flooding.joined(child, now_ns)
-        self.seeking.decisions.joined(child, now_ns)
+        self.inter_cloud.decisions.joined(child, now_ns)
         self._estate.joined(child, now_ns)
 
     def _map(self, address: Address, message: Map, now_ns: int) -> None:
@@ -281,7 +283,7 @@ class InnerBroker:
         self.view.merge(child, message)
         if first:
             self._estate.joined(child, now_ns)
-            self.seeking.decisions.joined(child, now_ns)
+            self.inter_cloud.decisions.joined(child, now_ns)
 
     # --- the parent ------------------------------------------------------------------------------------------------
 

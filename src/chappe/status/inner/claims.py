@@ -51,9 +51,9 @@ class Claims:
         elif known:
             self._out.send(source, Done(id=request.id))
         else:
-            self._upward(request.publisher, request.cloud, now_ns, source, request.id)
+            self._parent(request.publisher, request.cloud, now_ns, source, request.id)
 
-    def _upward(self, publisher: str, cloud: str, now_ns: int, source: Address = "", number: int = 0) -> None:
+    def _parent(self, publisher: str, cloud: str, now_ns: int, source: Address = "", number: int = 0) -> None:
         def answer(message: Message, now_ns: int) -> None:
             if isinstance(message, Failed) and message.code != AWAY:
                 if source:
@@ -98,7 +98,7 @@ class Claims:
                 self._drop(publisher)
         for publisher, cloud in told.items():
             if not self.cloud(publisher):
-                self._upward(publisher, cloud, now_ns)
+                self._parent(publisher, cloud, now_ns)
 
     def led(self, now_ns: int) -> None:
         """The parent is back: names given meanwhile are claimed there; one that another cloud has stays inside.
@@ -111,4 +111,4 @@ class Claims:
         self._freed.clear()
         for publisher, item in list(self.items.items()):
             if item.kept:
-                self._upward(publisher, item.cloud, now_ns)
+                self._parent(publisher, item.cloud, now_ns)

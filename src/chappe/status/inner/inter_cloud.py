@@ -52,7 +52,7 @@ class Sought(msgspec.Struct):
         return self.seek.subscription
 
 
-class Seeking:
+class InterCloudSubscriptions:
     """All inter-cloud subscriptions that pass here: allocated by this broker, or by one above."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, allocator: Allocator, claims: Claims,

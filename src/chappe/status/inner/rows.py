@@ -69,7 +69,7 @@ def _routers(broker: InnerBroker) -> Rows:
 
 
 def _decided(broker: InnerBroker) -> list[Decision]:
-    return [decision for decision in broker.seeking.decisions.all.values() if not decision.ended]
+    return [decision for decision in broker.inter_cloud.decisions.all.values() if not decision.ended]
 
 
 def _subscriptions(broker: InnerBroker) -> Rows:

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
-from chappe.status.flooding.leaf import Spreading
+from chappe.status.flooding.leaf import LeafFlooding
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FLOOD
@@ -17,37 +17,39 @@ from chappe.status.topology import NAME, Topology, overclaimed
 from chappe.wire.management import AddChannel, AddRouter, RemoveChannel, RemoveRouter
 
 
-class Operating:
+class CloudAdministration:
     """Every change is durable, told to the routers it concerns, and refused while something uses what would go."""
 
-    def __init__(self, cloud: Cloud, topology: Topology, registry: Registry, spreading: Spreading,
+    def __init__(self, cloud: Cloud, topology: Topology, registry: Registry, flooding: LeafFlooding,
                  changed: Callable[[], None]) -> None:  # fmt: skip
         self._cloud = cloud
         self._deployed = {router.name for router in topology.router if router.cloud == cloud.role}
         self._deployed_channels = {pair(*channel.between) for channel in topology.channel}
         self._registry = registry
-        self._spreading = spreading
+        self._flooding = flooding
         self._changed = changed
 
     def add_router(self, address: Address, request: AddRouter) -> None:
-        ground = self._cloud.ground
-        if request.name in ground.sites:
-            self._cloud.fail(address, request.id, "exists", f"router {request.name} is in cloud {ground.role} already")
+        topology_state = self._cloud.topology_state
+        if request.name in topology_state.sites:
+            self._cloud.fail(
+                address, request.id, "exists", f"router {request.name} is in cloud {topology_state.role} already"
+            )
             return
         problem = _odd(request)
         if problem:
             self._cloud.fail(address, request.id, "invalid", problem)
             return
-        item = ground.site(request)
-        ground.add_site(Site(request.name, item.edge, item.events_per_s, item.x, item.y))
+        item = topology_state.site(request)
+        topology_state.add_site(Site(request.name, item.edge, item.events_per_s, item.x, item.y))
         self._cloud.routers.add(request.name, item)
         self._cloud.outbox.put("router", request.name, item)
-        self._spreading.joins(request.name)
+        self._flooding.joins(request.name)
         self._finish(address, request.id)
 
     def remove_router(self, address: Address, request: RemoveRouter) -> None:
         name = request.name
-        if name not in self._cloud.ground.sites:
+        if name not in self._cloud.topology_state.sites:
             self._cloud.fail(address, request.id, "unknown", f"there is no router {name} in cloud {self._cloud.role}")
             return
         uses = self._uses(name)
@@ -55,7 +57,7 @@ class Operating:
             self._cloud.fail(address, request.id, "exists", f"router {name} is in use: {uses}; end that first")
             return
         others = []
-        for line in self._cloud.ground.remove_site(name):
+        for line in self._cloud.topology_state.remove_site(name):
             others.append(line.a if line.b == name else line.b)
             self._forget_channel(line.a, line.b)
         self._cloud.routers.remove(name)
@@ -67,16 +69,18 @@ class Operating:
         self._finish(address, request.id)
 
     def add_channel(self, address: Address, request: AddChannel) -> None:
-        ground = self._cloud.ground
+        topology_state = self._cloud.topology_state
         a, b = request.a, request.b
-        inside = [name for name in (a, b) if name in ground.sites]
+        inside = [name for name in (a, b) if name in topology_state.sites]
         if a == b:
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: it joins a router with itself")
         elif not inside or (len(inside) == 1 and address != "parent"):
-            missing = ", ".join(name for name in (a, b) if name not in ground.sites)
-            self._cloud.fail(address, request.id, "unknown", f"channel {a} - {b}: no router {missing} in cloud "
-                             f"{ground.role}; a channel between clouds is added at the broker above both")  # fmt: skip
-        elif pair(a, b) in ground.lines and address != "parent":
+            missing = ", ".join(name for name in (a, b) if name not in topology_state.sites)
+            problem = f"channel {a} - {b}: no router {missing} in cloud {topology_state.role}; "
+            self._cloud.fail(
+                address, request.id, "unknown", f"{problem}add one between clouds at the broker above both"
+            )
+        elif pair(a, b) in topology_state.lines and address != "parent":
             self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
         elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
@@ -84,28 +88,28 @@ class Operating:
         elif claim := overclaimed(request.url, request.data, request.security):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: {claim}")
         else:
-            item = ground.line(request, 1 if len(inside) == 2 else max(2, request.level))
-            ground.add_line(ground.line_of(item))
+            item = topology_state.line(request, 1 if len(inside) == 2 else max(2, request.level))
+            topology_state.add_line(topology_state.line_of(item))
             self._cloud.outbox.put("channel", pair(a, b), item)
             self._configure(a, b)
             self._finish(address, request.id)
 
     def remove_channel(self, address: Address, request: RemoveChannel) -> None:
         a, b = request.a, request.b
-        line = self._cloud.ground.lines.get(pair(a, b))
+        line = self._cloud.topology_state.lines.get(pair(a, b))
         if line is None and address == "parent":
             self._cloud.done(address, request.id)
         elif line is None:
             self._cloud.fail(
                 address, request.id, "unknown", f"there is no channel {a} - {b} in cloud {self._cloud.role}"
             )
-        elif not self._cloud.ground.inside(line) and address != "parent":
+        elif not self._cloud.topology_state.inside(line) and address != "parent":
             reason = f"channel {a} - {b} leads to another cloud; remove it at the broker above both"
             self._cloud.fail(address, request.id, "denied", reason)
         elif self._cloud.allocator.used(a, b):
             self._cloud.fail(address, request.id, "exists", f"channel {a} - {b} is used by paths; end these first")
         else:
-            self._cloud.ground.remove_line(a, b)
+            self._cloud.topology_state.remove_line(a, b)
             self._forget_channel(a, b)
             self._configure(a, b)
             self._finish(address, request.id)
@@ -129,7 +133,7 @@ class Operating:
     def _configure(self, *names: str) -> None:
         for name in names:
             if name in self._cloud.routers.all:
-                self._cloud.routers.configure(name, self._cloud.ground.channels(name))
+                self._cloud.routers.configure(name, self._cloud.topology_state.channels(name))
 
     def _finish(self, address: Address, request: int) -> None:
         self._changed()

@@ -64,10 +64,10 @@ class Admission:
         elif known.entity != request.entity.name:
             owner = known.entity or "a function"
             self._cloud.fail(address, request.id, "exists", f"{name} is published by {owner!r}; take another name")
-        elif same(known.variable, variable) and self._leaf.repacing.under_way(known.variable.variable_id) is None:
+        elif same(known.variable, variable) and self._leaf.rate_changes.under_way(known.variable.variable_id) is None:
             self._cloud.answer(address, Issued(id=request.id, variable_id=known.variable.variable_id))
         else:
-            self._leaf.repacing.ask(address, request, known)
+            self._leaf.rate_changes.ask(address, request, known)
         return True
 
     def _claimed(self, address: Address, request: Publish, taken: str) -> None:
@@ -97,8 +97,8 @@ class Admission:
     def announce(self, publication: Publication) -> None:
         """A variable is there: flooding, waiting subscribers and functions get it."""
         variable = publication.variable
-        self._leaf.spreading.published(variable)
-        self._leaf.seeking.published((variable.publisher, variable.variable))
+        self._leaf.flooding.published(variable)
+        self._leaf.remote_subscriptions.published((variable.publisher, variable.variable))
         self._leaf.functions.published(publication)
 
     def unpublish(self, address: Address, request: Unpublish) -> None:
@@ -117,7 +117,7 @@ class Admission:
     def withdraw(self, publication: Publication, reason: str) -> None:
         """End a publication and everything that lives of it."""
         variable_id = publication.variable.variable_id
-        held = self._leaf.repacing.stop(variable_id, reason)
+        held = self._leaf.rate_changes.stop(variable_id, reason)
         self.over(list(self._leaf.subscriptions.by_variable.get(variable_id, {}).values()), reason)
         self._leaf.segments.withdrawn(variable_id, reason)
         if self._leaf.registry.remove(publication):
@@ -136,13 +136,13 @@ class Admission:
             self._cloud.fail(address, want.id, "invalid", problem)
             return
         name = (want.publisher, want.variable)
-        sought = self._leaf.seeking.under_way(want.entity.name, name)
+        sought = self._leaf.remote_subscriptions.under_way(want.entity.name, name)
         if sought is not None:
-            self._leaf.seeking.join(sought, address, want)
+            self._leaf.remote_subscriptions.join(sought, address, want)
             return
         existing = self._leaf.subscriptions.by_owner.get(want.entity.name, {}).get(name)
         publication = self._leaf.registry.by_name.get(name)
-        if publication is not None and self._leaf.repacing.holds(publication, address, want):
+        if publication is not None and self._leaf.rate_changes.holds(publication, address, want):
             return
         variable = publication.variable if publication is not None else existing.variable if existing else None
         if variable is not None and want.type and want.type != variable.type:
@@ -158,7 +158,7 @@ class Admission:
     def _again(self, address: Address, want: Want, existing: Subscription, tries: int) -> None:
         changed = (existing.qos, existing.modes, existing.type) != (want.qos, want.modes, want.type)
         if existing.sought and changed:
-            self._leaf.seeking.seek(address, want, address[7:], replaces=existing)
+            self._leaf.remote_subscriptions.seek(address, want, address[7:], replaces=existing)
         else:
             self._leaf.subscriptions.ask(existing, address, want, tries)
 
@@ -170,21 +170,21 @@ class Admission:
         if refusal is None:
             self._leaf.entities.keep(want.entity.name)
             self._leaf.subscriptions.begin(draft, (address, want.id), want, tries)
-        elif self._leaf.upward.up and self._cloud.ground.border():
+        elif self._leaf.parent.up and self._cloud.topology_state.border():
             self._leaf.entities.keep(want.entity.name)
-            self._leaf.seeking.seek(address, want, address[7:], refusal)
+            self._leaf.remote_subscriptions.seek(address, want, address[7:], refusal)
         else:
             self._cloud.answer(address, refused(refusal, want))
 
     def _elsewhere(self, address: Address, want: Want) -> None:
-        upward = self._leaf.upward
+        parent = self._leaf.parent
         name = f"{want.publisher}/{want.variable}"
-        if upward.up:
+        if parent.up:
             self._leaf.entities.keep(want.entity.name)
-            self._leaf.seeking.seek(address, want, address[7:])
+            self._leaf.remote_subscriptions.seek(address, want, address[7:])
         elif want.wait_ns > 0:
-            self._leaf.seeking.wait(address, want)
-        elif upward.has_parent:
+            self._leaf.remote_subscriptions.wait(address, want)
+        elif parent.has_parent:
             reason = f"nobody publishes {name} in cloud {self._cloud.role}, and no broker above it can be reached"
             self._cloud.fail(address, want.id, "unavailable", reason)
         else:
@@ -200,10 +200,10 @@ class Admission:
 
     def _end(self, subscription: Subscription, reason: str) -> None:
         if subscription.sought:
-            self._leaf.seeking.end(subscription, reason)
+            self._leaf.remote_subscriptions.end(subscription, reason)
         else:
             self._leaf.subscriptions.end(subscription, reason)
-            self._leaf.repacing.ended(subscription)
+            self._leaf.rate_changes.ended(subscription)
 
     def over(self, subscriptions: Iterable[Subscription], reason: str) -> None:
         """End subscriptions that their subscribers did not give up, and tell them (GS-053)."""
@@ -221,7 +221,7 @@ class Admission:
         if subscription is None or not subscription.sought or subscription.state == ENDING:
             return
         variable = subscription.variable
-        self._leaf.seeking.gone(subscription, message.reason)
+        self._leaf.remote_subscriptions.gone(subscription, message.reason)
         if variable is not None:
             for edge, notice in withdrawn(variable, message.reason, [subscription]).items():
                 self._leaf.notices.tell(edge, notice)
@@ -236,10 +236,10 @@ class Admission:
         if address != PARENT:
             if self._is_over(address, request.id, request.entity):
                 return
-            if self._leaf.upward.has_parent and self._leaf.functions.is_abroad(request.function):
-                self._leaf.abroad.condense(address, request, creator)
+            if self._leaf.parent.has_parent and self._leaf.functions.is_abroad(request.function):
+                self._leaf.remote_functions.condense(address, request, creator)
                 return
-        if self._leaf.repacing.delays(address, request):
+        if self._leaf.rate_changes.delays(address, request):
             return
         publisher = request.function.publisher
         self._leaf.publishers.claim(publisher, publisher in self._leaf.registry.publishers, lambda taken:
@@ -258,10 +258,10 @@ class Admission:
         if entity is None or (address != PARENT and self.refuses(address, request.id, entity)):
             return
         here = (request.publisher, request.variable) in self._leaf.functions.by_name
-        if here or address == PARENT or not self._leaf.upward.has_parent:
+        if here or address == PARENT or not self._leaf.parent.has_parent:
             self._leaf.functions.uncondense(address, request, entity.name)
         else:
-            self._leaf.abroad.uncondense(address, request, entity.name)
+            self._leaf.remote_functions.uncondense(address, request, entity.name)
 
     # restarts
 
@@ -271,4 +271,4 @@ class Admission:
             self.withdraw(publication, reason)
         for subscription in list(self._leaf.subscriptions.by_owner.get(entity, {}).values()):
             self._end(subscription, reason)
-        self._leaf.seeking.forget(entity)
+        self._leaf.remote_subscriptions.forget(entity)

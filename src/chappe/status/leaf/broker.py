@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from typing import Any
 
 from chappe.status.condensation.placement import Functions
-from chappe.status.condensation.remote_functions import Abroad
-from chappe.status.flooding.leaf import Spreading
-from chappe.status.leaf.administration import Operating
+from chappe.status.condensation.remote_functions import RemoteFunctions
+from chappe.status.flooding.leaf import LeafFlooding
+from chappe.status.leaf.administration import CloudAdministration
 from chappe.status.leaf.admission import Admission
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.entities import Entities
 from chappe.status.leaf.notices import Notices
-from chappe.status.leaf.parent_link import PARENT, Upward
+from chappe.status.leaf.parent_link import PARENT, ParentLink
 from chappe.status.leaf.path_segments import Segments
 from chappe.status.leaf.publishers import Publishers
-from chappe.status.leaf.rate_change import Repacing
+from chappe.status.leaf.rate_change import RateChanges
 from chappe.status.leaf.registry import Registry
-from chappe.status.leaf.remote_subscriptions import Seeking
+from chappe.status.leaf.remote_subscriptions import RemoteSubscriptions
 from chappe.status.leaf.routers import Key
 from chappe.status.leaf.rows import rows
 from chappe.status.leaf.state import ModeItem, read
@@ -71,26 +71,26 @@ class LeafBroker:
         self.role = role
         self.epoch = 0
         self.cloud = cloud = Cloud(role, topology, self._broken)
-        self.upward = Upward(cloud, bool(topology.brokers[role].parent))
+        self.parent = ParentLink(cloud, bool(topology.brokers[role].parent))
         self.entities = Entities(cloud, self._restarted)
         self.registry = Registry(cloud, number, self._emptied)
         self.subscriptions = Subscriptions(cloud, self._again, self._emptied)
-        self.seeking = Seeking(self.subscriptions, self.upward)
+        self.remote_subscriptions = RemoteSubscriptions(self.subscriptions, self.parent)
         self.segments = Segments(
-            cloud, self.registry, self.subscriptions, self.upward,
-            lambda number: self.repacing.under_way(number) is not None,
+            cloud, self.registry, self.subscriptions, self.parent,
+            lambda number: self.rate_changes.under_way(number) is not None,
         )  # fmt: skip
-        self.publishers = Publishers(cloud, self.upward)
-        self.spreading = Spreading(cloud, self.registry, self.upward)
+        self.publishers = Publishers(cloud, self.parent)
+        self.flooding = LeafFlooding(cloud, self.registry, self.parent)
         self.notices = Notices(cloud)
         self.admission = Admission(self)
         self.functions = Functions(
             cloud, self.registry, self.subscriptions, self.admission.announce, self.admission.withdraw,
             self.admission.give_back,
         )  # fmt: skip
-        self.abroad = Abroad(cloud, self.upward)
-        self.repacing = Repacing(self, self._broken)
-        self.operating = Operating(cloud, topology, self.registry, self.spreading, self.upward.changed)
+        self.remote_functions = RemoteFunctions(cloud, self.parent)
+        self.rate_changes = RateChanges(self, self._broken)
+        self.administration = CloudAdministration(cloud, topology, self.registry, self.flooding, self.parent.changed)
         self.modes = LeafModes()
         self._settling_until_ns = 0  # 0: settled
         self._held: list[tuple[Address, Request]] = []
@@ -101,11 +101,11 @@ class LeafBroker:
         """The durable state as it was last committed."""
         found = read(items)
         cloud = self.cloud
-        cloud.ground.restore(found["router"], found["channel"])
+        cloud.topology_state.restore(found["router"], found["channel"])
         for name in list(cloud.routers.all):
-            if name not in cloud.ground.sites:
+            if name not in cloud.topology_state.sites:
                 cloud.routers.remove(name)
-        for name in cloud.ground.sites:
+        for name in cloud.topology_state.sites:
             router = cloud.routers.add(name)
             router.item = found["router"].get(name, router.item)
         mode = found["mode"].get("mode")
@@ -118,9 +118,9 @@ class LeafBroker:
         self.subscriptions.restore(found["counter"].get("subscription"), found["subscription"])
         self.segments.restore(found["reservation"])
         self.functions.restore(found["function"])
-        self.functions.residues.restore(found["displace"])
-        self.spreading.restore(found["flood"])
-        self.spreading.residues.restore(found["unflood"])
+        self.functions.pending_removals.restore(found["displace"])
+        self.flooding.restore(found["flood"])
+        self.flooding.pending_removals.restore(found["unflood"])
         self.notices.restore(found["counter"].get("notice"), found["notice"])
 
     def lead(self, epoch: int, now_ns: int) -> list[Output]:
@@ -128,21 +128,21 @@ class LeafBroker:
         self.epoch = self.cloud.routers.epoch = epoch
         self.cloud.now_ns = now_ns
         self._settling_until_ns = now_ns + SETTLE_NS
-        self.upward.lead(epoch)
+        self.parent.lead(epoch)
         self.entities.lead(now_ns)
         self.cloud.resume()
         self.functions.resume()
         self.subscriptions.resume()
-        self.repacing.resume()
+        self.rate_changes.resume()
         self.segments.resume()
-        self.seeking.resume()
+        self.remote_subscriptions.resume()
         return self._out()
 
     def connected(self, address: Address, now_ns: int) -> list[Output]:
         """A connection is there."""
         self.cloud.now_ns = now_ns
         if address == PARENT and self.epoch:
-            self.upward.hello(self.epoch, self.modes.mode, self._publishers())
+            self.parent.hello(self.epoch, self.modes.mode, self._publishers())
         return self._out()
 
     def lost(self, address: Address, now_ns: int) -> list[Output]:
@@ -151,14 +151,14 @@ class LeafBroker:
         kind, _, name = address.partition("/")
         self._held = [held for held in self._held if held[0] != address]
         if address == PARENT:
-            self.upward.lost()
+            self.parent.lost()
             self.publishers.lost()
-            self.abroad.parent_lost()
+            self.remote_functions.parent_lost()
         elif kind == "router" and self.cloud.routers.joined(name):
-            self.cloud.ground.router_up(name, False)
-            self.upward.changed()
-            self.seeking.lost(address)
-            self.abroad.lost(address)
+            self.cloud.topology_state.router_up(name, False)
+            self.parent.changed()
+            self.remote_subscriptions.lost(address)
+            self.remote_functions.lost(address)
             self.cloud.routers.lose(name)
             self._steps(self.modes.lost(name, now_ns))
         return self._out()
@@ -186,13 +186,13 @@ class LeafBroker:
         self._settle()
         self._steps(self.modes.tick(now_ns))
         self.publishers.tick(now_ns)
-        self.repacing.tick(now_ns)
-        self.seeking.tick(now_ns)
+        self.rate_changes.tick(now_ns)
+        self.remote_subscriptions.tick(now_ns)
         self.segments.tick(now_ns)
         self.functions.tick(now_ns)
-        self.abroad.tick(now_ns)
+        self.remote_functions.tick(now_ns)
         self.entities.tick(now_ns)
-        self.upward.tick(now_ns)
+        self.parent.tick(now_ns)
         return self._out()
 
     def rows(self, what: str) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ class LeafBroker:
 
     def _out(self) -> list[Output]:
         self.cloud.routers.flush()
-        self.upward.flush()
+        self.parent.flush()
         return self.cloud.outbox.take()
 
     def _stand_by(self, address: Address, message: Message) -> None:
@@ -233,8 +233,8 @@ class LeafBroker:
             case Join():
                 self._join(address, message)
             case LinkState():
-                if self.cloud.ground.link(router, message.peer, message.up):
-                    self.upward.changed()
+                if self.cloud.topology_state.link(router, message.peer, message.up):
+                    self.parent.changed()
                     self._settle()
             case Uncondense():
                 self.admission.uncondense(address, message)
@@ -262,19 +262,19 @@ class LeafBroker:
     def _join(self, address: Address, join: Join) -> None:
         """A router is there: kept its table, or begins anew (GS-151, GS-152)."""
         name = join.router
-        if address != f"router/{name}" or name not in self.cloud.ground.sites:
+        if address != f"router/{name}" or name not in self.cloud.topology_state.sites:
             remedy = f"add it with `chappe topology add router {name}`, or correct the broker of its configuration"
             self.cloud.fail(address, 0, "unknown", f"there is no router {name} in cloud {self.role}; {remedy}")
             return
-        ground = self.cloud.ground
+        topology_state = self.cloud.topology_state
         self.cloud.answer(address, Lead(role=self.role, epoch=self.epoch, mode=self.modes.mode))
-        fresh = self.cloud.routers.join(join, ground.channels(name))
-        ground.links(name, join.links)
-        ground.router_up(name, True)
+        fresh = self.cloud.routers.join(join, topology_state.channels(name))
+        topology_state.links(name, join.links)
+        topology_state.router_up(name, True)
         self.entities.joined(name, join.entities)
         if fresh:
-            self._steps(self.modes.joined(name, ground.sites[name].edge, self.cloud.now_ns))
-        self.upward.changed()
+            self._steps(self.modes.joined(name, topology_state.sites[name].edge, self.cloud.now_ns))
+        self.parent.changed()
         self._settle()
 
     def _answered(self, router: str, message: Done | Failed) -> None:
@@ -287,7 +287,7 @@ class LeafBroker:
         """Requests wait until the cloud is complete, but not for long: a router may be away for good."""
         if not self._settling_until_ns:
             return
-        there = self.cloud.ground.whole() and (self.upward.up or not self.upward.has_parent)
+        there = self.cloud.topology_state.whole() and (self.parent.up or not self.parent.has_parent)
         if there or self.cloud.now_ns >= self._settling_until_ns:
             self._settling_until_ns = 0
             held, self._held = self._held, []
@@ -306,9 +306,9 @@ class LeafBroker:
     def _from_parent(self, message: Message) -> None:
         match message:
             case Lead():
-                self.upward.led()
+                self.parent.led()
                 self.publishers.led(self._publishers())
-                self.spreading.led()
+                self.flooding.led()
                 self._settle()
             case Describe():
                 self.segments.describe(PARENT, message)
@@ -327,7 +327,7 @@ class LeafBroker:
             case Uncondense():
                 self.admission.uncondense(PARENT, message)
             case Done() | Failed() | Granted() | Issued():
-                self.upward.answered(message)
+                self.parent.answered(message)
             case _:
                 self._from_operator(PARENT, message)
 
@@ -338,22 +338,22 @@ class LeafBroker:
             case ChangeMode():
                 self._change_mode(address, message)
             case SetFlood():
-                self.spreading.set(address, message)
+                self.flooding.set(address, message)
             case ClearFlood():
-                self.spreading.clear(address, message)
+                self.flooding.clear(address, message)
             case AddRouter():
-                self.operating.add_router(address, message)
+                self.administration.add_router(address, message)
             case RemoveRouter():
-                self.operating.remove_router(address, message)
+                self.administration.remove_router(address, message)
             case AddChannel():
-                self.operating.add_channel(address, message)
+                self.administration.add_channel(address, message)
             case RemoveChannel():
-                self.operating.remove_channel(address, message)
+                self.administration.remove_channel(address, message)
             case Request():
                 self.cloud.fail(address, message.id, "unsupported", f"a leaf broker has no {type(message).__name__}")
 
     def _change_mode(self, address: Address, request: ChangeMode) -> None:
-        sites = self.cloud.ground.sites
+        sites = self.cloud.topology_state.sites
         edges = [name for name, site in sites.items() if site.up and site.edge]
         inner = [name for name, site in sites.items() if site.up and not site.edge]
         away = [name for name, site in sites.items() if not site.up]

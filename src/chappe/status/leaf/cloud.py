@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chappe.status.allocation.allocation import Allocator, Route
-from chappe.status.leaf.path_setup import ANSWER_NS, Laying, hops
+from chappe.status.leaf.path_setup import ANSWER_NS, PathSetup, hops
 from chappe.status.leaf.routers import Key, Routers
 from chappe.status.leaf.state import CounterItem, Leftover, Leg
-from chappe.status.leaf.topology_state import Ground
+from chappe.status.leaf.topology_state import TopologyState
 from chappe.status.machine import Address
 from chappe.status.outbox import Outbox
 from chappe.status.topology import Topology
@@ -74,16 +74,16 @@ class Cloud:
         self.role = role
         self.outbox = Outbox()
         self.allocator = Allocator(topology.latency_model)
-        self.ground = Ground(role, topology, self.allocator)
+        self.topology_state = TopologyState(role, topology, self.allocator)
         self.routers = Routers(self.outbox, broken)
-        for name in self.ground.sites:
+        for name in self.topology_state.sites:
             self.routers.add(name)
         self.now_ns = 0
         self.leftovers: dict[Key, Removing] = {}
         self.used: dict[int, int] = {}  # variable id -> paths, publications, floodings and functions that refer to it
         self._next_path: dict[int, int] = {}
-        self._layings: deque[Laying] = deque()
-        self._slow: list[Laying] = []  # those with more time
+        self._layings: deque[PathSetup] = deque()
+        self._slow: list[PathSetup] = []  # those with more time
 
     # answers
 
@@ -131,16 +131,16 @@ class Cloud:
         return path
 
     def lay(self, variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg], done: Callable[[], None],
-            failed: Callable[[str, str], None], patient: bool = False) -> Laying:  # fmt: skip
+            failed: Callable[[str, str], None], patient: bool = False) -> PathSetup:  # fmt: skip
         """Set up paths; `done` or `failed(reason, code)` follows, the first perhaps before this returns."""
         deadline = self.now_ns + (RETURN_NS if patient else ANSWER_NS)
-        laying = Laying(self.routers, list(hops(variable, grants, legs)), done, failed, deadline, patient)
+        path_setup = PathSetup(self.routers, list(hops(variable, grants, legs)), done, failed, deadline, patient)
         if patient:
-            self._slow.append(laying)
+            self._slow.append(path_setup)
         else:
-            self._layings.append(laying)
-        laying.start()
-        return laying
+            self._layings.append(path_setup)
+        path_setup.start()
+        return path_setup
 
     def strip(self, variable_id: int, legs: Sequence[Leg]) -> None:
         """Remove paths from routers: durable before it is told, and told again until it is confirmed."""
@@ -187,7 +187,7 @@ class Cloud:
         while layings and (layings[0].over or layings[0].deadline_ns <= now_ns):
             layings.popleft().expire()
         if self._slow:
-            for laying in self._slow:
-                if laying.deadline_ns <= now_ns:
-                    laying.expire()
-            self._slow = [laying for laying in self._slow if not laying.over]
+            for path_setup in self._slow:
+                if path_setup.deadline_ns <= now_ns:
+                    path_setup.expire()
+            self._slow = [path_setup for path_setup in self._slow if not path_setup.over]

@@ -13,7 +13,7 @@ LOADS_NS = 10_000_000_000  # loads are told at most so often
 PARENT = "parent"
 
 
-class Upward:
+class ParentLink:
     """`asked` requests survive the loss of the link: whoever leads above gets them again."""
 
     def __init__(self, cloud: Cloud, has_parent: bool) -> None:
@@ -95,7 +95,7 @@ class Upward:
     def _tell(self) -> None:
         self._changed = False
         self._loads = self._now()
-        routers, channels = self._cloud.ground.facts(self._loads)
+        routers, channels = self._cloud.topology_state.facts(self._loads)
         self._cloud.outbox.send(PARENT, Map(routers=routers, channels=channels))
 
 

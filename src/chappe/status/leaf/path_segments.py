@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 
 from chappe.status.allocation.allocation import Route
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.parent_link import Upward
-from chappe.status.leaf.path_setup import Laying
+from chappe.status.leaf.parent_link import ParentLink
+from chappe.status.leaf.path_setup import PathSetup
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import Key
 from chappe.status.leaf.state import COMMITTED, ENDING, LAID, PROMISED, Leg, Reservation
@@ -25,16 +25,16 @@ OUTCOME_NS = 10_000_000_000
 class Segments:
     """Everything that was reserved or set up for ancestors."""
 
-    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, upward: Upward,
+    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, parent: ParentLink,
                  changing: Callable[[int], bool]) -> None:  # fmt: skip
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
-        self._upward = upward
+        self._parent = parent
         self._changing = changing  # whether it is not decided yet how a variable is published
         self.by_key: dict[str, Reservation] = {}
         self.by_variable: dict[int, dict[str, Reservation]] = {}
-        self._layings: dict[str, Laying] = {}
+        self._layings: dict[str, PathSetup] = {}
         self._askers: dict[str, dict[tuple[Address, int], None]] = {}
         self._due_ns: dict[str, int] = {}  # promises: when to ask for the outcome
 
@@ -94,7 +94,7 @@ class Segments:
 
     def _problem(self, request: Ask) -> tuple[str, str] | None:
         for segment in request.segments:
-            obstacle = self._cloud.ground.usable(segment.routers, segment.source, segment.target)
+            obstacle = self._cloud.topology_state.usable(segment.routers, segment.source, segment.target)
             if obstacle:
                 return f"{obstacle} cannot be used now", obstacle
             if not segment.source:
@@ -148,14 +148,14 @@ class Segments:
             for address, request in self._askers.pop(item.key, {}):
                 self._cloud.fail(address, request, code, reason)
 
-        laying = self._cloud.lay(item.variable, item.grants, item.legs, done, failed, patient)
-        if not laying.over:
-            self._layings[item.key] = laying
+        path_setup = self._cloud.lay(item.variable, item.grants, item.legs, done, failed, patient)
+        if not path_setup.over:
+            self._layings[item.key] = path_setup
 
     def _remove(self, item: Reservation, reason: str = "") -> None:
-        laying = self._layings.pop(item.key, None)
-        if laying is not None:
-            laying.stop()
+        path_setup = self._layings.pop(item.key, None)
+        if path_setup is not None:
+            path_setup.stop()
         for address, request in self._askers.pop(item.key, {}):
             self._cloud.fail(address, request, "stale", f"released: {reason}")
         if item.state != PROMISED:
@@ -197,13 +197,13 @@ class Segments:
         def over(answer: Message) -> None:
             """`Release` comes from the ancestor that allocated it."""
 
-        self._upward.ask(Unseek, over, subscription=item.key, reason=reason)
+        self._parent.ask(Unseek, over, subscription=item.key, reason=reason)
 
     def tick(self, now_ns: int) -> None:
-        if self._upward.up and self._due_ns:
+        if self._parent.up and self._due_ns:
             for key in [key for key, due in self._due_ns.items() if due <= now_ns]:
                 self._due_ns[key] = now_ns + OUTCOME_NS
-                self._upward.tell(Outcome(id=0, subscription=key))
+                self._parent.tell(Outcome(id=0, subscription=key))
 
 
 def _same(item: Reservation, request: Ask) -> bool:

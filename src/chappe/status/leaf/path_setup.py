@@ -35,7 +35,7 @@ def _by_mode(values: list[int], modes: int) -> tuple[int, ...]:
     return (found.pop(),) if len(found) == 1 else tuple(values)
 
 
-class Laying:
+class PathSetup:
     """One subscription's paths being set up: everything at once, the publisher's edge after all others (GS-088).
 
     Exactly one of `done` and `failed` is called, once, unless it is `stop`ped before.

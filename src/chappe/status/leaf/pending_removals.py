@@ -13,15 +13,15 @@ from chappe.wire.base import Variable
 class _Leaving:
     """Waits until every router has confirmed."""
 
-    def __init__(self, residues: Residues, item: Residue) -> None:
-        self._residues = residues
+    def __init__(self, pending_removals: PendingRemovals, item: Residue) -> None:
+        self._pending_removals = pending_removals
         self.item = item
         self._waiting = set(item.routers)
 
     def confirmed(self, router: str, key: Key) -> None:
         self._waiting.discard(router)
         if not self._waiting:
-            self._residues.forget(self.item.variable.variable_id)
+            self._pending_removals.forget(self.item.variable.variable_id)
 
     def refused(self, router: str, key: Key, reason: str) -> None:
         self.confirmed(router, key)
@@ -30,7 +30,7 @@ class _Leaving:
         """It is told when it is back."""
 
 
-class Residues:
+class PendingRemovals:
     """One kind of them; durable, so that a broker that comes after this one tells routers too."""
 
     def __init__(self, cloud: Cloud, kind: str, number: int) -> None:

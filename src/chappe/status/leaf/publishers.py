@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.parent_link import Upward
+from chappe.status.leaf.parent_link import ParentLink
 from chappe.wire.base import Failed, Message
 from chappe.wire.management import Claim, Unclaim
 
@@ -18,16 +18,16 @@ CLAIM_NS = 5_000_000_000  # a parent that does not answer for so long cannot be 
 class Publishers:
     """Claims under way. Without a parent, or while it cannot be reached, every name is free."""
 
-    def __init__(self, cloud: Cloud, upward: Upward) -> None:
+    def __init__(self, cloud: Cloud, parent: ParentLink) -> None:
         self._cloud = cloud
-        self._upward = upward
+        self._parent = parent
         self._waiting: dict[str, list[Callable[[str], None]]] = {}
         self._due_ns: dict[str, int] = {}
         self._released: set[str] = set()  # while no parent was there to be told
 
     def claim(self, publisher: str, known: bool, then: Callable[[str], None]) -> None:
         """Call `then` with the reason why the name cannot be used, or with nothing; perhaps at once."""
-        if known or not self._upward.up:
+        if known or not self._parent.up:
             then("")
             return
         waiting = self._waiting.setdefault(publisher, [])
@@ -55,8 +55,8 @@ class Publishers:
         """Nothing of that publisher is left here; whoever waits for the name gives it back if need be."""
         if publisher in self._waiting:
             return
-        if self._upward.up:
-            self._upward.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
+        if self._parent.up:
+            self._parent.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
         else:
             self._released.add(publisher)
 
@@ -73,7 +73,7 @@ class Publishers:
             elif taken:
                 log.warning("publisher %s of cloud %s stays inside it: %s", publisher, self._cloud.role, reason)
 
-        self._upward.ask(Claim, answered, publisher=publisher, cloud=self._cloud.role)
+        self._parent.ask(Claim, answered, publisher=publisher, cloud=self._cloud.role)
 
     def _decide(self, publisher: str, reason: str) -> None:
         self._due_ns.pop(publisher, None)

@@ -30,8 +30,10 @@ class _Change:
     One that is `decided` goes on whatever happens: a router that is away is told when it is back.
     """
 
-    def __init__(self, repacing: Repacing, publication: Publication, stages: list[list[Told]], decided: bool) -> None:
-        self._repacing = repacing
+    def __init__(
+        self, rate_changes: RateChanges, publication: Publication, stages: list[list[Told]], decided: bool
+    ) -> None:
+        self._rate_changes = rate_changes
         self.publication = publication
         self.decided = decided
         self.before = publication.variable
@@ -49,10 +51,10 @@ class _Change:
             stage = self._stages.pop(0)
             self._waiting = {(router, key) for router, key, _ in stage}
             for router, key, thing in stage:
-                self._repacing.tell(router, key, thing, self)
+                self._rate_changes.tell(router, key, thing, self)
         if not self._waiting and not self.over:
             self.over = True
-            self._repacing.done(self)
+            self._rate_changes.done(self)
 
     def confirmed(self, router: str, key: Key) -> None:
         self._waiting.discard((router, key))
@@ -61,7 +63,7 @@ class _Change:
 
     def refused(self, router: str, key: Key, reason: str) -> None:
         if self.decided:
-            self._repacing.broken(key, f"{router} refuses it: {reason}")
+            self._rate_changes.broken(key, f"{router} refuses it: {reason}")
             self.confirmed(router, key)
         else:
             self.fail(f"router {router} refuses the change: {reason}", "limit")
@@ -77,7 +79,7 @@ class _Change:
     def fail(self, reason: str, code: str) -> None:
         if not self.over:
             self.over = True
-            self._repacing.failed(self, reason, code)
+            self._rate_changes.failed(self, reason, code)
 
     def ended(self, subscription: Subscription) -> None:
         """Nobody waits for its paths any more."""
@@ -88,7 +90,7 @@ class _Change:
             self.go()
 
 
-class Repacing:
+class RateChanges:
     """Changes of rates that are under way, by variable, and requests that wait for their turn."""
 
     def __init__(self, leaf: LeafBroker, broken: Callable[[Key, str], None]) -> None:
@@ -146,7 +148,7 @@ class Repacing:
         number, again = wanted.variable_id, "withdraw it and register it again with the new rate"
         if self._leaf.segments.by_variable.get(number) or any(each.sought for each in self._subscriptions(number)):
             return "unsupported", f"{name} has subscribers whose paths lead through other clouds; {again}"
-        if max(self._leaf.spreading.floods.ranks(number), default=0) > 1:
+        if max(self._leaf.flooding.floods.ranks(number), default=0) > 1:
             return "unsupported", f"{name} is flooded by a broker above; {again}"
         functions = self._leaf.functions.fed_by((wanted.publisher, wanted.variable))
         if functions:
@@ -197,7 +199,7 @@ class Repacing:
         change.deadline_ns = self._cloud.now_ns + ANSWER_NS
         if asker is not None:
             change.askers[asker] = None
-        self._leaf.spreading.repaced(publication.variable)
+        self._leaf.flooding.repaced(publication.variable)
         if decided:
             change.go()
         return change

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from chappe.status.allocation.allocation import Refusal
-from chappe.status.leaf.parent_link import Upward
+from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.state import ENDING, GRANTED, SETTING, Subscription
 from chappe.status.leaf.subscriptions import Name, Subscriptions, granted, owner, refused
 from chappe.status.machine import Address
@@ -39,13 +39,13 @@ class Sought(msgspec.Struct):
     queued: list[tuple[Address, Want]] = []
 
 
-class Seeking:
+class RemoteSubscriptions:
     """What is asked of ancestors; it survives their restarts and this broker's."""
 
-    def __init__(self, subscriptions: Subscriptions, upward: Upward) -> None:
+    def __init__(self, subscriptions: Subscriptions, parent: ParentLink) -> None:
         self._subscriptions = subscriptions
         self._cloud = subscriptions.cloud
-        self._upward = upward
+        self._parent = parent
         self._sought: dict[str, Sought] = {}
         self._current: dict[tuple[str, Name], str] = {}  # owner and name -> key of the one under way
         self._waiting: dict[Name, list[Waiting]] = {}
@@ -90,7 +90,7 @@ class Seeking:
         want = Want(id=0, entity=Entity(subscription.entity, b""), publisher=subscription.publisher,
                     variable=subscription.name, type=subscription.type, qos=subscription.qos,
                     modes=subscription.modes)  # fmt: skip
-        number = self._upward.ask(
+        number = self._parent.ask(
             Seek, lambda answer: self._answered(subscription.key, answer), subscription=subscription.key,
             cloud=self._cloud.role, edge=subscription.edge, want=want,
         )  # fmt: skip
@@ -114,7 +114,7 @@ class Seeking:
         if sought is not None:
             subscription = sought.subscription
             self._current.pop((owner(subscription), (subscription.publisher, subscription.name)), None)
-            self._upward.drop(sought.number)
+            self._parent.drop(sought.number)
         return sought
 
     def _granted(self, sought: Sought, answer: Granted) -> None:
@@ -167,7 +167,7 @@ class Seeking:
             if subscription.key in self._subscriptions.by_key:
                 self._subscriptions.drop(subscription)
 
-        self._upward.ask(Unseek, over, subscription=subscription.key, reason=reason)
+        self._parent.ask(Unseek, over, subscription=subscription.key, reason=reason)
 
     def gone(self, subscription: Subscription, reason: str) -> None:
         """An ancestor has ended it."""
@@ -244,7 +244,7 @@ class Seeking:
         if waiting.deadline_ns <= now_ns:
             self._forget(name, waiting)
             self._cloud.fail(waiting.address, want.id, "unknown", f"nobody publishes {want.publisher}/{want.variable}")
-        elif self._upward.up and waiting.again_ns <= now_ns:
+        elif self._parent.up and waiting.again_ns <= now_ns:
             self._forget(name, waiting)
             left = msgspec.structs.replace(want, wait_ns=waiting.deadline_ns - now_ns)
             self._subscriptions.again(waiting.address, left, 0)

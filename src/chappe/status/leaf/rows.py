@@ -40,7 +40,7 @@ def _share(row: Row | None, mode: int) -> tuple[float, float]:
 
 def _routers(leaf: LeafBroker) -> Iterator[Row]:
     loads = _loads(leaf)
-    for site in leaf.cloud.ground.sites.values():
+    for site in leaf.cloud.topology_state.sites.values():
         load, share = _share(loads.get(f"router/{site.name}"), leaf.modes.mode)
         yield {"name": site.name, "cloud": leaf.role, "edge": site.edge, "up": site.up, "x": site.x, "y": site.y,
                "events_per_s": site.events_per_s, "load": load, "share": share}  # fmt: skip
@@ -53,7 +53,7 @@ def _channels(leaf: LeafBroker) -> Iterator[Row]:
         ways = ((line.a, line.b), (line.b, line.a))
         return max(_share(loads.get(f"channel/{a}/{b}"), leaf.modes.mode) for a, b in ways)
 
-    for line in leaf.cloud.ground.lines.values():
+    for line in leaf.cloud.topology_state.lines.values():
         load, share = fuller(line)
         yield {"a": line.a, "b": line.b, "level": line.level, "up": line.up, "bytes_per_s": line.bytes_per_s,
                "latency_ms": line.latency_ns / 1e6, "security": line.security, "load": load, "share": share,
@@ -106,7 +106,7 @@ def _entities(leaf: LeafBroker) -> Iterator[Row]:
 
 
 def _floods(leaf: LeafBroker) -> Iterator[Row]:
-    floods = leaf.spreading.floods
+    floods = leaf.flooding.floods
     for variable in floods.variables():
         levels = [level or None for level in floods.levels(variable.variable_id)]
         yield {"publisher": variable.publisher, "variable": variable.variable, "levels": levels,
@@ -127,7 +127,7 @@ def _modes(leaf: LeafBroker) -> Iterator[Row]:
 
 
 def _clouds(leaf: LeafBroker) -> Iterator[Row]:
-    sites = leaf.cloud.ground.sites.values()
+    sites = leaf.cloud.topology_state.sites.values()
     yield {"name": leaf.role, "up": True, "routers": len(sites), "routers_up": sum(site.up for site in sites)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from chappe.status.allocation.allocation import Demand, Refusal, Route
 from chappe.status.leaf.cloud import Cloud, Numbers
-from chappe.status.leaf.path_setup import Laying, hops
+from chappe.status.leaf.path_setup import PathSetup, hops
 from chappe.status.leaf.state import ENDING, GRANTED, SETTING, CounterItem, Held, Leg, Publication, Subscription
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Qos, Variable
@@ -34,7 +34,7 @@ class Subscriptions:
         self.by_owner_id: dict[tuple[str, int], Subscription] = {}
         self._numbers = Numbers(cloud.outbox, "subscription")
         self._askers: dict[str, dict[Asker, Want]] = {}
-        self._layings: dict[str, Laying] = {}
+        self._layings: dict[str, PathSetup] = {}
         self._queued: dict[str, list[tuple[Address, Want]]] = {}
         self._tries: dict[str, int] = {}
         self._finished: dict[str, Callable[[str, str], None]] = {}  # of functions: told (reason, code) or ("", "")
@@ -135,12 +135,12 @@ class Subscriptions:
 
     def _lay(self, subscription: Subscription, patient: bool = False) -> None:
         assert subscription.variable is not None
-        laying = self.cloud.lay(
+        path_setup = self.cloud.lay(
             subscription.variable, subscription.grants, subscription.legs, lambda: self._laid(subscription),
             lambda reason, code: self._failed(subscription, reason, code), patient,
         )  # fmt: skip
-        if not laying.over:
-            self._layings[subscription.key] = laying
+        if not path_setup.over:
+            self._layings[subscription.key] = path_setup
 
     def _laid(self, subscription: Subscription) -> None:
         self._forget_attempt(subscription)
@@ -172,9 +172,9 @@ class Subscriptions:
     def _forget_attempt(self, subscription: Subscription) -> None:
         """Its set-up is over, whatever came of it."""
         self._tries.pop(subscription.key, None)
-        laying = self._layings.pop(subscription.key, None)
-        if laying is not None:
-            laying.stop()
+        path_setup = self._layings.pop(subscription.key, None)
+        if path_setup is not None:
+            path_setup.stop()
 
     def _answer_waiting(self, subscription: Subscription, reason: str, code: str) -> None:
         finished = self._finished.pop(subscription.key, None)

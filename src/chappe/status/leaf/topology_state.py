@@ -48,7 +48,7 @@ def pair(a: str, b: str) -> str:
     return f"{a}/{b}" if a < b else f"{b}/{a}"
 
 
-class Ground:
+class TopologyState:
     """What there is; the allocator always knows the same."""
 
     def __init__(self, role: str, topology: Topology, allocator: Allocator) -> None:

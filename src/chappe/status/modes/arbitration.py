@@ -39,7 +39,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rank: int = 0  # the present mode is confirmed by this rank
 
 
-class Contest:
+class ModeArbitration:
     """One change runs at a time and at most one waits.
 
     The rank of a request is the height of the broker that decided: a parent says it, anybody else has that of the

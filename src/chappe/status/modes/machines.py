@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from chappe.status.machine import Address
-from chappe.status.modes.arbitration import Contest, Reply, Target
+from chappe.status.modes.arbitration import ModeArbitration, Reply, Target
 from chappe.wire.base import Request
 from chappe.wire.control import PrepareMode, SetMode
 from chappe.wire.management import ChangeMode, CommitMode, InformMode
@@ -94,7 +94,7 @@ class LeafModes:
         self.mode = mode
         self.rank = rank
         self._timeout_ns = timeout_ns
-        self._contest = Contest(height=1)
+        self._arbitration = ModeArbitration(height=1)
         self._awaited = _Awaited()
         self._routers: dict[str, set[str]] = {EDGES: set(), INNER: set()}
         self._left: dict[str, str] = {}
@@ -105,7 +105,7 @@ class LeafModes:
     @property
     def next(self) -> int | None:
         """The mode a running change leads to."""
-        running = self._contest.running
+        running = self._arbitration.running
         return None if running is None else running.mode
 
     @property
@@ -117,7 +117,7 @@ class LeafModes:
                away: Iterable[str] = ()) -> list[Step]:  # fmt: skip
         """Somebody asks for a mode; `edges` and `inner` are the connected routers, `away` the others of the cloud."""
         self._routers = {EDGES: set(edges), INNER: set(inner)}
-        verdict = self._contest.ask(asker, request, self.mode, self.rank)
+        verdict = self._arbitration.ask(asker, request, self.mode, self.rank)
         if verdict.start is None:
             return [*self._confirmed(verdict.rank), *verdict.replies]
         return self._begin(verdict.start, away, now_ns)
@@ -126,7 +126,7 @@ class LeafModes:
         """A router is there and has its table: brings it to where the others are, in the middle of a change too."""
         self._awaited.forget(router)
         self._routers[EDGES if edge else INNER].add(router)
-        running = self._contest.running
+        running = self._arbitration.running
         if running is None:
             return [self._awaited.order(router, SetMode, self.mode, waits=False)]
         self._left.pop(router, None)
@@ -199,14 +199,14 @@ class LeafModes:
         return steps if self._awaited.barrier else [*steps, *self._advance(now_ns)]
 
     def _advance(self, now_ns: int) -> list[Step]:
-        target = self._contest.running
+        target = self._arbitration.running
         if target is None or self._awaited.barrier:
             return []
         if self._phase < len(PHASES):
             return self._enter(self._phase + 1, target, now_ns)
         self._phase = 0
         steps = self._confirmed(target.rank)  # one that joined later may have raised it
-        replies, start = self._contest.finished(left_behind(self._left))
+        replies, start = self._arbitration.finished(left_behind(self._left))
         steps += replies
         if start is not None:
             steps += self._begin(start, set(self._left) - self._routers[EDGES] - self._routers[INNER], now_ns)
@@ -223,7 +223,7 @@ class InnerModes:
     def __init__(self, height: int, mode: int = 0, rank: int = 0, timeout_ns: int = 0) -> None:
         self.mode = mode
         self.rank = rank
-        self._contest = Contest(height)
+        self._arbitration = ModeArbitration(height)
         self._given_ns = timeout_ns
         self._timeout_ns = 0
         self.rise(height)
@@ -234,21 +234,21 @@ class InnerModes:
 
     def rise(self, height: int) -> None:
         """The height of the broker is another one: what it decides counts as of there."""
-        self._contest.height = height
+        self._arbitration.height = height
         # A leaf needs at most five phases for the change it is in and five for this one; each level passes answers on.
         self._timeout_ns = self._given_ns or (10 + 2 * (height - 1)) * SECOND_NS
 
     @property
     def next(self) -> int | None:
         """The mode a running change leads to."""
-        running = self._contest.running
+        running = self._arbitration.running
         return None if running is None else running.mode
 
     def change(self, asker: Address, request: ChangeMode, children: Iterable[str], now_ns: int,
                away: Iterable[str] = ()) -> list[Step]:  # fmt: skip
         """Somebody asks for a mode; `children` are those connected, `away` the others."""
         self._children = set(children)
-        verdict = self._contest.ask(asker, request, self.mode, self.rank)
+        verdict = self._arbitration.ask(asker, request, self.mode, self.rank)
         if verdict.start is None:
             confirmed = self._confirmed(verdict.rank)
             again = self._orders(waits=False) if confirmed else []
@@ -261,7 +261,7 @@ class InnerModes:
         self._awaited.forget(child)
         if not self.rank:
             return []
-        running = self._contest.running is not None
+        running = self._arbitration.running is not None
         if running:
             self._left.pop(child, None)
         return [self._awaited.order(child, ChangeMode, self.mode, waits=running, rank=self.rank)]
@@ -284,7 +284,7 @@ class InnerModes:
 
     def tick(self, now_ns: int) -> list[Step]:
         """Ends a change whose time is over."""
-        if self._contest.running is None or now_ns < self._deadline_ns:
+        if self._arbitration.running is None or now_ns < self._deadline_ns:
             return []
         for child in self._awaited.barrier:
             self._left[child] = f"no answer within {self._timeout_ns / 1e9:g} s"
@@ -308,13 +308,13 @@ class InnerModes:
         return [*steps, *self._advance(now_ns)]
 
     def _advance(self, now_ns: int) -> list[Step]:
-        target = self._contest.running
+        target = self._arbitration.running
         if target is None or self._awaited.barrier:
             return []
         steps = self._confirmed(target.rank)
         if steps:
             steps += self._orders(waits=False)  # a higher rank joined: the children must know it too
-        replies, start = self._contest.finished(left_behind(self._left))
+        replies, start = self._arbitration.finished(left_behind(self._left))
         steps += replies
         if start is not None:
             steps += self._begin(start, set(self._left) - self._children, now_ns)
