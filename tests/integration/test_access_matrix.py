@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.security.config import Rule
 from chappe.security.rules import ACTIONS, FREE_ACTIONS
 from chappe.wire import control, management

@@ -17,8 +17,8 @@ import chappe
 from chappe.archive.stored import Stored, encode
 from chappe.errors import LinkError, ProtocolError, RefusedError
 from chappe.links.delays import DelayRelay
-from chappe.node.metrics import render
-from chappe.node.node import Node
+from chappe.runtime.metrics import render
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.addresses import check_address, confirm_address, inbox_address
 from chappe.wire.events import Event, Topic, TopicName

@@ -21,7 +21,7 @@ from chappe.aggregation.messages import AlertEvent, Announce
 from chappe.aggregation.monitor import Monitor, Settings
 from chappe.linkstate.units import VertexId
 from chappe.measure.record import Record, encode
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.store.records import open_records
 from tests.support.commands import COMMAND, ENVIRONMENT, rows
 from tests.support.commands import chappe as command

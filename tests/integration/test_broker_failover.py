@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire.base import Done, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
 from tests.support.nodes import NodeProcess, eventually, free_port, start_node

@@ -11,8 +11,8 @@ import pytest
 
 from chappe.bench.postgres import Postgres
 from chappe.errors import ConfigError, StoreError
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.store import open_store
 from chappe.wire import management
 from chappe.wire.base import Done, Failed, Message, Variable

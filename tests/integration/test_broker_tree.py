@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from chappe.node.broker import BrokerRole
-from chappe.node.deployment import Deployment, TopologyFile, managed
-from chappe.node.node import Node
-from chappe.node.sections import Config
+from chappe.core.sections import Config
+from chappe.runtime.broker.role import BrokerRole
+from chappe.runtime.config.deployment import Deployment, TopologyFile, managed
+from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire.base import Done, Failed, Qos
 from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching

@@ -18,10 +18,20 @@ import pytest
 from chappe.cli import _failures
 from chappe.cli._target import DEFAULT_URL
 from chappe.cli.app import COMMANDS
-from chappe.node.process import DEFAULT_URL as NODE_URL
+from chappe.runtime.process import DEFAULT_URL as NODE_URL
 from tests.support.commands import COMMAND, ENVIRONMENT, chappe, read_until, rows, started
 
-HEAVY = ("uvloop", "msgspec", "cryptography", "pyarrow", "structlog", "chappe.node", "chappe.client", "chappe.engine")
+HEAVY = (
+    "uvloop",
+    "msgspec",
+    "cryptography",
+    "pyarrow",
+    "structlog",
+    "chappe.core",
+    "chappe.runtime",
+    "chappe.client",
+    "chappe.engine",
+)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import chappe
 from chappe.errors import ConfigError, LinkError, RefusedError, TimeoutExpired, UnknownError
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire import control, management
 from chappe.wire.control import Variable
 from tests.support.nodes import eventually, free_port, running

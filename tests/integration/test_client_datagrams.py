@@ -8,7 +8,7 @@ import pytest
 
 import chappe
 from chappe.errors import ConfigError, RefusedError
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire import management
 from tests.support.nodes import eventually, running
 

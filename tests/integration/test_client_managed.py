@@ -13,8 +13,8 @@ import pytest
 import chappe
 from chappe.client._status import Watch
 from chappe.errors import QosError, RefusedError, WithdrawnError
-from chappe.node.deployment import read
-from chappe.node.node import Node
+from chappe.runtime.config.deployment import read
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.management import ChangeMode
 from tests.support.nodes import eventually, free_port

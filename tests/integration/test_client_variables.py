@@ -13,7 +13,7 @@ import pytest
 import chappe
 from chappe.client._status import Watch
 from chappe.errors import RefusedError
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.support.nodes import eventually, running
 
 LISTEN = '[[listen]]\nurl = "tcp://127.0.0.1:0"\n'

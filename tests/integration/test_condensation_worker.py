@@ -14,7 +14,7 @@ import pytest
 
 import chappe
 from chappe.errors import RefusedError
-from chappe.node.functions import SUSPECT
+from chappe.runtime.functions import SUSPECT
 from chappe.security.authority import Authority
 from chappe.wire.base import Variable
 from tests.support.functions import Plant, alive, children, installed, plant

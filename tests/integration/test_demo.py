@@ -13,7 +13,7 @@ from chappe.demo import grid, phasors
 from chappe.demo.checks import ValueCheck
 from chappe.demo.latencies import Latencies
 from chappe.demo.schedule import Schedule
-from chappe.node.deployment import read
+from chappe.runtime.config.deployment import read
 from tests.support.commands import chappe, read_until, started
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from chappe.errors import ConfigError
 from chappe.links.ports import free_ports
-from chappe.node.deployment import Deployment, read
+from chappe.runtime.config.deployment import Deployment, read
 from tests.support.commands import chappe, read_until, started
 
 TWO_CLOUDS = """

@@ -14,7 +14,7 @@ import pytest
 
 from chappe.cli._clouds import cut
 from chappe.cli._grids import from_node_link
-from chappe.node.deployment import Deployment, read
+from chappe.runtime.config.deployment import Deployment, read
 from chappe.status.topology import Topology
 from tests.support.commands import COMMAND, ENVIRONMENT, chappe
 

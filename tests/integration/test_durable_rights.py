@@ -17,8 +17,8 @@ import chappe
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
 from chappe.errors import DeniedError, UnconfirmedError
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from tests.support.commands import chappe as command
 from tests.support.keys import Keys
 from tests.support.nodes import NodeProcess, eventually, running

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from chappe.node.config import parse
-from chappe.node.directory import BLOCK, COUNTERS, Directory, Entry
-from chappe.node.metrics import render
-from chappe.node.node import Node
+from chappe.core.directory import BLOCK, COUNTERS, Directory, Entry
+from chappe.runtime.config.reader import parse
+from chappe.runtime.metrics import render
+from chappe.runtime.node import Node
 from chappe.wire import control
 from tests.support.keys import Keys
 from tests.support.nodes import eventually, running

@@ -15,8 +15,8 @@ import pytest
 
 import chappe
 from chappe.archive.feeds import FEEDS
+from chappe.core.sections import Counters
 from chappe.errors import ChappeError, DeniedError, QosError, RefusedError
-from chappe.node.sections import Counters
 from chappe.wire.management import ChangeMode, Function, Input, SetFlood
 from tests.support.deployed import Deployed, deployed, deployment
 from tests.support.nodes import NodeProcess, eventually, fetch, free_port, running

@@ -18,7 +18,7 @@ import chappe
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
 from chappe.archive.stored import STORE, Again, encode_again
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.events import Issuer
 from tests.support.keys import Keys

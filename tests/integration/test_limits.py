@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.frames import PREAMBLE, Kind, encode_frame
 from tests.support.clientpeer import topic

@@ -12,7 +12,7 @@ import pytest
 import chappe
 from chappe.errors import ConfigError, LinkError, RefusedError
 from chappe.links.registry import Notice
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.integration.test_links_migration import is_status, pair
 from tests.support.nodes import eventually, running
 

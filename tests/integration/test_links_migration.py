@@ -13,7 +13,7 @@ import pytest
 
 from chappe.links.migration import Constraint
 from chappe.links.registry import Notice
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire.frames import Kind
 from tests.support.nodes import eventually, free_port, running
 from tests.support.relays import DatagramRelay, StreamRelay, datagram_relay, stream_relay

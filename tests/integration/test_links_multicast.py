@@ -15,8 +15,8 @@ from chappe.links._socket import Flusher
 from chappe.links.address import Address, parse
 from chappe.links.multicast import open_receiver, open_sender
 from chappe.links.tick import FlushTick
-from chappe.node.config import parse as parse_config
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse as parse_config
+from chappe.runtime.node import Node
 from tests.integration.test_mesh import PERIOD_NS, grid_ns
 from tests.support.nodes import eventually, free_port, running
 from tests.support.wireclient import WireClient

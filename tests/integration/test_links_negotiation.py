@@ -14,8 +14,8 @@ from chappe.errors import ConfigError, LinkError, ProtocolError, TimeoutExpired
 from chappe.links.administrative import exchange, parse_site
 from chappe.links.options import LinkOptions
 from chappe.links.proxy import parse_proxy
-from chappe.node.node import Node
-from chappe.node.process import open_web
+from chappe.runtime.node import Node
+from chappe.runtime.process import open_web
 from tests.support.nodes import eventually, fetch, free_port, running
 from tests.support.proxyserver import proxy_server
 

@@ -18,7 +18,7 @@ from chappe.links.reach import reach
 from chappe.links.registry import Notice
 from chappe.links.transported import Decoded, TransportRaw, connected
 from chappe.links.transported import accepted as accepted_transport
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.support.nodes import eventually, running
 
 TABLE = bytes(255 - byte for byte in range(256))

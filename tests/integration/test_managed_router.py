@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from chappe.errors import ConfigError
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.control import Failed, Grant, Registered, Variable, Watching
 from chappe.wire.management import (

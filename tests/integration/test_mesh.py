@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.payloads import Status

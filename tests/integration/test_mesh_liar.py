@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire.mesh import InterestAdvert, LinkAdvert, LinkFact, MeshJoin, Statement
 from tests.support.meshes import Plan, mesh, way
 from tests.support.nodes import eventually

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import chappe
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.support.nodes import eventually, free_port, running
 
 MEASURE = "[measure]\ninterval_s = 0.05\n"

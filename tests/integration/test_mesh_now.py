@@ -9,7 +9,7 @@ import pytest
 
 import chappe
 from chappe.errors import RefusedError, UnknownError
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire.mesh import Pace
 from tests.support.commands import chappe as command
 from tests.support.meshes import Plan, mesh

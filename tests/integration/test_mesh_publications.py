@@ -14,7 +14,7 @@ import pytest
 import chappe
 from chappe.client.connecting import Connecting
 from chappe.errors import DeniedError
-from chappe.node.process import open_web
+from chappe.runtime.process import open_web
 from chappe.security.authority import Authority
 from tests.support.commands import chappe as command
 from tests.support.keys import Keys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.security.authority import Authority, load_certificate
 from chappe.security.certificates import identity_of
 from tests.support.meshes import Plan, joined

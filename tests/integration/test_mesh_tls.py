@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import chappe
-from chappe.node.mesh_signing import Signer
-from chappe.node.node import Node
+from chappe.runtime.mesh.signing import Signer
+from chappe.runtime.node import Node
 from chappe.security.authority import Authority
 from chappe.wire.mesh import LinkAdvert
 from tests.support.meshes import Plan, joined, quiet, wants, way

@@ -11,7 +11,7 @@ import pytest
 
 import chappe
 from chappe.errors import DeniedError
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.support.meshes import INTERVAL_S, Plan, mesh, quiet, relayed, settled, wants, way
 from tests.support.nodes import Pace, eventually, running
 

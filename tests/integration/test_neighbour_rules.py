@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 import chappe
 from chappe.client.client import Client
 from chappe.errors import ConfigError
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.security.config import Rule
 from chappe.wire import control
 from chappe.wire.events import Issuer, Topic, TopicName

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chappe.node.node import Node
-from chappe.node.ticker import REST_S, TICK_S
+from chappe.runtime.node import Node
+from chappe.runtime.ticker import REST_S, TICK_S
 from chappe.wire import control
 from tests.support.nodes import eventually, running
 from tests.support.wireclient import WireClient

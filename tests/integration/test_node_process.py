@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from chappe.wire import control
 from tests.support.nodes import NodeProcess, Pace, eventually, fetch, free_port, running
 from tests.support.wireclient import WireClient

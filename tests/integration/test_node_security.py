@@ -13,7 +13,7 @@ import pytest
 
 import chappe
 from chappe.errors import ChappeError
-from chappe.node.config import parse
+from chappe.runtime.config.reader import parse
 from chappe.security.authority import Authority
 from chappe.wire import control, management
 from tests.support.keys import Keys

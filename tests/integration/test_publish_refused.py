@@ -12,8 +12,8 @@ import pytest
 import chappe
 from chappe.client.connecting import Connecting
 from chappe.errors import DeniedError
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.wire import control
 from tests.support.commands import chappe as command
 from tests.support.keys import Keys

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import chappe.node.node
-from chappe.node.broker import BrokerRole
-from chappe.node.config import parse
-from chappe.node.node import Node
-from chappe.node.sections import Config
+import chappe.runtime.node
+from chappe.core.sections import Config
+from chappe.runtime.broker.role import BrokerRole
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.wire import management
 from chappe.wire.base import Message
 from tests.support.counterbroker import CounterBroker
@@ -66,7 +66,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> list[CounterBroker]:
 
         return BrokerRole(node, config.manages, make) if config.manages is not None else None
 
-    monkeypatch.setattr(chappe.node.node, "role_of", role_of)
+    monkeypatch.setattr(chappe.runtime.node, "role_of", role_of)
     return made
 
 

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
-from chappe.node.deployment import TopologyFile, managed
-from chappe.node.node import Node
+from chappe.runtime.config.deployment import TopologyFile, managed
+from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire import control
 from tests.support.nodes import NodeProcess, free_port

@@ -82,10 +82,10 @@ class CounterBroker:
 
 
 def main() -> int:
-    import chappe.node.node as node
-    from chappe.node.broker import BrokerRole
-    from chappe.node.process import main as run
-    from chappe.node.sections import Config
+    import chappe.runtime.node as node
+    from chappe.core.sections import Config
+    from chappe.runtime.broker.role import BrokerRole
+    from chappe.runtime.process import main as run
 
     def role_of(config: Config, at: node.Node) -> BrokerRole:
         assert config.manages is not None

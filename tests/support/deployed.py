@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from chappe.node.deployment import TopologyFile, managed
-from chappe.node.node import Node
+from chappe.runtime.config.deployment import TopologyFile, managed
+from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire.control import List, Listing
 from tests.support.cloud import local

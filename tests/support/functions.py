@@ -15,8 +15,8 @@ import pytest
 
 import chappe
 from chappe.client.client import Client
-from chappe.node.functions import Caps
-from chappe.node.node import Node
+from chappe.runtime.functions import Caps
+from chappe.runtime.node import Node
 from chappe.status.condensation.functions import output_of
 from chappe.wire.base import Variable
 from chappe.wire.management import Displace, Function, Input, Place, Reset

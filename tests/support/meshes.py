@@ -11,7 +11,7 @@ from typing import Any
 
 from chappe.links.delays import DelayRelay
 from chappe.linkstate.units import VertexId
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 
 INTERVAL_S = 0.2

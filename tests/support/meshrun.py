@@ -15,8 +15,8 @@ import msgspec
 import uvloop
 
 import chappe
+from chappe.core.sections import Counters
 from chappe.links.delays import DelayRelay
-from chappe.node.sections import Counters
 from tests.support.deployed import Deployed, deployed, deployment
 from tests.support.meshes import Plan, mesh, relayed
 from tests.support.nodes import NodeProcess

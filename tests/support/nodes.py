@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from chappe.links.ports import free_ports
-from chappe.node.config import parse
-from chappe.node.node import Node
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 
 _TIMER_S = 0.002  # how exact the timers of a loop are
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from chappe.node.config import parse
-from chappe.node.node import Node
-from chappe.node.outputs import Output, Send
-from chappe.node.session import Session
+from chappe.core.outputs import Output, Send
+from chappe.core.session import Session
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.base import Command, Done, Failed, Message, Request
 from chappe.wire.management import Join, Lead, Standby

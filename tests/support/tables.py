@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 
 Hop = tuple[str, str, str, str]  # variable, router, where it comes from, where it goes
 

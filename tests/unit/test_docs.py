@@ -9,8 +9,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from chappe.node.config import parse
-from chappe.node.sections import Config
+from chappe.core.sections import Config
+from chappe.runtime.config.reader import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "configuration.md"

@@ -5,6 +5,6 @@ import sys
 from chappe.archive.process import main
 from chappe.client.connecting import connect
 from chappe.client.quality import Qos
-from chappe.node.web import Web
+from chappe.runtime.web import Web
 
 sys.exit(main(sys.argv[1:], connect, Qos, Web))

@@ -25,7 +25,7 @@ AGAIN_S = 2.0  # until a broker that was not there is tried again
 NICE = 5  # publishers and nodes of the same machine come first
 ANSWER_S = 2.0  # a loop that does not answer for so long is not healthy
 Web = Callable[..., Any]
-"""`chappe.node.web.Web`: given from outside, because nodes lie above archives."""
+"""`chappe.runtime.web.Web`: given from outside, because nodes lie above archives."""
 
 log = structlog.get_logger(__name__)
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import uvloop
 
+from chappe.core.sections import Log
 from chappe.events.member_links import Links
-from chappe.node.config import parse
-from chappe.node.node import Node
-from chappe.node.process import start_log
-from chappe.node.sections import Log
+from chappe.runtime.config.reader import parse
+from chappe.runtime.node import Node
+from chappe.runtime.process import start_log
 
 JOIN_S = 30.0
 LOOK_S = 0.1

@@ -51,7 +51,7 @@ class Operator(Target):
         """What the file of --deployment says; None without one."""
         if self.deployment is None:
             return None
-        from chappe.node.deployment import read
+        from chappe.runtime.config.deployment import read
 
         found = read(self.deployment).topology
         if found is None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say, say_error
-from chappe.node.deployment import Process
+from chappe.runtime.config.deployment import Process
 
 if TYPE_CHECKING:
-    from chappe.node.deployment import ArchiveProcess, Deployment
+    from chappe.runtime.config.deployment import ArchiveProcess, Deployment
 
 MARGIN_S = 5.0  # beyond its own time for draining, until a process is killed
 LAST_LINES = 5

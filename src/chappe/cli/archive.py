@@ -31,7 +31,7 @@ def run(
     import chappe
     from chappe.archive.config import load
     from chappe.archive.process import run as run_process
-    from chappe.node.web import Web
+    from chappe.runtime.web import Web
 
     try:
         config = load(file)

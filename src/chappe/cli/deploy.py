@@ -23,7 +23,7 @@ def check(
 ) -> None:
     """Say what is wrong with a file: key, reason and remedy, a line each; exit code 2 then."""
     from chappe.cli.up import contents
-    from chappe.node.deployment import read
+    from chappe.runtime.config.deployment import read
 
     try:
         deployment = read(file)

@@ -39,8 +39,8 @@ def node(
         raise typer.BadParameter("--check needs a FILE", param_hint="FILE")
     if file is not None and listen:
         raise typer.BadParameter(f"is for a node without a FILE; write [[listen]] in {file}", param_hint="--listen")
-    from chappe.node.config import check as checked
-    from chappe.node.process import dev_config, run_node
+    from chappe.runtime.config.reader import check as checked
+    from chappe.runtime.process import dev_config, run_node
 
     try:
         if check:

@@ -14,7 +14,7 @@ from chappe.errors import ChappeError, ConfigError
 
 if TYPE_CHECKING:
     from chappe.archive.config import Config as ArchiveConfig
-    from chappe.node.deployment import Deployment
+    from chappe.runtime.config.deployment import Deployment
 
 EXAMPLES = (
     "chappe up grid.toml",
@@ -44,7 +44,7 @@ def up(
     import uvloop
 
     from chappe.cli._running import run_apart
-    from chappe.node.deployment import read
+    from chappe.runtime.config.deployment import read
 
     try:
         deployment = read(file)
@@ -80,8 +80,8 @@ def _counted(rows: Sized, kind: str) -> str:
 
 def _run_here(deployment: Deployment, only: str | None) -> int:
     """Everything, or one process or node of it, in this process."""
-    from chappe.node.process import run_node
-    from chappe.node.together import run_nodes
+    from chappe.runtime.process import run_node
+    from chappe.runtime.together import run_nodes
 
     for archive in deployment.archives:
         if archive.name == only:
@@ -105,6 +105,6 @@ def _run_here(deployment: Deployment, only: str | None) -> int:
 def _run_archive(config: ArchiveConfig) -> int:
     import chappe
     from chappe.archive.process import run
-    from chappe.node.web import Web
+    from chappe.runtime.web import Web
 
     return run(config, chappe.connect, chappe.Qos, Web)

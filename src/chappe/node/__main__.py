@@ -2,6 +2,6 @@
 
 import sys
 
-from chappe.node.process import main
+from chappe.runtime.process import main
 
 sys.exit(main())

@@ -11,7 +11,7 @@ from chappe.bench.hostile.attack import Attack, AttackError, Budget, Effort, Tal
 from chappe.bench.hostile.evidence import Evidence
 from chappe.bench.hostile.wire import Wire
 from chappe.errors import ChappeError
-from chappe.node.mesh_signing import Signer
+from chappe.runtime.mesh.signing import Signer
 from chappe.security.config import Tls
 from chappe.security.credentials import Credentials
 from chappe.wire import control

@@ -17,13 +17,13 @@ import msgspec
 import uvloop
 
 from chappe.bench.soak.tables import sizes_of
+from chappe.core import accounts
+from chappe.core.sections import Log
 from chappe.events.lastways import LastWays
 from chappe.linkstate import interests
-from chappe.node import accounts
-from chappe.node.config import load
-from chappe.node.node import Node
-from chappe.node.process import start_log
-from chappe.node.sections import Log
+from chappe.runtime.config.reader import load
+from chappe.runtime.node import Node
+from chappe.runtime.process import start_log
 
 EVERY_S = 1.0
 TOPICS = {"a": 4096, "b": 16_384, "c": 4096}  # b holds what its neighbours hold, too

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
-from chappe.node.node import Node
+from chappe.runtime.node import Node
 
 CONTAINERS = (dict, set, frozenset, list, tuple, deque, bytearray)
 

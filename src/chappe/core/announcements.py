@@ -1,0 +1,79 @@
+"""What peers must be told about variables: collected, then sent in messages of a bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from chappe.core.outputs import Send
+from chappe.wire.control import Announce, Retract, Variable
+
+ANNOUNCED_AT_ONCE = 100  # variables in one message: a peer works on it for about a millisecond
+RETRACTED_AT_ONCE = 1_000
+MESSAGES_AT_ONCE = 8  # to each peer, before data is forwarded again
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Dictionaries, because order matters and repeats do not."""
+
+    announced: dict[int, Variable] = field(default_factory=dict)
+    retracted: dict[int, None] = field(default_factory=dict)
+
+
+class Announcements:
+    """Pending messages by the port of a connected peer; one that is not connected is told everything when it is."""
+
+    def __init__(self) -> None:
+        self.waiting = False  # whether `take` has more
+        self._pending: dict[int, _Pending] = {}
+
+    def open(self, port: int, everything: Mapping[int, Variable]) -> None:
+        """A peer is connected and must know all this."""
+        self._pending[port] = _Pending(dict(everything))
+        self.waiting = True
+
+    def close(self, port: int) -> None:
+        self._pending.pop(port, None)
+
+    def announce(self, port: int, variable: Variable) -> None:
+        pending = self._pending.get(port)
+        if pending is not None:
+            pending.announced[variable.variable_id] = variable
+            self.waiting = True
+
+    def retract(self, port: int, variable_id: int) -> None:
+        pending = self._pending.get(port)
+        if pending is not None:
+            pending.announced.pop(variable_id, None)
+            pending.retracted[variable_id] = None
+            self.waiting = True
+
+    def take(self) -> list[Send]:
+        """The next messages. What was retracted goes first: an id may be announced again under another name."""
+        outputs: list[Send] = []
+        if not self.waiting:
+            return outputs
+        for port, pending in self._pending.items():
+            for _ in range(MESSAGES_AT_ONCE):
+                message = _next(pending)
+                if message is None:
+                    break
+                outputs.append(Send(port, message))
+        self.waiting = any(pending.announced or pending.retracted for pending in self._pending.values())
+        return outputs
+
+
+def _next(pending: _Pending) -> Announce | Retract | None:
+    if pending.retracted:
+        ids = tuple(islice(pending.retracted, RETRACTED_AT_ONCE))
+        for variable_id in ids:
+            del pending.retracted[variable_id]
+        return Retract(variable_ids=ids)
+    if pending.announced:
+        told = tuple(islice(pending.announced.values(), ANNOUNCED_AT_ONCE))
+        for variable in told:
+            del pending.announced[variable.variable_id]
+        return Announce(variables=told)
+    return None

@@ -1,0 +1,435 @@
+"""Requests of clients about variables: answered here, or by the broker of a managed node (GS-080)."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chappe.core.directory import Entry
+from chappe.core.edge import Edge, Then, entity_of, passed_on
+from chappe.core.entities import Memory
+from chappe.core.grants import Terms, grants_of, local_grants, terms_of
+from chappe.core.outputs import Output, Send
+from chappe.core.variables import Variables
+from chappe.wire import control, management
+from chappe.wire.control import Failed, Grant, Request, Variable
+
+if TYPE_CHECKING:
+    from chappe.core.session import Session
+
+MAX_WAIT_NS = 60_000_000_000
+ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
+EXPIRED_AT_ONCE = 200  # in one tick, when it does not
+MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
+
+Find = Callable[[int], "Session | None"]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    session: Session
+    request: control.Watch
+    over: bool = False
+
+
+class Registrations:
+    """Registers and watches variables for clients whose right to do so was checked.
+
+    In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
+    (its link had failed, it comes back with the same session) is answered at once. `find(port)` is the session there,
+    `security(port)` what protects its link: 0 nothing, 1 authentic, 2 encrypted.
+    """
+
+    def __init__(
+        self, variables: Variables, edge: Edge | None, find: Find, mode: Callable[[], int],
+        security: Callable[[int], int],
+    ) -> None:  # fmt: skip
+        self.edge = edge
+        self._variables = variables
+        self._find = find
+        self._mode = mode
+        self._security = security
+        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
+        self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
+        self._order = 0
+        self._arrived: deque[list[_Waiting]] = deque()  # whose variable is there
+
+    # --- publishing
+
+    def register(self, session: Session, request: control.Register, now_ns: int) -> list[Output]:
+        wanted = Variable(
+            0, request.publisher, request.variable, request.type, request.rate_num, request.rate_den, request.priority,
+            request.options, request.slowest_ns, request.patterns, request.minimum_ns,
+        )  # fmt: skip
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None and entry.owner != session.port and self._find(entry.owner) is not None:
+            reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
+            return [failed(session.port, request, "exists", reason)]
+        edge = self._edge_for(session)
+        if session.internal and entry is not None:
+            return self._registered(session, request, entry.variable)  # as the broker has placed it
+        if edge is None:
+            return self._registered(session, request, wanted)
+        published = self._memory(edge, session).published
+        known = published.get((request.publisher, request.variable))
+        if known is not None:
+            wanted.variable_id = known.variable_id
+            if known == wanted:
+                return self._registered(session, request, wanted)
+            wanted.variable_id = 0
+            del published[request.publisher, request.variable]  # until the broker has said which of them counts
+
+        def then(answer: Request) -> list[Output]:
+            if not isinstance(answer, management.Issued):
+                if known is not None:
+                    self._memory(edge, session).published[request.publisher, request.variable] = known
+                return self._pass_on(session, answer, request.id)
+            wanted.variable_id = answer.variable_id
+            self._memory(edge, session).published[request.publisher, request.variable] = wanted
+            return self._registered(session, request, wanted) if self._here(session) else []
+
+        return self._ask(edge, session, request, management.Publish, then, now_ns, variable=wanted)
+
+    def withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
+        number = request.variable_id
+        if number not in session.variables:
+            reason = f"variable {number:#x} is not registered by you"
+            return [failed(session.port, request, "unknown", reason)]
+        edge = self._edge_for(session)
+        if edge is None:
+            told = self._tell_watchers(number, "its publisher withdrew it")
+            self._withdraw(session, number, now_ns)
+            return [Send(session.port, control.Done(id=request.id)), *told]
+
+        def then(answer: Request) -> list[Output]:
+            if isinstance(answer, Failed) and answer.code != "unknown":
+                return self._pass_on(session, answer, request.id)
+            entry = self._variables.directory.numbered(number)
+            if entry is not None:
+                self._memory(edge, session).withdraw(entry.variable)
+            self._withdraw(session, number, now_ns)
+            return self._pass_on(session, control.Done(id=0), request.id)
+
+        return self._ask(edge, session, request, management.Unpublish, then, now_ns, variable_id=number)
+
+    # --- watching
+
+    def watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is not None:
+            return self._want(session, request, edge, now_ns)
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None:
+            return self._watch_here(session, request, entry)
+        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
+            return [unknown(session.port, request)]
+        session.waiting += 1
+        item = _Waiting(session, request)
+        self._waiting.setdefault((request.publisher, request.variable), []).append(item)
+        self._order += 1
+        heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
+        return []
+
+    def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
+        number = request.variable_id
+        if number not in session.watched:
+            reason = f"variable {number:#x} is not watched by you"
+            return [failed(session.port, request, "unknown", reason)]
+        edge = self._edge_for(session)
+        if edge is None:
+            self._unwatch(session, number)
+            return [Send(session.port, control.Done(id=request.id))]
+
+        def then(answer: Request) -> list[Output]:
+            if isinstance(answer, Failed) and answer.code != "unknown":
+                return self._pass_on(session, answer, request.id)
+            self._memory(edge, session).release(number)
+            self._unwatch(session, number)
+            return self._pass_on(session, control.Done(id=0), request.id)
+
+        return self._ask(edge, session, request, management.Unwant, then, now_ns, variable_id=number)
+
+    def appeared(self, entry: Entry) -> list[Output]:
+        """Answer the watches that waited for a variable: some now, the others by `work`."""
+        waiting = self._waiting.pop(entry.name, None)
+        if not waiting:
+            return []
+        self._arrived.append(waiting)
+        return self.work()
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._arrived)
+
+    def work(self) -> list[Output]:
+        """Answer some of the watches whose variable has appeared."""
+        outputs: list[Output] = []
+        left = ANSWERED_AT_ONCE
+        while self._arrived and left:
+            waiting = self._arrived[0]
+            while waiting and left:
+                left -= 1
+                item = waiting.pop()
+                if item.over:
+                    continue
+                item.over = True
+                item.session.waiting -= 1
+                if not self._here(item.session):
+                    continue
+                entry = self._variables.directory.named(item.request.publisher, item.request.variable)
+                if entry is None:
+                    outputs.append(unknown(item.session.port, item.request))
+                else:
+                    outputs += self._watch_here(item.session, item.request, entry)
+            if not waiting:
+                self._arrived.popleft()
+        return outputs
+
+    @property
+    def awaited(self) -> bool:
+        """Whether any watch waits for its variable."""
+        return bool(self._waiting)
+
+    # --- functions
+
+    def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is None:
+            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
+        return self._ask(
+            edge, session, request, management.Condense, lambda answer: self._pass_on(session, answer, request.id),
+            now_ns, function=request.function,
+        )  # fmt: skip
+
+    def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Output]:
+        edge = self._edge_for(session)
+        if edge is None:
+            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
+        return self._ask(
+            edge, session, request, management.Uncondense, lambda answer: self._pass_on(session, answer, request.id),
+            now_ns, publisher=request.publisher, variable=request.variable,
+        )  # fmt: skip
+
+    # --- what comes by itself
+
+    def withdrawn(self, notice: management.Withdrawn) -> list[Output]:
+        """Subscriptions that a broker has ended: their clients are told (GS-053)."""
+        assert self.edge is not None
+        outputs: list[Output] = []
+        for memory in self.edge.entities.withdrawn(notice.variable_id, notice.entities):
+            session = self._find(memory.port)
+            if session is not None and notice.variable_id in session.watched:
+                self._unwatch(session, notice.variable_id)
+                told = management.Withdrawn(variable_id=notice.variable_id, reason=notice.reason)
+                outputs.append(Send(session.port, told))
+        return outputs
+
+    def regranted(self, notice: management.Regranted) -> list[Output]:
+        """A publisher has another rate: its watches go on with the grants that follow from it (GS-073)."""
+        assert self.edge is not None
+        number = notice.variable.variable_id
+        outputs: list[Output] = []
+        for memory in self.edge.entities.regranted(notice):
+            session = self._find(memory.port)
+            entry = self._variables.directory.numbered(number)
+            if session is None or number not in session.watched or entry is None:
+                continue
+            try:
+                terms = grants_of(notice.grants, notice.modes)
+                entry = self._variables.enter(notice.variable)
+                every = self._variables.retune(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+            except ValueError:
+                continue  # the table refuses that rate, and so does the path that brings the variable here
+            outputs.append(Send(session.port, self._watching(0, notice.variable, every, notice.grants)))
+        return outputs
+
+    def _tell_watchers(self, number: int, reason: str) -> list[Output]:
+        """Without a broker: those who watch it here are told that it is over."""
+        entry = self._variables.directory.numbered(number)
+        sessions = [self._find(port) for port in list(entry.watchers)] if entry is not None else []
+        outputs: list[Output] = []
+        for session in sessions:
+            if session is not None and number in session.watched:
+                self._unwatch(session, number)
+                outputs.append(Send(session.port, management.Withdrawn(variable_id=number, reason=reason)))
+        return outputs
+
+    def restarted(self, memory: Memory) -> None:
+        """A client came back without its memory: what it published before is over (GS-153)."""
+        for variable in memory.published.values():
+            entry = self._variables.directory.numbered(variable.variable_id)
+            if entry is not None and entry.owner < 0:
+                self._variables.abandoned(entry)
+
+    def leave(self, session: Session, now_ns: int) -> None:
+        """A client ends in good order: what it published ends here, its broker is told when its connection ends."""
+        for number in list(session.variables):
+            self._withdraw(session, number, now_ns)
+
+    def tick(self, now_ns: int) -> list[Output]:
+        """Answer the watches whose time is over."""
+        outputs: list[Output] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ns and len(outputs) < EXPIRED_AT_ONCE:
+            item = heapq.heappop(self._deadlines)[2]
+            if item.over:
+                continue
+            request, session = item.request, item.session
+            name = (request.publisher, request.variable)
+            waiting = self._waiting.get(name)
+            if waiting is None:
+                continue  # `work` is about to answer it
+            waiting.remove(item)
+            if not waiting:
+                del self._waiting[name]
+            item.over = True
+            session.waiting -= 1
+            if self._here(session):
+                outputs.append(unknown(session.port, request))
+        return outputs
+
+    # --- how it is done
+
+    def _edge_for(self, session: Session) -> Edge | None:
+        """Who answers; None: this node does, for everybody where it has no broker, and for its own workers."""
+        return None if session.internal else self.edge
+
+    def _ask(
+        self, edge: Edge, session: Session, request: Request, kind: Callable[..., Request], then: Then, now_ns: int,
+        **fields: Any,
+    ) -> list[Output]:  # fmt: skip
+        """Ask the broker for a client, which may not have more than so many requests under way."""
+        if session.asking >= MAX_PENDING:
+            reason = f"{MAX_PENDING} requests wait for the broker already; wait for their answers"
+            return [failed(session.port, request, "limit", reason)]
+        session.asking += 1
+
+        def answered(answer: Request) -> list[Output]:
+            session.asking -= 1
+            return then(answer)
+
+        return edge.ask(kind, answered, now_ns, entity=entity_of(session), **fields)
+
+    def _memory(self, edge: Edge, session: Session) -> Memory:
+        """What is known of a client; of one that is forgotten already, nothing that stays."""
+        entity = entity_of(session)
+        return edge.entities.of(entity) or Memory(entity)
+
+    def _here(self, session: Session) -> bool:
+        return self._find(session.port) is session
+
+    def _pass_on(self, session: Session, answer: Request, number: int) -> list[Output]:
+        return [Send(session.port, passed_on(answer, number))] if self._here(session) else []
+
+    def _registered(self, session: Session, request: control.Register, wanted: Variable) -> list[Output]:
+        try:
+            entry = self._variables.register(session.port, session.name, wanted)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        if entry is None:
+            return [failed(session.port, request, "limit", "the ids of this node are used up")]
+        session.variables.add(entry.variable.variable_id)
+        answer = Send(session.port, control.Registered(id=request.id, variable_id=entry.variable.variable_id))
+        return [answer, *self.appeared(entry)]
+
+    def _withdraw(self, session: Session, number: int, now_ns: int) -> None:
+        session.variables.discard(number)
+        entry = self._variables.directory.numbered(number)
+        if entry is not None and entry.owner in (session.port, -1):
+            self._variables.withdraw(entry, now_ns)
+
+    def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Output]:
+        want = management.Want(
+            id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
+            type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
+        )  # fmt: skip
+        name = (request.publisher, request.variable)
+        known = self._memory(edge, session).wanted.get(name)
+        if known is not None and known[0] == want:
+            return self._granted(session, request, known[1])
+        if session.waiting >= MAX_PENDING:
+            return [failed(session.port, request, "limit", f"{MAX_PENDING} watches wait for an answer already")]
+        session.waiting += 1
+
+        def then(answer: Request) -> list[Output]:
+            session.waiting -= 1
+            if not isinstance(answer, management.Granted):
+                return self._pass_on(session, answer, request.id)
+            self._memory(edge, session).grant(name, want, answer)
+            return self._granted(session, request, answer) if self._here(session) else []
+
+        return edge.ask(
+            management.Want, then, now_ns, entity=want.entity, publisher=want.publisher, variable=want.variable,
+            type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
+        )  # fmt: skip
+
+    def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Output]:
+        try:
+            entry = self._variables.directory.numbered(granted.variable.variable_id)
+            entry = entry or self._variables.enter(granted.variable)
+            terms = grants_of(granted.grants, granted.modes)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        return self._start(session, request, entry, terms, granted.grants)
+
+    def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
+        variable = entry.variable
+        if request.type and request.type != variable.type:
+            reason = f"{'/'.join(entry.name)} is of type {variable.type}, not {request.type}"
+            return [failed(session.port, request, "type", reason)]
+        if not request.qos:
+            terms = Terms([request.interval_ns], [request.priority], request.modes)
+            return self._start(session, request, entry, terms, ())
+        security = self._path_security(session, entry)
+        grants = local_grants(variable, request.qos, security)
+        if isinstance(grants, str):
+            best = local_grants(variable, request.qos, security, whatever=True)
+            assert not isinstance(best, str)
+            return [Send(session.port, Failed(id=request.id, code="capacity", reason=grants, best=best))]
+        return self._start(session, request, entry, grants_of(grants, request.modes), grants)
+
+    def _path_security(self, session: Session, entry: Entry) -> int:
+        """Of the links between publisher and subscriber, 0 if the publisher is not here: nobody knows the others."""
+        if entry.inputs or entry.sources or self._find(entry.owner) is None:
+            return 0
+        return min(self._security(session.port), self._security(entry.owner))
+
+    def _start(
+        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]
+    ) -> list[Output]:
+        variable = entry.variable
+        try:
+            every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+        except ValueError as error:
+            return [failed(session.port, request, "invalid", str(error))]
+        session.watched.add(variable.variable_id)
+        return [Send(session.port, self._watching(request.id, variable, every, grants))]
+
+    def _watching(
+        self, request: int, variable: Variable, every: int, grants: tuple[Grant | None, ...]
+    ) -> control.Watching:
+        present = grants[self._mode()] if len(grants) > 1 else None
+        return control.Watching(
+            id=request, variable_id=variable.variable_id, type=variable.type, rate_num=variable.rate_num,
+            rate_den=variable.rate_den, every=present.every if present is not None else every,
+            options=variable.options, slowest_ns=variable.slowest_ns, patterns=variable.patterns, grants=grants,
+        )  # fmt: skip
+
+    def _unwatch(self, session: Session, number: int) -> None:
+        session.watched.discard(number)
+        entry = self._variables.directory.numbered(number)
+        if entry is not None:
+            self._variables.unwatch(entry, session.port)
+
+
+def failed(port: int, request: Request, code: str, reason: str) -> Send:
+    """The answer to a request that is not carried out."""
+    return Send(port, Failed(id=request.id, code=code, reason=reason))
+
+
+def unknown(port: int, request: control.Watch) -> Send:
+    """Nobody publishes it."""
+    return failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")

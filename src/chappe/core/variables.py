@@ -1,0 +1,389 @@
+"""Variables of a node: who may publish them, who watches them, and the static paths they take to peers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from chappe.core.announcements import Announcements
+from chappe.core.directory import Directory, Entry
+from chappe.core.outputs import AGAIN, Close, Free, Output
+from chappe.core.sections import Config
+from chappe.engine._engine import Engine
+from chappe.engine._status import UnknownVariableError
+from chappe.security.patterns import Pattern, variable_address
+from chappe.wire.control import Variable
+
+WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
+SLICE = 100  # entries handled in one turn of the loop when a client with many variables leaves
+
+PeerPort = Callable[[str], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRoute:
+    """A `[[path]]` entry, ready to compare."""
+
+    key: str  # the same for equal entries
+    pattern: Pattern
+    to: tuple[str, ...]
+    interval_ns: int
+    priority: int
+    modes: int
+
+
+def static_routes(config: Config) -> tuple[StaticRoute, ...]:
+    """The `[[path]]` entries of a configuration."""
+    routes = []
+    for route in config.path:
+        interval_ns, modes = round(route.interval_ms * 1_000_000), sum(1 << mode for mode in set(route.modes))
+        key = f"{route.variables} {interval_ns} {route.priority} {modes}"
+        pattern = Pattern.address(route.variables)
+        routes.append(StaticRoute(key, pattern, route.to, interval_ns, route.priority, modes))
+    return tuple(routes)
+
+
+class Variables:
+    """The directory, the status table of the engine and the static paths, kept in step.
+
+    `peer_port(name)` is the port of a peer whether it is connected or not, None if it is unknown.
+    """
+
+    def __init__(
+        self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int
+    ) -> None:
+        self.directory = Directory(leaf)
+        self._engine = engine
+        self._routes = tuple(routes)
+        self._peer_port = peer_port
+        self._away_ns = away_ns
+        self._announcements = Announcements()
+        self._routed: dict[int, dict[int, Variable]] = {}  # port -> what is forwarded to it, by id
+        self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
+        self.behind = False  # more is to be forgotten than one tick does
+        self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
+        self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
+        self._leaving: deque[tuple[int, set[int], set[int], int]] = deque()
+        self._evicted: list[Output] = []
+        self.may_send: Callable[[str, str, str], object] = lambda peer, publisher, variable: True  # by rules
+
+    # --- clients
+
+    def register(self, port: int, owner_name: str, wanted: Variable) -> Entry | None:
+        """The entry, its `variable.variable_id` filled in; None if the ids of this leaf are used up.
+
+        The caller has checked that nobody else publishes it now.
+        """
+        if wanted.variable_id:  # issued by a broker
+            return self._own(self.enter(wanted), port, owner_name)
+        entry = self.directory.named(wanted.publisher, wanted.variable)
+        number = self.directory.issue(wanted.publisher) if entry is None else entry.variable.variable_id
+        if number is None:
+            return None
+        wanted.variable_id = number
+        self._engine.status.set_variable(number, wanted.rate_num, wanted.rate_den)
+        if entry is None:
+            entry = self.directory.add(Entry(wanted))
+        else:
+            self.directory.replace(entry, wanted)
+        return self._own(entry, port, owner_name)
+
+    def _own(self, entry: Entry, port: int, owner_name: str) -> Entry:
+        self._engine.status.add_input(entry.variable.variable_id, port)
+        entry.owner, entry.owner_name = port, owner_name
+        self._changed(entry)
+        return entry
+
+    def withdraw(self, entry: Entry, now_ns: int) -> None:
+        """Its owner publishes it no more and is not expected back."""
+        owner, entry.owner, entry.owner_name = entry.owner, -1, ""
+        self._forbid(entry, owner)
+        self._source_lost(entry, now_ns)
+
+    def watch(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
+        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes."""
+        path = WATCH_PATH + port
+        every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
+        entry.watchers[port] = path
+        return every
+
+    def retune(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
+        """Other terms for what a port gets already, in place: nothing is sent again and nothing is missed."""
+        path = entry.watchers[port]
+        return self._engine.status.setup_path(
+            entry.variable.variable_id, port, path, intervals_ns, priorities, modes)  # fmt: skip
+
+    def unwatch(self, entry: Entry, port: int) -> None:
+        """Nothing of it goes to that port any more."""
+        path = entry.watchers.pop(port, None)
+        if path is not None:
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(entry.variable.variable_id, path)
+            self._forget_if_unused(entry)
+
+    def abandoned(self, entry: Entry) -> None:
+        """Its owner is away and not expected back."""
+        entry.owner_name = ""
+        self._forget_if_unused(entry)
+
+    def client_gone(self, port: int, owned: set[int], watched: set[int], now_ns: int) -> None:
+        """Its port is closed: `work` empties the sets bit by bit and then says that the port may be freed."""
+        self._leaving.append((port, owned, watched, now_ns))
+
+    # --- peers
+
+    def peer_up(self, port: int, fresh: bool, now_ns: int) -> None:
+        """A link carries this port (again): tell the peer everything; `fresh`: it has restarted and will tell us."""
+        self._announcements.open(port, self._routed.get(port, {}))
+        if fresh and self._inputs.get(port):
+            self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
+
+    def peer_down(self, port: int) -> None:
+        """The link is lost. Table entries stay, so that the streams go on when it is back."""
+        self._announcements.close(port)
+
+    def peer_gone(self, port: int, now_ns: int) -> None:
+        """The port of that peer is about to be freed."""
+        self._announcements.close(port)
+        self._unconfirmed.pop(port, None)
+        for variable_id in self._routed.pop(port, {}):
+            entry = self.directory.numbered(variable_id)
+            if entry is not None:
+                entry.routes = {key: path for key, path in entry.routes.items() if key[1] != port}
+        self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
+
+    def announced_by(self, port: int) -> list[Variable]:
+        """What a peer said that it sends."""
+        entries = (self.directory.numbered(number) for number in self._inputs.get(port, ()))
+        return [entry.variable for entry in entries if entry is not None]
+
+    def announced(self, port: int, variables: Iterable[Variable]) -> list[str]:
+        """A peer will send these; the answer says what was refused and why."""
+        return [problem for variable in variables if (problem := self._announced(port, variable))]
+
+    def retracted(self, port: int, variable_ids: Iterable[int], now_ns: int) -> None:
+        """A peer sends these no more."""
+        for variable_id in variable_ids:
+            entry = self.directory.numbered(variable_id)
+            if entry is not None and port in entry.inputs:
+                entry.inputs = tuple(other for other in entry.inputs if other != port)
+                self._inputs.get(port, set()).discard(variable_id)
+                self._forbid(entry, port)
+                self._source_lost(entry, now_ns)
+
+    # --- time and configuration
+
+    def tick(self, now_ns: int) -> None:
+        """Forget what nobody has published or confirmed for too long."""
+        for port in [port for port, (deadline, _) in self._unconfirmed.items() if now_ns >= deadline]:
+            _, missing = self._unconfirmed.pop(port)
+            self.retracted(port, missing, now_ns)
+        self.behind = len(self._away) > SLICE
+        for _ in range(min(SLICE, len(self._away))):
+            entry = self.directory.numbered(self._away[0])
+            if entry is not None and entry.away_since_ns:
+                if now_ns - entry.away_since_ns < self._away_ns:
+                    self.behind = False
+                    break
+                entry.owner_name = ""
+                self._forget_if_unused(entry)
+            self._away.popleft()
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` or `flush` has something to do."""
+        return bool(self._leaving) or self._announcements.waiting or bool(self._evicted)
+
+    def work(self) -> list[Output]:
+        """A slice of what clients that left have left behind."""
+        left = SLICE
+        while self._leaving:
+            port, owned, watched, since_ns = self._leaving[0]
+            while left and watched:
+                left -= 1
+                self._watcher_gone(watched.pop(), port)
+            while left and owned:
+                left -= 1
+                self._owner_gone(owned.pop(), port, since_ns)
+            if owned or watched:
+                break
+            self._leaving.popleft()
+            return [Free(port)]
+        return []
+
+    def reroute(self, routes: Sequence[StaticRoute]) -> Iterator[None]:
+        """Use other `[[path]]` entries from now on; stops after each variable. Paths that stay are not interrupted."""
+        self._routes = tuple(routes)
+        wanted = {
+            (route.key, port) for route in routes for name in route.to if (port := self._peer_port(name)) is not None
+        }
+        names = {port: name for route in routes for name in route.to if (port := self._peer_port(name)) is not None}
+        for entry in self.directory.walk():
+            over = [key for key in entry.routes if key not in wanted or not self._may(entry, names.get(key[1], ""))]
+            self._unroute(entry, over)
+            self._route(entry)
+            yield
+
+    def flush(self) -> list[Output]:
+        """What peers (and clients whose variables were renumbered) must be told now."""
+        outputs, self._evicted = self._evicted, []
+        return [*outputs, *self._announcements.take()]
+
+    # --- brokers
+
+    def enter(self, variable: Variable) -> Entry:
+        """The entry of a variable that a broker knows, made or changed in place; ValueError changes nothing."""
+        entry = self.directory.numbered(variable.variable_id)
+        if entry is not None and entry.variable == variable:
+            return entry
+        self._engine.status.set_variable(variable.variable_id, variable.rate_num, variable.rate_den)
+        if entry is not None and entry.name != (variable.publisher, variable.variable):
+            self._evict(entry)
+            self._engine.status.set_variable(variable.variable_id, variable.rate_num, variable.rate_den)
+            entry = None
+        if entry is None:
+            return self.directory.add(Entry(variable))
+        self.directory.replace(entry, variable)
+        return entry
+
+    def hold(self, entry: Entry, why: int) -> None:
+        """A broker needs the entry."""
+        entry.held |= why
+
+    def release(self, entry: Entry, why: int, now_ns: int) -> None:
+        """It needs it no more for that."""
+        entry.held &= ~why
+        if not entry.published:
+            self._source_lost(entry, now_ns)
+        self._forget_if_unused(entry)
+
+    def feed(self, entry: Entry, sources: tuple[int, ...]) -> None:
+        """Paths of brokers bring it from these ports, and from no others."""
+        before, entry.sources = entry.sources, sources
+        for port in sources:
+            if port not in before:
+                self._engine.status.add_input(entry.variable.variable_id, port)
+        for port in before:
+            if port not in sources:
+                self._forbid(entry, port)
+        if sources:
+            entry.away_since_ns = 0
+
+    # --- how it is done
+
+    def _announced(self, port: int, variable: Variable) -> str:
+        name, number = f"{variable.publisher}/{variable.variable}", variable.variable_id
+        entry = self.directory.named(variable.publisher, variable.variable)
+        if entry is not None and entry.variable.variable_id != number:
+            if entry.owner >= 0 or entry.held or set(entry.inputs) - {port}:
+                return f"{name} has id {entry.variable.variable_id:#x} here and {number:#x} there"
+            self._evict(entry)
+            entry = None
+        holder = self.directory.numbered(number)
+        if entry is None and holder is not None:
+            if holder.owner >= 0 or holder.held or set(holder.inputs) - {port}:
+                taken = f"{name} comes with id {number:#x}, which {'/'.join(holder.name)} has"
+                return f"{taken}: give each node of the mesh its own node.leaf"
+            self._evict(holder)
+        try:
+            self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
+        except ValueError as error:
+            return f"{name}: {error}"
+        self._engine.status.add_input(number, port)
+        if entry is None:
+            entry = self.directory.add(Entry(variable))
+        elif entry.owner < 0:
+            self.directory.replace(entry, variable)
+        if port not in entry.inputs:
+            entry.inputs = (*entry.inputs, port)
+            self._inputs.setdefault(port, set()).add(number)
+        if port in self._unconfirmed:
+            self._unconfirmed[port][1].discard(number)
+        self._changed(entry)
+        return ""
+
+    def _may(self, entry: Entry, peer: str) -> bool:
+        return bool(self.may_send(peer, *entry.name))
+
+    def _changed(self, entry: Entry) -> None:
+        """It has a source (again); peers that know it learn its rate and type, others that it exists."""
+        entry.away_since_ns = 0
+        self._route(entry)
+        for port in entry.targets():
+            self._routed[port][entry.variable.variable_id] = entry.variable
+            self._announcements.announce(port, entry.variable)
+
+    def _route(self, entry: Entry) -> None:
+        if not self._routes:
+            return
+        address = Pattern.address(variable_address(*entry.name))
+        number = entry.variable.variable_id
+        for route in self._routes:
+            if not route.pattern.covers(address):
+                continue
+            for name in route.to:
+                port = self._peer_port(name)
+                if port is None or (route.key, port) in entry.routes or entry.only_from(port):
+                    continue
+                if not self._may(entry, name):
+                    continue
+                path = entry.path()
+                self._engine.status.setup_path(number, port, path, [route.interval_ns], [route.priority], route.modes)
+                entry.routes[route.key, port] = path
+                if number not in self._routed.setdefault(port, {}):
+                    self._routed[port][number] = entry.variable
+                    self._announcements.announce(port, entry.variable)
+
+    def _unroute(self, entry: Entry, keys: Iterable[tuple[str, int]]) -> None:
+        before = entry.targets()
+        for key in keys:
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(entry.variable.variable_id, entry.routes.pop(key))
+        for port in before - entry.targets():
+            self._routed.get(port, {}).pop(entry.variable.variable_id, None)
+            self._announcements.retract(port, entry.variable.variable_id)
+
+    def _forbid(self, entry: Entry, port: int) -> None:
+        if port >= 0 and not entry.permits(port):
+            with suppress(UnknownVariableError):
+                self._engine.status.remove_input(entry.variable.variable_id, port)
+
+    def _watcher_gone(self, variable_id: int, port: int) -> None:
+        entry = self.directory.numbered(variable_id)
+        if entry is not None and entry.watchers.pop(port, None) is not None:
+            self._forget_if_unused(entry)
+
+    def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
+        entry = self.directory.numbered(variable_id)
+        if entry is not None and entry.owner == port:
+            entry.owner = -1
+            self._source_lost(entry, since_ns)
+
+    def _source_lost(self, entry: Entry, now_ns: int) -> None:
+        if not entry.published and not entry.away_since_ns:
+            entry.away_since_ns = now_ns
+            self._away.append(entry.variable.variable_id)
+            self._forget_if_unused(entry)
+
+    def _forget_if_unused(self, entry: Entry) -> None:
+        """A variable whose client is expected back is kept for a while, one that is watched until it is not."""
+        known = self.directory.numbered(entry.variable.variable_id) is entry
+        if known and not (entry.published or entry.watchers or entry.owner_name or entry.held):
+            self._drop(entry)
+
+    def _evict(self, entry: Entry) -> None:
+        """Its id now means something else: watchers must ask again, which they do when they reconnect."""
+        reason = f"variable {'/'.join(entry.name)} has a new id; connect again"
+        self._evicted += [Close(port, reason, AGAIN) for port in entry.watchers]
+        self._drop(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        number = entry.variable.variable_id
+        self._unroute(entry, list(entry.routes))
+        for port in entry.inputs:
+            self._inputs.get(port, set()).discard(number)
+        with suppress(UnknownVariableError):
+            self._engine.status.drop_variable(number)
+        self.directory.remove(entry)

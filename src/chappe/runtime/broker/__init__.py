@@ -1,0 +1,1 @@
+"""A node that is a broker: leadership, commits, operators."""

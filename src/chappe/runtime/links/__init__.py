@@ -1,0 +1,1 @@
+"""Connections of a node: peers, clients, datagrams, multicast groups."""

@@ -1,0 +1,1 @@
+"""The measuring mesh bound to a node."""

@@ -1,0 +1,59 @@
+"""The settings of a member from `[mesh]` and `[measure]` of a node's file."""
+
+from __future__ import annotations
+
+from chappe.core.sections import Measure, Mesh
+from chappe.events.member_outputs import MemberSettings
+from chappe.linkstate.settings import Settings as MapSettings
+from chappe.measure.readings import Settings as MeasureSettings
+
+SECOND = 1_000_000_000
+REFRESHES = 3  # without one in so many times it is forgotten
+
+
+def settings_of(
+    mesh: Mesh | None, measure: Measure, reports: bool = False, capabilities: tuple[str, ...] = ()
+) -> MemberSettings:
+    """What the member is told; without `[mesh]` it measures and does nothing else."""
+    given = mesh or Mesh()
+    base_ns = round(measure.interval_s * SECOND)
+    factors = tuple(measure.factors)
+    return MemberSettings(
+        mesh=mesh is not None,
+        measures=measure.on,
+        bandwidth=measure.bandwidth,
+        readings=reports,
+        costs=given.publish,
+        factors=(*factors, "deviation") if "latency" in factors else factors,
+        places=tuple((unit, names) for unit, names in given.units.items()),
+        profile=given.profile,
+        profiles=tuple((each.pattern, each.profile) for each in given.topic if each.profile),
+        needs=tuple((each.pattern, tuple(sorted(set(each.needs)))) for each in given.topic if each.needs),
+        measure=_measured(measure, base_ns, given),
+        map=MapSettings(
+            performance=given.performance,
+            interval_ns=base_ns,
+            threshold=given.threshold,
+            floor_ms=given.floor_ms,
+            certainty=given.certainty,
+            gain=given.gain,
+            gain_ms=given.gain_ms,
+            hold_down=given.hold_down,
+            capabilities=tuple(sorted({*given.capabilities, *capabilities})),
+            refresh_ns=round(given.refresh_s * SECOND),
+            lifetime_ns=round(REFRESHES * given.refresh_s * SECOND),
+        ),
+    )
+
+
+def _measured(measure: Measure, base_ns: int, mesh: Mesh) -> MeasureSettings:
+    longest_ns = max(60 * SECOND, base_ns)
+    return MeasureSettings(
+        base_ns=base_ns,
+        longest_ns=longest_ns,
+        adaptive=measure.adapt,
+        synchronous=measure.synchronous,
+        window=measure.window,
+        profile=mesh.profile,
+        timeout_ns=min(SECOND, max(base_ns, SECOND // 10)),
+    )

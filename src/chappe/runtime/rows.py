@@ -1,0 +1,251 @@
+"""Rows of listings: what a node knows about variables, subscriptions, links and clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from chappe.core.control import Control
+from chappe.core.edge import Edge
+from chappe.core.listing import Row, Rows
+from chappe.core.paths import PathTable
+from chappe.core.session import Session
+from chappe.core.variables import Variables
+from chappe.engine._engine import Engine
+from chappe.links._turns import LoopTurns
+from chappe.runtime.links.connections import Connections
+from chappe.security.config import Action
+from chappe.security.patterns import Pattern, PatternError, topic_address
+from chappe.security.rules import Rights
+from chappe.wire.control import List
+
+MAX_TOPICS = 100_000  # different subscriptions that one listing counts
+LISTS = (
+    "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
+    "functions", "transports", "publications",
+)  # fmt: skip
+MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
+
+
+class Link(Protocol):
+    """A peer as listings show it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def choice(self) -> str: ...
+
+
+class Facts:
+    """Answers `List`; what is private to others needs the right to administrate."""
+
+    def __init__(
+        self, node: str, engine: Engine, variables: Variables, connections: Connections, links: Iterable[Link],
+        paths: PathTable, edge: Edge | None,
+    ) -> None:  # fmt: skip
+        self._node = node
+        self._engine = engine
+        self._variables = variables
+        self._connections = connections
+        self._links = links
+        self._paths = paths
+        self._edge = edge
+        self.control: Control | None = None  # set once both exist
+        self.functions: Callable[[], list[Row]] = list  # rows of the functions that run here
+        self.mesh: Callable[[List], list[Row]] | None = None  # rows of MESH_LISTS, where the node measures
+        self.turns: LoopTurns | None = None  # of the loop, where they are measured
+
+    def rows(self, request: List, session: Session) -> Rows:
+        """The rows; DeniedError, or KeyError for a word that is none of them."""
+        directory = self._variables.directory
+        match request.what:
+            case "variables":
+                return Rows(self._variable_rows(session))
+            case "publishers":
+                return Rows(self._publisher_rows(session))
+            case "types":
+                steps = ({"type": name, "variables": count} for name, count in directory.types.walk())
+                return Rows(steps)
+            case "topics":
+                return Rows(self._topic_rows(session))
+        assert self.control is not None
+        if request.what == "publications" and self.control.role is None:
+            pattern = _pattern(request.of)
+            return Rows(self._publication_rows(pattern, session))
+        meshed = request.what in MESH_LISTS and self.mesh is not None
+        if request.what not in LISTS and self.control.role is None and not meshed:
+            raise _unknown(request.what)
+        self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
+        if self.control.role is not None:
+            rows = self.control.role.rows(request.what)
+            if rows is not None:
+                if request.variable:
+                    rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
+                return Rows(iter(rows))
+        if meshed:
+            assert self.mesh is not None
+            return Rows(iter(self.mesh(request)))
+        if request.what not in LISTS:
+            raise _unknown(request.what)
+        return self._private_rows(request.what)
+
+    def _private_rows(self, what: str) -> Rows:
+        match what:
+            case "links":
+                return Rows(self._link_rows())
+            case "transports":
+                return Rows(iter(self._connections.transports.rows()))
+            case "clients":
+                return Rows(self._client_rows(), len(self._connections))
+            case "paths":
+                return Rows(self._paths.rows(), len(self._paths))
+            case "broker":
+                return Rows(iter(self._edge.rows() if self._edge is not None else []))
+            case "functions":
+                return Rows(iter(self.functions()))
+            case "drops":
+                return Rows(self._drop_rows())
+        return Rows(iter([{"node": self._node, **self._engine.counters(), **self._turn_row()}]))
+
+    def _turn_row(self) -> Row:
+        if self.turns is None:
+            return {}
+        return {"loop_turn_max_ns": self.turns.longest_ns, "loop_turn_recent_max_ns": self.turns.recent_longest_ns}
+
+    def _publisher_rows(self, session: Session) -> Iterator[Row | None]:
+        rights = self._rights(session, "watch")
+        if rights.nowhere:
+            return
+        for publisher, count in self._variables.directory.publishers.walk():
+            wanted = Pattern("text", (publisher, "#"))
+            yield {"publisher": publisher, "variables": count} if rights.permit(wanted) else None
+
+    def _variable_rows(self, session: Session) -> Iterator[Row | None]:
+        rights = self._rights(session, "watch")
+        if rights.nowhere:
+            return
+        everywhere = rights.everywhere
+        names = {link.port: link.name for link in self._links}
+        for entry in self._variables.directory.walk():
+            variable = entry.variable
+            if not everywhere:
+                levels = (variable.publisher, *variable.variable.split("/"))
+                if not rights.permit(Pattern("text", levels)):
+                    yield None
+                    continue
+            yield {
+                "id": variable.variable_id,
+                "publisher": variable.publisher,
+                "variable": variable.variable,
+                "type": variable.type,
+                "rate_hz": variable.rate_num * 1e9 / variable.rate_den,
+                "priority": variable.priority,
+                "published": entry.published,
+                "client": entry.owner_name,
+                "links": sorted(names.get(port, str(port)) for port in entry.inputs),
+                "watchers": len(entry.watchers),
+            }
+
+    def _topic_rows(self, session: Session) -> Iterator[Row | None]:
+        assert self.control is not None
+        rights = self._rights(session, "subscribe")
+        if rights.nowhere:
+            return
+        counts: dict[tuple[str, str, str], int] = {}
+        for port in list(self.control.sessions):
+            other = self.control.sessions.get(port)
+            for key in list(other.subscriptions) if other is not None else ():
+                yield None
+                if key in counts:
+                    counts[key] += 1
+                elif len(counts) < MAX_TOPICS and rights.permit(Pattern.address(topic_address(key[0], key[1]))):
+                    counts[key] = 1
+        for (kind, pattern, group), count in counts.items():
+            yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}
+
+    def _publication_rows(self, pattern: Pattern | None, session: Session) -> Iterator[Row | None]:
+        """What is advertised in the mesh (MR-133), meets the pattern, and may be subscribed to by the client."""
+        assert self.control is not None
+        rights = self._rights(session, "subscribe")
+        if rights.nowhere:
+            return
+        for row in self.control.asked.rows():
+            wanted = Pattern.address(topic_address(row["kind"], row["topic"]))
+            met = pattern is None or pattern.overlaps(wanted)
+            yield row if met and rights.permit(wanted) else None
+
+    def _rights(self, session: Session, action: Action) -> Rights:
+        assert self.control is not None
+        return self.control.book.rights(session.identity, action)
+
+    def _link_rows(self) -> Iterator[Row]:
+        for link in list(self._links):
+            connection = self._connections.by_port.get(link.port)
+            yield {
+                "name": link.name,
+                "url": link.url,
+                "kind": connection.link.kind if connection else "",
+                "choice": link.choice if connection else "",
+                "secure": connection.link.security.secure if connection else False,
+                "status": connection.heartbeat.status.value if connection else _alone(link),
+                **self._port_row(link.port),
+            }
+
+    def _client_rows(self) -> Iterator[Row | None]:
+        for connection in self._connections:
+            session = connection.session
+            if session.role != "client" or connection.lost.is_set():
+                yield None
+                continue
+            yield {
+                "name": session.name,
+                "identity": str(session.identity),
+                "address": str(connection.link.peer),
+                "status": connection.heartbeat.status.value,
+                "variables": len(session.variables),
+                "watched": len(session.watched),
+                "subscriptions": len(session.subscriptions),
+                "inboxes": len(session.inboxes),
+                **self._port_row(session.port),
+            }
+
+    def _port_row(self, port: int) -> Row:
+        silent_s = (self._engine.mono_ns - self._engine.last_heard(port)) / 1e9
+        return {
+            "queued_bytes": self._engine.pending(port),
+            "silent_s": max(0.0, silent_s),
+            **self._engine.port_counters(port),
+        }
+
+    def _drop_rows(self) -> Iterator[Row]:
+        assert self.control is not None
+        yield from self.control.refusals.rows()
+        for kind, address, reason, count in self._engine.address_drops():
+            if kind == "topic" and reason == "drop_not_permitted":
+                continue  # listed by client and topic
+            known = kind == "variable" and isinstance(address, int)
+            entry = self._variables.directory.numbered(int(address)) if known else None
+            name = "/".join(entry.name) if entry else str(address)
+            yield {"kind": kind, "address": name, "reason": reason, "count": count}
+
+
+def _pattern(wanted: str) -> Pattern | None:
+    try:
+        return Pattern.address(wanted) if wanted else None
+    except PatternError as error:
+        raise KeyError(str(error)) from None
+
+
+def _unknown(what: str) -> KeyError:
+    if what in MESH_LISTS:
+        return KeyError(f"{what}: this node neither measures nor is it in a mesh; add [mesh] or [measure] to its file")
+    return KeyError(f"{what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")
+
+
+def _alone(link: Link) -> str:
+    """A multicast group has no connection, and needs none."""
+    return "group" if link.url.startswith("udp+multicast:") else "failed"
