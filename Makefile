@@ -59,6 +59,10 @@ bench: $(STAMPS)/build ## every benchmark beside its targets; ARGS=--quick for a
 spec: $(STAMPS)/build ## the rows of the specification, their tests and the last results
 	@$(BIN)/python -m tests.spec $(ARGS)
 
+.PHONY: structure
+structure: $(STAMPS)/venv ## sizes of packages, depth of inheritance, cycles of imports; ARGS=--json
+	@$(BIN)/python tools/structure.py $(ARGS)
+
 .PHONY: docs
 docs: $(STAMPS)/venv ## the documentation, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that hides warnings from --strict

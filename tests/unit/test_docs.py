@@ -52,3 +52,17 @@ def test_the_reference_names_every_key_of_the_configuration() -> None:
 @pytest.mark.parametrize("text", NODE_FILES)
 def test_a_node_would_read_the_files_in_the_documentation(text: str) -> None:
     assert parse(text).node.name != "node"
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    source = DOCS.parent / "src" / "chappe"
+    named = re.findall(r"`([\w/]+\.pyx?)`", (DOCS / "concepts" / "architecture.md").read_text())
+    assert len(named) > 30
+    roots = source, DOCS.parent
+    assert [name for name in named if not any((root / name).is_file() for root in roots)] == []
+    packages = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \|", (DOCS / "concepts" / "architecture.md").read_text(), re.MULTILINE
+    )
+    listed = {name for cell in packages for name in re.findall(r"`(\w+)`", cell)}
+    there = {path.name for path in source.iterdir() if (path / "__init__.py").is_file()} | {"sync"}
+    assert listed == there - {"node"}
