@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
-from chappe.events.way import Step, Unit, Way, encode
+from chappe.events.source_route import SourceRoute, Step, Unit, encode
 from chappe.linkstate.units import Address, level_between
 from tests.support.eventmesh import EventMesh, Journey
 
@@ -205,7 +205,7 @@ def test_rescues_end_and_deliver_once(net: EventMesh, rng: random.Random) -> Non
 
 
 @st.composite
-def forged(draw: st.DrawFn, net: EventMesh) -> Way:
+def forged(draw: st.DrawFn, net: EventMesh) -> SourceRoute:
     """A way that somebody made up, of names that exist and of others."""
     names = st.sampled_from([*sorted(net.states), "nobody"])
     paths = {a.path(level) for a in net.addresses.values() for level in range(1, a.depth + 1)} | {"nowhere", "a@n1"}
@@ -222,8 +222,8 @@ def forged(draw: st.DrawFn, net: EventMesh) -> Way:
     trace = st.lists(st.sampled_from(sorted(paths)), max_size=2).map(tuple)
     rescues, profile = draw(st.integers(0, 8)), draw(st.sampled_from(["default", "media", "unknown"]))
     if draw(st.booleans()):
-        return Way((), tuple(draw(st.lists(units, min_size=1, max_size=4))), draw(trace), profile, rescues)
-    return Way(tuple(draw(st.lists(steps, min_size=1, max_size=4))), (), draw(trace), profile, rescues)
+        return SourceRoute((), tuple(draw(st.lists(units, min_size=1, max_size=4))), draw(trace), profile, rescues)
+    return SourceRoute(tuple(draw(st.lists(steps, min_size=1, max_size=4))), (), draw(trace), profile, rescues)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)

@@ -8,9 +8,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from chappe.events.forwarding import ForwardingTable, Outputs
 from chappe.events.interest import Pattern, Subscriptions, Wanted
-from chappe.events.way import decode
-from chappe.events.ways import Outputs, Ways
+from chappe.events.source_route import decode
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.outputs import InterestChanged, Notice, Output, RoutesChanged, Send
 from chappe.linkstate.settings import Settings
@@ -49,8 +49,8 @@ class EventMesh:
             for number, (name, address) in enumerate(self.addresses.items())
         }
         self.mine = {name: Subscriptions() for name in self.states}
-        self.ways = {
-            name: Ways(
+        self.forwarding = {
+            name: ForwardingTable(
                 self.addresses[name],
                 state,
                 self.mine[name],
@@ -113,14 +113,14 @@ class EventMesh:
         while self.mine[node].due:
             self.mine[node].work()
         self._obey(node, self.states[node].want(self.mine[node].patterns(), published, self.now_ns))
-        self.ways[node].changed()
+        self.forwarding[node].changed()
 
     def _obey(self, node: str, outputs: Iterable[Output]) -> None:
         for output in outputs:
             if isinstance(output, Send):
                 self.mail.append((node, output.peer, output.message))
             elif isinstance(output, RoutesChanged | InterestChanged):
-                self.ways[node].changed()
+                self.forwarding[node].changed()
             elif isinstance(output, Notice):
                 self.notices.append((node, output))
 
@@ -172,16 +172,18 @@ class EventMesh:
         """
         journey = Journey(kind=kind)
         journey.visited[node] += 1
-        outputs = self.ways[node].publish(kind, topic.encode())
+        outputs = self.forwarding[node].publish(kind, topic.encode())
         first = self._arrive(journey, node, topic, outputs)
         self._travel(journey, topic, first, between, rescue, [(node, outputs.rest)] if outputs.rest else [])
         return journey
 
-    def inject(self, sender: str, receiver: str, way: bytes, topic: str) -> Journey:
+    def inject(self, sender: str, receiver: str, source_route: bytes, topic: str) -> Journey:
         """A node hands its neighbour an event with a way of its own making; ProtocolError if it is refused at once."""
         journey = Journey()
         journey.visited[receiver] += 1
-        first = self._arrive(journey, receiver, topic, self.ways[receiver].forward(sender, way, "s", topic.encode()))
+        first = self._arrive(
+            journey, receiver, topic, self.forwarding[receiver].forward(sender, source_route, "s", topic.encode())
+        )
         self._travel(journey, topic, first, lambda: None, False, [])
         return journey
 
@@ -196,9 +198,9 @@ class EventMesh:
             groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
             journey.served.update(groups)
         journey.undeliverable += outputs.undeliverable
-        journey.strayed |= any(decode(way).rescues for _, way in outputs.branches)
-        journey.parted |= any(b"@" in way for _, way in outputs.branches)
-        return [(at, peer, way) for peer, way in outputs.branches]
+        journey.strayed |= any(decode(source_route).rescues for _, source_route in outputs.branches)
+        journey.parted |= any(b"@" in source_route for _, source_route in outputs.branches)
+        return [(at, peer, source_route) for peer, source_route in outputs.branches]
 
     def _travel(
         self,
@@ -213,26 +215,26 @@ class EventMesh:
         while waiting or (rescue and stranded):
             if not waiting:  # what had no way is tried once more when the maps agree again
                 self.settle(10)
-                for at, way in stranded:
-                    outputs = self.ways[at].rescue(way)
+                for at, source_route in stranded:
+                    outputs = self.forwarding[at].rescue(source_route)
                     journey.undeliverable += outputs.undeliverable
                     waiting.extend((at, peer, other) for peer, other in outputs.branches)
                 stranded = []
                 continue
             between()
-            sender, receiver, way = waiting.popleft()
+            sender, receiver, source_route = waiting.popleft()
             if frozenset((sender, receiver)) not in self.links:
                 journey.lost.append((sender, receiver))
                 if rescue:
                     journey.rescued += 1
-                    outputs = self.ways[sender].rescue(way)
+                    outputs = self.forwarding[sender].rescue(source_route)
                     if outputs.rest:
                         stranded.append((sender, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)
                 continue
             journey.hops.append((sender, receiver))
             journey.visited[receiver] += 1
-            outputs = self.ways[receiver].forward(sender, way, journey.kind, topic.encode())
+            outputs = self.forwarding[receiver].forward(sender, source_route, journey.kind, topic.encode())
             waiting.extend(self._arrive(journey, receiver, topic, outputs))
             if outputs.rest:
                 stranded.append((receiver, outputs.rest))

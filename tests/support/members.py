@@ -99,8 +99,8 @@ class Members:
         def publish_way(kind: str, topic: bytes) -> Any:
             return place.member.publish_way(kind, topic)
 
-        def forward_way(port: int, way: bytes, kind: str, topic: bytes) -> Any:
-            return place.member.forward_way(port, way, kind, topic)
+        def forward_way(port: int, source_route: bytes, kind: str, topic: bytes) -> Any:
+            return place.member.forward_way(port, source_route, kind, topic)
 
         engine = Engine(publish_way=publish_way, forward_way=forward_way)
         engine.clock(self.now_ns, self.now_ns)

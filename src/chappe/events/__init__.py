@@ -1,1 +1,1 @@
-"""Topic events across the mesh: interest, ways, and the member that puts them together."""
+"""Topic events across the mesh: interest, routes, and the member that puts them together."""

@@ -1,4 +1,4 @@
-"""A node as a member of the measuring mesh: measurement, network map and ways together, without a socket or clock."""
+"""A node as a member of the measuring mesh: measurement, network map and routes together, without a socket or clock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs
 from chappe.errors import ConfigError
 from chappe.events import notices
+from chappe.events.forwarding import ForwardingTable, Outputs
 from chappe.events.interest import Subscriptions
 from chappe.events.member_links import Link, Links, joining, misplaced, proposal
 from chappe.events.member_measure import Measurement
@@ -21,8 +22,7 @@ from chappe.events.member_outputs import Output as Output
 from chappe.events.member_outputs import Publish as Publish
 from chappe.events.member_outputs import Refuse as Refuse
 from chappe.events.member_outputs import Send as Send
-from chappe.events.member_rescue import Rescue
-from chappe.events.ways import Outputs, Ways
+from chappe.events.reroute import Reroute
 from chappe.linkstate import outputs as linkstate
 from chappe.linkstate.database import Advert
 from chappe.linkstate.network_map import Believe, LinkState, Sign, Verify
@@ -51,7 +51,7 @@ def _no_rules(kind: str, topic: bytes, names: Callable[[], Iterable[str]]) -> fr
 
 
 class Member:
-    """One member of the mesh. Ticks in which nothing is due cost next to nothing; new ways are applied once a tick.
+    """One member of the mesh. Ticks in which nothing is due cost next to nothing; new routes are applied once a tick.
 
     The engine asks `publish_way` and `forward_way`; give it functions that call these, since it is made first. `up`
     after `resume_port` and `down` after `park_port` of the engine.
@@ -74,12 +74,12 @@ class Member:
         profiles = [(Pattern("s", text), name) for text, name in settings.profiles]
         needs = [(Pattern("s", text), words) for text, words in settings.needs]
         self.withheld: Withheld = _no_rules
-        self.ways = Ways(
+        self.forwarding = ForwardingTable(
             me, self.state, self.mine, settings.profile, profiles, self.links.ports.__contains__, needs,
             lambda kind, topic: self.withheld(kind, topic, self.state.members),
         )  # fmt: skip
-        self.rescue = Rescue(
-            engine, self.ways, self._raw, settings.stranded_ns, settings.stranded_bytes, settings.slice
+        self.rescue = Reroute(
+            engine, self.forwarding, self._raw, settings.undeliverable_ns, settings.undeliverable_bytes, settings.slice
         )
         self.refused = 0  # messages of neighbours that were not believed
         self._rng = rng
@@ -87,8 +87,8 @@ class Member:
         self._readings: deque[Reading] = deque()  # that the map was not told yet
         self._interest_changed = False
         self._advertised = False
-        self._ways_changed = False
-        self._ways_ns = 0  # when ways were last changed
+        self._routes_changed = False
+        self._routes_ns = 0  # when routes were last changed
         self.weigh: Weigh | None = None
         self._state_ns = FAR_NS  # when the map has something to do; ASK: it is to be asked
         if settings.mesh:
@@ -112,7 +112,7 @@ class Member:
         return [*outputs, Send(port, join)]
 
     def down(self, port: int, now_ns: int) -> list[Output]:
-        """A link to another node is gone: what its other end had not confirmed takes other ways."""
+        """A link to another node is gone: what its other end had not confirmed takes other routes."""
         link = self.links.remove(port)
         if link is None:
             return []
@@ -126,7 +126,7 @@ class Member:
         return outputs
 
     def removed(self, port: int, now_ns: int) -> list[Output]:
-        """Its port is about to be closed for good: all that it holds takes other ways now. Call it before."""
+        """Its port is about to be closed for good: all that it holds takes other routes now. Call it before."""
         outputs = self.down(port, now_ns)
         self.rescue.finish(port, now_ns)
         return outputs
@@ -175,8 +175,8 @@ class Member:
         return misplaced(self.settings.places, advert.originator, advert.origin if advert.level else advert.scope)
 
     def other_ways(self) -> None:
-        """What is withheld from whom has changed: ways are planned anew with the next tick."""
-        self._ways_changed = True
+        """What is withheld from whom has changed: routes are planned anew with the next tick."""
+        self._routes_changed = True
 
     def restate(self, now_ns: int) -> list[Output]:
         """State everything anew, as after another certificate of this node."""
@@ -199,7 +199,7 @@ class Member:
         outputs = self.down(other, now_ns) if other is not None and other != link.port else []
         self.links.join(link, number, address)
         outputs += self._obey(self.state.up(link.name, address, number, link.kind, now_ns))
-        self._ways_changed = True
+        self._routes_changed = True
         return outputs
 
     def paced(self, port: int, message: Pace) -> list[Output]:
@@ -216,13 +216,13 @@ class Member:
                     {"link": link.name, "interval_ns": message.interval_ns})]  # fmt: skip
 
     def arrived(self, now_ns: int) -> list[Output]:
-        """Take the echoes and train reports that the engine got, and the events for which there was no way."""
+        """Take the echoes and train reports that the engine got, and the events for which there was no route."""
         self.measurement.arrived(now_ns)
         self.rescue.arrived(now_ns)
         return []
 
     def tick(self, now_ns: int) -> list[Output]:
-        """Tell costs, refresh and forget, apply new ways; then `probe`."""
+        """Tell costs, refresh and forget, apply new routes; then `probe`."""
         outputs: list[Output] = []
         if now_ns >= self.measurement.initiator.next_ns():
             readings = self.measurement.tick(self.links, now_ns)
@@ -237,13 +237,13 @@ class Member:
         if self._interest_changed:
             self._interest_changed = False
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
-            self._ways_changed = True
+            self._routes_changed = True
         if self._advertised:
             self._advertised = False
             outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
         if now_ns >= self._map_ns():
             outputs += self._obey(self.state.tick(now_ns))
-        if self._ways_changed:
+        if self._routes_changed:
             self._new_ways()
         if now_ns >= self.rescue.next_ns:
             self.rescue.again(now_ns)
@@ -270,7 +270,7 @@ class Member:
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        if self._interest_changed or self._ways_changed or self.busy or self.mine.due:
+        if self._interest_changed or self._routes_changed or self.busy or self.mine.due:
             return 0
         return min(self.measurement.next_ns(), self._map_ns(), self.rescue.next_ns)
 
@@ -286,7 +286,7 @@ class Member:
         stamp = self.mine.stamp
         told = self.mine.add(kind, pattern, group)
         self._interest_changed = self._interest_changed or told
-        self._ways_changed = self._ways_changed or stamp != self.mine.stamp
+        self._routes_changed = self._routes_changed or stamp != self.mine.stamp
 
     def unsubscribed(self, kind: str, pattern: str, group: str = "") -> None:
         """It does so no more; one that was not counted changes nothing."""
@@ -296,7 +296,7 @@ class Member:
         except KeyError:
             return
         self._interest_changed = self._interest_changed or told
-        self._ways_changed = self._ways_changed or stamp != self.mine.stamp
+        self._routes_changed = self._routes_changed or stamp != self.mine.stamp
 
     def advertise(self, publications: Iterable[tuple[str, str]]) -> None:
         """What is published here, as (kind, topic or pattern), in place of what was told before (MR-133)."""
@@ -307,19 +307,21 @@ class Member:
 
     def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
         """Where events of clients of this node go."""
-        outputs = self.ways.publish(kind, topic)
+        outputs = self.forwarding.publish(kind, topic)
         if kind == KIND and outputs == NOWHERE and self.engine.topics.match(topic.decode(), kind)[0]:
             outputs = HERE  # a neighbour that is in no mesh
         # The engine asks at the first event after a change: older ones left before it, and are that much ahead.
-        ahead_ns = self.engine.mono_ns - self._ways_ns
+        ahead_ns = self.engine.mono_ns - self._routes_ns
         if outputs.hold_ns:
             outputs = replace(outputs, hold_ns=max(0, outputs.hold_ns - ahead_ns))
         return self._raw(outputs, kind, topic)
 
-    def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
-        """Where events that came with that way go."""
+    def forward_way(self, port: int, source_route: bytes, kind: str, topic: bytes) -> RawOutputs:
+        """Where events that came with that route go."""
         link = self.links.by_port.get(port)
-        return self._raw(self.ways.forward(link.name if link is not None else "", way, kind, topic), kind, topic)
+        return self._raw(
+            self.forwarding.forward(link.name if link is not None else "", source_route, kind, topic), kind, topic
+        )
 
     # --- switches
 
@@ -378,7 +380,7 @@ class Member:
                     if port is not None:
                         found.append(Send(port, message))
                 case linkstate.RoutesChanged() | linkstate.InterestChanged():
-                    self._ways_changed = True
+                    self._routes_changed = True
                 case linkstate.CostAdvertised():
                     self._quieten(output.link)
                     if self.settings.costs:
@@ -389,7 +391,9 @@ class Member:
 
     def _noticed(self, told: list[linkstate.Notice]) -> list[Output]:
         found: list[Output] = []
-        first: dict[int, bool] = {}  # whether this node tells of things of a level that are neither the first nor gone
+        first: dict[
+            int, bool
+        ] = {}  # whether this node tells of vertices of a level that are neither the first nor gone
         for notice in told:
             vertex_id, fields = notice.vertex_id, {"thing": str(notice.vertex_id), "reason": notice.reason}
             if notice.kind == "refused":
@@ -410,17 +414,21 @@ class Member:
         return found
 
     def _new_ways(self) -> None:
-        self._ways_changed = False
-        self._ways_ns = self.engine.mono_ns
-        self.ways.changed()
+        self._routes_changed = False
+        self._routes_ns = self.engine.mono_ns
+        self.forwarding.changed()
         self.engine.topics.new_ways()
         self.rescue.retry(self.engine.mono_ns)
 
     def _raw(self, outputs: Outputs, kind: str, topic: bytes) -> RawOutputs:
-        """As the engine takes it, without neighbours that may not have it: a way may name one that others trust."""
+        """As the engine takes it, without neighbours that may not have it: a route may name one that others trust."""
         ports = self.links.ports
         refused = self.withheld(kind, topic, lambda: [peer for peer, _ in outputs.branches])
-        branches = [(ports[peer], way) for peer, way in outputs.branches if peer in ports and peer not in refused]
+        branches = [
+            (ports[peer], source_route)
+            for peer, source_route in outputs.branches
+            if peer in ports and peer not in refused
+        ]
         denied = outputs.denied + sum(peer in refused for peer, _ in outputs.branches)
         return (
             outputs.local, branches, outputs.hold_ns, outputs.groups, outputs.rest, outputs.back, denied,

@@ -32,9 +32,9 @@ class MemberSettings:
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     map: MapSettings = field(default_factory=MapSettings)
     trains: TrainSettings = field(default_factory=TrainSettings)
-    stranded_ns: int = 60 * SECOND  # how long events wait for a way after a neighbour was lost
-    stranded_bytes: int = 32 << 20
-    slice: int = 500  # events of a lost neighbour that are given new ways in one tick
+    undeliverable_ns: int = 60 * SECOND  # how long events wait for a route after a neighbour was lost
+    undeliverable_bytes: int = 32 << 20
+    slice: int = 500  # events of a lost neighbour that are given new routes in one tick
 
 
 @dataclass(frozen=True, slots=True)

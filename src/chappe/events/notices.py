@@ -48,9 +48,9 @@ def membership(me: Address, notice: Notice, wall_ns: int = 0) -> tuple[str, byte
 
 
 def speaks(me: Address, state: LinkState, vertex_id: VertexId) -> bool:
-    """Whether it is this node that tells of a change of that thing: one of all that see it does.
+    """Whether it is this node that tells of a change of that vertex: one of all that see it does.
 
-    It is the controller of the smallest thing of that level, the changed one left aside. Of a unit that fell apart or
+    It is the controller of the smallest vertex of that level, the changed one left aside. Of a unit that fell apart or
     is whole again those inside hear from their own controller, too.
     """
     if vertex_id.level and state.controller(vertex_id.level) != me.node:

@@ -1,7 +1,7 @@
 """One tree of places that an event visits from this node: nodes of the cluster, then units, each of them once.
 
 Routes of several destinations are merged: a route joins the tree at the last of its places that is there already. So
-whatever the routes are, every place has one parent, and the result can be written down as ways.
+whatever the routes are, every place has one parent, and the result can be written down as routes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from chappe.events.interest import Wanted
+from chappe.events.source_route import SourceRoute, Step, Unit
 from chappe.events.trace import visited
-from chappe.events.way import Step, Unit, Way
 from chappe.linkstate.units import VertexId
 
 Entry = Callable[[VertexId, tuple[str, ...]], tuple[str, tuple[str, ...]] | None]
@@ -38,7 +38,7 @@ class Plan:
         self.vertices = {self.root.vertex_id: self.root}
 
     def graft(self, vertex_ids: Sequence[VertexId]) -> TreeVertex:
-        """The place of the last of these things; those that are missing are put below the ones that are there."""
+        """The place of the last of these vertices; those that are missing are put below the ones that are there."""
         vertex = self.root
         for at in range(len(vertex_ids) - 1, -1, -1):
             known = self.vertices.get(vertex_ids[at])
@@ -51,7 +51,7 @@ class Plan:
         return vertex
 
     def hang(self, units: Sequence[Unit], vertex: TreeVertex) -> None:
-        """Put a tree of units that came with a way at the place of its first one."""
+        """Put a tree of units that came with a route at the place of its first one."""
         parents = [(len(units), vertex)]
         mark(vertex, units[0].deliver, units[0].groups)
         for at, unit in enumerate(units[1:], 1):
@@ -72,7 +72,7 @@ class Plan:
             vertex = vertex.parent
         return tuple(reversed(passed))
 
-    def ways(
+    def source_routes(
         self,
         entry: Entry,
         trace: tuple[str, ...],
@@ -80,20 +80,20 @@ class Plan:
         rescues: int,
         served: tuple[str, ...] = (),
         needs: tuple[str, ...] = (),
-    ) -> Iterator[tuple[TreeVertex, str, Way]]:
-        """(first place, peer, way) of each branch; peer is empty where no link leads into a unit next to this node."""
+    ) -> Iterator[tuple[TreeVertex, str, SourceRoute]]:
+        """(first vertex, peer, route) of each branch; no peer where no link leads into a unit next to this node."""
         for vertex in self.root.below:
             if vertex.vertex_id.level == 0:
                 steps = tuple(_steps(vertex))
                 yield (
                     vertex,
                     vertex.vertex_id.name,
-                    Way(steps, (), _open(trace, vertex), profile, rescues, served, needs),
+                    SourceRoute(steps, (), _open(trace, vertex), profile, rescues, served, needs),
                 )
                 continue
             found = entry(vertex.vertex_id, _open(trace, vertex))
             peer, passed = found if found is not None else ("", ())
-            yield vertex, peer, Way((), tuple(_units(vertex)), passed, profile, rescues, served, needs)
+            yield vertex, peer, SourceRoute((), tuple(_units(vertex)), passed, profile, rescues, served, needs)
 
     def _put(self, vertex_id: VertexId, parent: TreeVertex) -> TreeVertex:
         vertex = TreeVertex(vertex_id, parent)
@@ -116,7 +116,7 @@ def wanting(vertex: TreeVertex) -> dict[VertexId, Wanted]:
 
 
 def preorder(vertex: TreeVertex) -> list[TreeVertex]:
-    """A place and all below it, each before those below itself; no recursion, a way may be a chain of thousands."""
+    """A place and all below it, each before those below itself; no recursion, a route may be a chain of thousands."""
     order = []
     waiting = [vertex]
     while waiting:
@@ -127,7 +127,7 @@ def preorder(vertex: TreeVertex) -> list[TreeVertex]:
 
 
 def _open(trace: tuple[str, ...], vertex: TreeVertex) -> tuple[str, ...]:
-    """The trace without units that a branch passes all the same, because after a loss there is no other way."""
+    """The trace without units that a branch passes all the same, because after a loss there is no other route."""
     if not trace:
         return trace
     units = [below.vertex_id.name for below in preorder(vertex) if below.vertex_id.level]

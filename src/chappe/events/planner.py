@@ -1,4 +1,4 @@
-"""Plans for events from this node: over its own map, and on to the units that a way names."""
+"""Plans for events from this node: over its own map, and on to the units that a route names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import partial
 from chappe.errors import ProtocolError
 from chappe.events.interest import Wanted
 from chappe.events.plan import Plan, mark, wanting
+from chappe.events.source_route import MAX_RESCUES, SourceRoute, Step, Unit, branches, encode
 from chappe.events.trace import crossed, related, visited, without_own
-from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, encode
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
 from chappe.linkstate.units import Address, VertexId, visible
@@ -32,7 +32,7 @@ class Planned:
     undeliverable: tuple[VertexId, ...] = ()
     waiting: tuple[tuple[VertexId, Wanted], ...] = ()  # those of them that another map may lead to
     routes: dict[VertexId, tuple[tuple[VertexId, ...], Route]] = field(default_factory=dict)
-    withheld: tuple[VertexId, ...] = ()  # destinations that lack a capability or a right, or all ways to which do
+    withheld: tuple[VertexId, ...] = ()  # destinations that lack a capability or a right, or all routes to which do
 
     def same(self, other: Planned) -> bool:
         """Whether both lead to the same places over the same ones and by the same links."""
@@ -90,7 +90,7 @@ class Planner:
         self._lacking.clear()
 
     def locate(self, address: Address, below: int = 1 << 16) -> list[VertexId]:
-        """Where the map has a node, seen from here, among the things under a level; nothing if it never had it.
+        """Where the map has a node, seen from here, among the vertices under a level; nothing if it never had it.
 
         While a unit that holds both has fallen apart it may be in several places, of which one will know it.
         A node out of reach is where it was: what is sent to it waits. One that was never there is not waited for, or
@@ -107,7 +107,7 @@ class Planner:
         return [each for each in found if each.level < below]
 
     def latency_ms(self, links: Iterable[bytes]) -> tuple[float, float]:
-        """What the map says now of the way over these links, and by how much that varies: the sum of mean deviations.
+        """What the map says now of the route over these links, and by how much that varies: the sum of mean deviations.
 
         NaN if one of them is gone or not measured.
         """
@@ -135,7 +135,7 @@ class Planner:
         needs: tuple[str, ...] = (),
         denied: frozenset[VertexId] = frozenset(),
     ) -> Planned:
-        """A tree to all that is marked in the own map, and on to the units that a way named.
+        """A tree to all that is marked in the own map, and on to the units that a route named.
 
         These are to be entered from `inside` the own unit of that level, so that nothing else is passed. Nothing that
         lacks a capability of `needs` is touched, and nothing that is `denied`: what cannot be reached for that reason
@@ -170,17 +170,27 @@ class Planner:
             found = self._lacking[needs] = self._state.lacking(needs)
         return found
 
-    def repair(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
-        """A new plan for all that a way was to reach through what is lost, but for nodes that had the event."""
-        marks, onward = self._asked(way, steps, onward)
-        if way.rescues >= MAX_RESCUES:
+    def repair(self, source_route: SourceRoute, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
+        """A new plan for all that a route was to reach through what is lost, but for nodes that had the event."""
+        marks, onward = self._asked(source_route, steps, onward)
+        if source_route.rescues >= MAX_RESCUES:
             return Planned((), (*marks, *(vertex_id for tree in onward for vertex_id in destinations(tree))), ())
-        trace = without_own(self.me, way.trace)
-        return self.plan(way.profile, marks, onward, 1, trace, way.rescues, way.served, repair=True, needs=way.needs)
+        trace = without_own(self.me, source_route.trace)
+        return self.plan(
+            source_route.profile,
+            marks,
+            onward,
+            1,
+            trace,
+            source_route.rescues,
+            source_route.served,
+            repair=True,
+            needs=source_route.needs,
+        )
 
-    def waiting(self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
+    def waiting(self, source_route: SourceRoute, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """The same destinations, none of them tried now: the maps of those who have passed the event on differ."""
-        marks, onward = self._asked(way, steps, onward)
+        marks, onward = self._asked(source_route, steps, onward)
         for units in onward:
             marks.update(destinations(units))
         return Planned((), tuple(marks), tuple(marks.items()))
@@ -194,24 +204,26 @@ class Planner:
         return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
 
     def _asked(
-        self, way: Way, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
+        self, source_route: SourceRoute, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
     ) -> tuple[Marks, list[Sequence[Unit]]]:
-        """Nodes and trees of units that a part of a way was to reach."""
+        """Nodes and trees of units that a part of a route was to reach."""
         steps = list(steps)
         marks = {
             VertexId(0, step.node): Wanted(step.deliver, step.groups)
             for step in steps
-            if (step.deliver or step.groups) and step.node != self.me.node and step.node not in way.served
+            if (step.deliver or step.groups) and step.node != self.me.node and step.node not in source_route.served
         }
         return marks, [*onward, *(tree for step in steps for tree in branches(step.leaves))]
 
     def _ready(self, draft: _Draft, rescues: int) -> list[tuple[str, bytes]]:
-        """The ways of a finished tree, as bytes, for peers that can be sent to."""
+        """The routes of a finished tree, as bytes, for peers that can be sent to."""
         ready = []
         entry = partial(self.exit, draft.profile)
-        for vertex, peer, way in draft.plan.ways(entry, draft.trace, draft.profile, rescues, draft.served, draft.needs):
+        for vertex, peer, source_route in draft.plan.source_routes(
+            entry, draft.trace, draft.profile, rescues, draft.served, draft.needs
+        ):
             try:
-                raw = encode(way) if peer and self._connected(peer) else b""
+                raw = encode(source_route) if peer and self._connected(peer) else b""
             except ProtocolError:
                 raw = b""
             if raw:
@@ -221,7 +233,7 @@ class Planner:
         return ready
 
     def _onward(self, draft: _Draft, onward: Iterable[Sequence[Unit]]) -> None:
-        """Put units that a way names, and those beyond them, into the plan.
+        """Put units that a route names, and those beyond them, into the plan.
 
         Where one cannot be entered as told any more, it is reached by this node's own map, which may touch places that
         have the event already.
@@ -247,7 +259,7 @@ class Planner:
                 waiting += branches(units[1:])
 
     def _around(self, draft: _Draft, vertex_id: VertexId, wanted: Wanted) -> bool:
-        """Reach a destination, or all parts of it, by any way; by one through units that were left as a last resort."""
+        """Reach a destination, or all parts of it, by any route; through units that were left as a last resort."""
         if self._state.merged(vertex_id):
             return self._hand_over(draft, vertex_id, wanted)
         avoid = {
@@ -275,13 +287,16 @@ class Planner:
             return False
         unit = Unit(vertex_id.level, vertex_id.path, 0, wanted.plain, wanted.groups)
         left = tuple(name for name in draft.trace if not related(name.partition("@")[0], vertex_id.path))
-        branch = peer, encode(Way((), (unit,), left, draft.profile, draft.rescued + 1, draft.served, draft.needs))
+        branch = (
+            peer,
+            encode(SourceRoute((), (unit,), left, draft.profile, draft.rescued + 1, draft.served, draft.needs)),
+        )
         if branch not in draft.handed:  # several parts may have become one
             draft.handed.append(branch)
         return True
 
     def _elsewhere(self, vertex_id: VertexId) -> list[VertexId]:
-        """Parts of the own units in which a thing may be that was in this map before they fell apart."""
+        """Parts of the own units in which a vertex may be that was in this map before they fell apart."""
         path = vertex_id.path if vertex_id.level else self.me.path(1)
         return [
             seen for seen in self._state.vertex_ids() if "@" in seen.name and f"{path}/".startswith(seen.path + "/")
@@ -318,7 +333,7 @@ class Planner:
         return (peer, passed) if passed else None
 
     def _route(self, profile: str, vertex_id: VertexId, avoid: Collection[VertexId] = ()) -> Route | None:
-        """A route by the map; a way may carry a profile that only others have a formula for."""
+        """A route by the map; a route may carry a profile that only others have a formula for."""
         seen = self._seen(vertex_id)
         route = self._state.routes.route(profile if profile in PROFILES else "default", seen, avoid)
         if route is None or not _rises(route):
@@ -326,7 +341,7 @@ class Planner:
         return route if seen == vertex_id else replace(route, vertex_ids=(*route.vertex_ids[:-1], vertex_id))
 
     def _seen(self, vertex_id: VertexId) -> VertexId:
-        """What a thing is called in this map: a part of a unit that others know of may be the whole unit here.
+        """What a vertex is called in this map: a part of a unit that others know of may be the whole unit here.
 
         It keeps its own name on the way: who takes the unit for whole leads to it, and whoever is in another part of
         it, and gets the event for that reason, knows where else it has to go.
@@ -354,7 +369,7 @@ class Planner:
 
 
 def destinations(units: Iterable[Unit]) -> Marks:
-    """Those of the units of a way that want the event, and are not only passed."""
+    """Those of the units of a route that want the event, and are not only passed."""
     found = {VertexId(unit.level, unit.name): Wanted(unit.deliver, unit.groups) for unit in units}
     return {vertex_id: wanted for vertex_id, wanted in found.items() if wanted}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chappe.events.way import MAX_TRACE
+from chappe.events.source_route import MAX_TRACE
 from chappe.linkstate.units import Address
 
 

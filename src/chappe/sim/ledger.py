@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from chappe.events.way import decode
+from chappe.events.source_route import decode
 from chappe.sim._pump import Reader
 from chappe.sim.client import Arrival, Client
 from chappe.sim.connection import Connection

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.events.way import Step, Unit, Way, decode, encode
-from chappe.events.ways import Outputs
+from chappe.events.forwarding import Outputs
+from chappe.events.source_route import SourceRoute, Step, Unit, decode, encode
 from chappe.linkstate.units import Address
 from tests.support.eventmesh import EventMesh
 
@@ -24,7 +24,7 @@ def mesh(units: dict[str, str], links: str) -> EventMesh:
 
 def test_in_a_cluster_it_takes_the_best_route_though_nobody_subscribed() -> None:
     net = mesh({"": "a b c d"}, "a-b:1 b-c:1 c-d:1 a-d:9")
-    outputs = net.ways["a"].publish("n", f"d@{ID}".encode())
+    outputs = net.forwarding["a"].publish("n", f"d@{ID}".encode())
     assert not outputs.local
     assert [peer for peer, _ in outputs.branches] == ["b"]
     assert decode(outputs.branches[0][1]).tree == (Step("b", 2, False), Step("c", 1, False), Step("d", 0))
@@ -35,7 +35,7 @@ def test_in_a_cluster_it_takes_the_best_route_though_nobody_subscribed() -> None
 
 def test_at_the_node_itself_it_stays() -> None:
     net = mesh({"u": "a b"}, "a-b")
-    assert net.ways["a"].publish("n", f"u/a@{ID}".encode()) == Outputs(True)
+    assert net.forwarding["a"].publish("n", f"u/a@{ID}".encode()) == Outputs(True)
 
 
 def test_over_units_each_of_them_finds_its_part() -> None:
@@ -43,7 +43,7 @@ def test_over_units_each_of_them_finds_its_part() -> None:
         {"x/a": "a1 a2", "x/b": "b1 b2 b3", "x/c": "c1", "y/z": "z1 z2"},
         "a1-a2 a2-b1 b1-b2 b1-b3 b2-c1 c1-z1 z1-z2",
     )
-    first = decode(dict(net.ways["a1"].publish("n", b"y/z/z2").branches)["a2"])
+    first = decode(dict(net.forwarding["a1"].publish("n", b"y/z/z2").branches)["a2"])
     assert first.tree[0].leaves[-1] == Unit(2, "y")
     journey = net.publish("a1", f"y/z/z2@{ID}", kind="n")
     assert [hop[1] for hop in journey.hops] == ["a2", "b1", "b2", "c1", "z1", "z2"]
@@ -54,20 +54,20 @@ def test_over_units_each_of_them_finds_its_part() -> None:
 def test_nobody_waits_for_a_node_that_never_was(address: str) -> None:
     """Whoever invents names must not fill what is kept for nodes that are missed."""
     net = mesh({"u": "a b"}, "a-b")
-    assert net.ways["a"].publish("n", address.encode()) == Outputs(False)
+    assert net.forwarding["a"].publish("n", address.encode()) == Outputs(False)
 
 
 def test_a_node_out_of_reach_is_waited_for() -> None:
     net = mesh({"u": "a b c"}, "a-b b-c")
-    assert net.ways["a"].publish("n", b"u/c").branches
+    assert net.forwarding["a"].publish("n", b"u/c").branches
     net.cut("b", "c")
     net.settle(120)
-    outputs = net.ways["a"].publish("n", b"u/c")
+    outputs = net.forwarding["a"].publish("n", b"u/c")
     assert not outputs.branches
     assert decode(outputs.rest).tree == (Step("a", 1, False), Step("c", 0))
     net.link("a", "c")
     net.settle()
-    assert [peer for peer, _ in net.ways["a"].rescue(outputs.rest).branches] == ["c"]
+    assert [peer for peer, _ in net.forwarding["a"].rescue(outputs.rest).branches] == ["c"]
 
 
 def test_after_a_lost_link_it_takes_another_way() -> None:
@@ -84,8 +84,8 @@ def test_after_a_lost_link_it_takes_another_way() -> None:
 
 def test_who_enters_a_unit_that_lacks_the_node_drops_the_event() -> None:
     net = mesh({"x": "a", "y": "b c"}, "a-b b-c")
-    way = encode(Way((), (Unit(1, "y"),), ("x",)))
-    outputs = net.ways["b"].forward("a", way, "n", b"y/gone")
+    source_route = encode(SourceRoute((), (Unit(1, "y"),), ("x",)))
+    outputs = net.forwarding["b"].forward("a", source_route, "n", b"y/gone")
     assert not outputs.local
     assert not outputs.branches
     assert not outputs.rest

@@ -13,8 +13,8 @@ import pytest
 from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
 from chappe.events.member import Member, MemberSettings
-from chappe.events.member_rescue import AGAIN_NS
-from chappe.events.way import Step, Way, encode
+from chappe.events.reroute import AGAIN_NS
+from chappe.events.source_route import SourceRoute, Step, encode
 from chappe.linkstate.settings import Settings as MapSettings
 from chappe.linkstate.units import Address, VertexId
 from chappe.wire.frames import Kind, encode_frame
@@ -37,7 +37,7 @@ def square(**settings: object) -> Members:
     return mesh
 
 
-def way(mesh: Members, at: str, to: str) -> list[str]:
+def source_route(mesh: Members, at: str, to: str) -> list[str]:
     route = mesh.places[at].member.state.routes.route("default", VertexId(0, to))
     return [] if route is None else [str(vertex_id) for vertex_id in route.vertex_ids]
 
@@ -53,7 +53,7 @@ def test_events_reach_whoever_wants_them_over_several_hops_and_nobody_else() -> 
     mesh.run(0.1)
     assert wanting.bodies == [b"valve 7"]
     assert other.bodies == []
-    assert way(mesh, "a", "d") == ["b", "d"]
+    assert source_route(mesh, "a", "d") == ["b", "d"]
     sent = {
         name: mesh.places["a"].engine.port_counters(port)["events_out"] for name, port in mesh.places["a"].ports.items()
     }
@@ -150,14 +150,14 @@ def test_a_link_that_becomes_slow_is_left_for_the_other_way_in_order() -> None:
     wanting, publisher = mesh.reader("d"), mesh.reader("a")
     wanting.subscribe("n")
     mesh.run(8)
-    assert way(mesh, "a", "d") == ["b", "d"]
+    assert source_route(mesh, "a", "d") == ["b", "d"]
     mesh.wires[frozenset("ab")].delay_ns = 52 * MS
     sent = 0
     for _ in range(1250):
         publisher.publish("n", b"%d" % sent)
         sent += 1
         mesh.run(0.002)
-    assert way(mesh, "a", "d") == ["c", "d"]
+    assert source_route(mesh, "a", "d") == ["c", "d"]
     mesh.run(0.5)
     assert [int(body) for body in wanting.bodies] == list(range(sent))
 
@@ -166,10 +166,10 @@ def test_a_link_that_becomes_slow_is_left_for_the_other_way_in_order() -> None:
 def test_without_performance_routing_costs_change_nothing() -> None:
     mesh = square(map=MapSettings(performance=False))
     mesh.run(4)
-    assert way(mesh, "a", "d") == ["b", "d"]
+    assert source_route(mesh, "a", "d") == ["b", "d"]
     mesh.wires[frozenset("ab")].delay_ns = 80 * MS
     mesh.run(6)
-    assert way(mesh, "a", "d") == ["b", "d"]
+    assert source_route(mesh, "a", "d") == ["b", "d"]
 
 
 def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way_once() -> None:
@@ -285,12 +285,12 @@ def test_events_on_their_way_are_kept_while_there_is_none_and_come_once() -> Non
 
 def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -> None:
     """The way leads on over a link that is gone, and no other is known at that moment."""
-    mesh, _, wanting = chain(stranded_bytes=4096)
+    mesh, _, wanting = chain(undeliverable_bytes=4096)
     mesh.cut("e", "d")
     mesh.cut("c", "d")
     mesh.run(1)
     c = mesh.places["c"]
-    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d"))), 20))
+    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d"))), 20))
     mesh.run(0.01)
     rescue = c.member.rescue
     assert rescue.waiting + rescue.crowded == 20
@@ -303,9 +303,9 @@ def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -
     assert rescue.waiting == 0
 
 
-def events(way: Way, count: int) -> bytes:
+def events(source_route: SourceRoute, count: int) -> bytes:
     """Frames of a neighbour: so many events with that way."""
-    raw = encode(way)
+    raw = encode(source_route)
     frames = encode_frame(Kind.ISSUER, (9).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"p" * 16)
     frames += encode_frame(Kind.ROUTE, struct.pack(">IBBH", 999, ord("s"), 0, len(raw)) + raw + b"n")
     for number in range(1, count + 1):
@@ -320,7 +320,7 @@ def test_an_event_that_was_planned_anew_often_waits_though_the_map_changes() -> 
     mesh.cut("c", "d")
     mesh.run(1)
     c = mesh.places["c"]
-    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d")), rescues=4), 1))
+    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d")), rescues=4), 1))
     mesh.run(0.01)
     mesh.link("c", "d", 1)
     mesh.run(0.5)
@@ -336,18 +336,18 @@ def test_what_waits_for_long_keeps_nothing_else_waiting() -> None:
     mesh.run(1)
     c = mesh.places["c"]
     rescue = c.member.rescue
-    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("d"))), 1))
+    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d"))), 1))
     mesh.run(10)
     mesh.run((rescue.next_ns - c.engine.mono_ns) / 1e9 + 0.01)
     assert rescue.next_ns - c.engine.mono_ns > 4 * AGAIN_NS, "it is looked at seldom by now"
-    c.engine.feed(c.ports["b"], events(Way((Step("c", 1, False), Step("x"))), 1))
+    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("x"))), 1))
     mesh.run(0.01)
     assert rescue.waiting == 2
     assert rescue.next_ns - c.engine.mono_ns <= AGAIN_NS
 
 
 def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
-    mesh = Members(stranded_ns=500 * MS)
+    mesh = Members(undeliverable_ns=500 * MS)
     mesh.node("a")
     mesh.node("b")
     mesh.link("a", "b", 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from chappe.events.source_route import MAX_TRACE
 from chappe.events.trace import crossed, related, returns, visited, without_own
-from chappe.events.way import MAX_TRACE
 from chappe.linkstate.units import Address
 
 ME = Address(("east", "p3", "hall"), "n1")

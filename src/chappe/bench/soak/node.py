@@ -19,7 +19,7 @@ import uvloop
 from chappe.bench.soak.tables import sizes_of
 from chappe.core import accounts
 from chappe.core.sections import Log
-from chappe.events.lastways import LastWays
+from chappe.events.previous_routes import PreviousRoutes
 from chappe.linkstate import interests
 from chappe.runtime.config.reader import load
 from chappe.runtime.node import Node
@@ -44,7 +44,7 @@ def _shortened(file: Path) -> Node:
     accounts.PRUNE_AT = 64
     node = ShortMemory(load(file, True), dev=True)
     assert node.mesh is not None
-    node.mesh.member.ways._last = LastWays(REMEMBERED, 4 * REMEMBERED)
+    node.mesh.member.forwarding._last = PreviousRoutes(REMEMBERED, 4 * REMEMBERED)
     return node
 
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
-from chappe.events.way import MAX_BYTES, MAX_RESCUES, Step, Unit, Way, branches, decode, encode
+from chappe.events.source_route import MAX_BYTES, MAX_RESCUES, SourceRoute, Step, Unit, branches, decode, encode
 
 
-def raw(way: object) -> bytes:
-    return msgspec.msgpack.encode(way)
+def raw(source_route: object) -> bytes:
+    return msgspec.msgpack.encode(source_route)
 
 
 @st.composite
@@ -38,31 +38,31 @@ def trees(draw: st.DrawFn, names: str) -> tuple[list[str], list[int]]:
 
 
 @st.composite
-def ways(draw: st.DrawFn) -> Way:
+def forwarding(draw: st.DrawFn) -> SourceRoute:
     groups = st.lists(st.sampled_from(["g", "h", "ü"]), max_size=2, unique=True).map(tuple)
     trace = tuple(draw(st.lists(st.sampled_from(["x", "x/y", "z@n1"]), max_size=3)))
     names, below = draw(trees("u"))
     units = tuple(Unit(1, n, b, draw(st.booleans()), draw(groups)) for n, b in zip(names, below, strict=True))
     if draw(st.booleans()):
-        return Way((), units, trace, "media", draw(st.integers(0, MAX_RESCUES)))
+        return SourceRoute((), units, trace, "media", draw(st.integers(0, MAX_RESCUES)))
     nodes, counts = draw(trees("n"))
     gate = draw(st.integers(0, len(nodes) - 1))
     steps = tuple(
         Step(n, b, draw(st.booleans()), draw(groups), units if at == gate else ())
         for at, (n, b) in enumerate(zip(nodes, counts, strict=True))
     )
-    return Way(steps, (), trace)
+    return SourceRoute(steps, (), trace)
 
 
-@given(ways())
-def test_a_way_survives_the_wire(way: Way) -> None:
-    assert decode(encode(way)) == way
+@given(forwarding())
+def test_a_way_survives_the_wire(source_route: SourceRoute) -> None:
+    assert decode(encode(source_route)) == source_route
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A way with a byte replaced by a few others."""
-    whole, at = encode(draw(ways())), draw(st.integers(0, 400))
+    whole, at = encode(draw(forwarding())), draw(st.integers(0, 400))
     return whole[:at] + draw(st.binary(max_size=3)) + whole[at + 1 :]
 
 
@@ -70,21 +70,23 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(st.binary(max_size=200) | damaged())
 def test_bytes_from_strangers_are_a_way_or_an_error(data: bytes) -> None:
     try:
-        way = decode(data)
+        source_route = decode(data)
     except ProtocolError as error:
         reason = str(error)
     else:
-        assert decode(encode(way)) == way
+        assert decode(encode(source_route)) == source_route
         reason = "way"
     assert reason.startswith("way")
 
 
-@given(ways())
-def test_a_branch_of_a_way_is_a_way(way: Way) -> None:
-    parts: list[tuple[Step, ...] | tuple[Unit, ...]] = [tuple(part) for part in branches(way.tree[1:] or way.units[1:])]
-    assert sum(map(len, parts)) == len(way.tree or way.units) - 1
+@given(forwarding())
+def test_a_branch_of_a_way_is_a_way(source_route: SourceRoute) -> None:
+    parts: list[tuple[Step, ...] | tuple[Unit, ...]] = [
+        tuple(part) for part in branches(source_route.tree[1:] or source_route.units[1:])
+    ]
+    assert sum(map(len, parts)) == len(source_route.tree or source_route.units) - 1
     for part in parts:
-        smaller = Way(part, ()) if way.tree else Way((), part)  # type: ignore[arg-type]
+        smaller = SourceRoute(part, ()) if source_route.tree else SourceRoute((), part)  # type: ignore[arg-type]
         assert decode(encode(smaller)) == smaller
 
 
@@ -120,7 +122,7 @@ BAD = {
 def test_what_is_no_way_says_why(name: str) -> None:
     fields, reason = BAD[name]
     with pytest.raises(ProtocolError, match=reason):
-        decode(raw(Way(*fields)))
+        decode(raw(SourceRoute(*fields)))
 
 
 def test_what_is_too_long_is_not_read() -> None:
@@ -131,7 +133,7 @@ def test_what_is_too_long_is_not_read() -> None:
 def test_a_way_too_long_for_a_frame_says_what_to_do() -> None:
     steps = tuple(Step(f"{'n' * 200}{at}", 399 - at) for at in range(400))
     with pytest.raises(ProtocolError, match=r"to 400 places.*divide the cluster"):
-        encode(Way(steps))
+        encode(SourceRoute(steps))
 
 
 @pytest.mark.parametrize(
@@ -154,4 +156,4 @@ def test_other_values_are_no_way(data: bytes) -> None:
 def test_a_long_chain_is_checked_in_time_that_grows_with_its_length() -> None:
     """Neither recursion nor a look at all pairs: a hostile way of the greatest length is read in a moment."""
     units = tuple(Unit(1 + (at > 2000), str(at), 3999 - at) for at in range(4000))
-    assert decode(encode(Way((), units))).units == units
+    assert decode(encode(SourceRoute((), units))).units == units

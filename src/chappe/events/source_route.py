@@ -1,6 +1,6 @@
-"""The way of an event: which nodes of a cluster it visits, where it leaves the cluster and for which units.
+"""The route of an event: which nodes of a cluster it visits, where it leaves the cluster and for which units.
 
-Both parts are trees in preorder in which every name stands once, so that a loop cannot be written down. A way has one
+Both parts are trees in preorder in which every name stands once, so that a loop cannot be written down. A route has one
 of two forms: inside a cluster it is a tree of nodes, the receiver first; over a link between clusters it is a tree of
 units, the one that is entered first, and the receiver plans the nodes of its own cluster itself (MR-019, MR-020).
 """
@@ -31,7 +31,7 @@ class Unit(msgspec.Struct, array_like=True, frozen=True):
     """A unit on the way, `below` of the following ones are reached through it."""
 
     level: int
-    name: str  # its path, or `path@speaker` for a part of a unit that fell apart
+    name: str  # its path, or `path@originator` for a part of a unit that fell apart
     below: int = 0
     deliver: bool = True  # plain subscribers want it there; False: it is only passed through, or for groups
     groups: tuple[str, ...] = ()  # queue groups that are served there and nowhere else
@@ -47,7 +47,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     leaves: tuple[Unit, ...] = ()  # a forest: units that it reaches over links of this node
 
 
-class Way(msgspec.Struct, array_like=True, frozen=True):
+class SourceRoute(msgspec.Struct, array_like=True, frozen=True):
     """What a topic number stands for besides its topic; exactly one of `tree` and `units` is filled."""
 
     tree: tuple[Step, ...] = ()
@@ -59,31 +59,32 @@ class Way(msgspec.Struct, array_like=True, frozen=True):
     needs: tuple[str, ...] = ()  # capabilities of every node that the event may cross
 
 
-_decoder = msgspec.msgpack.Decoder(Way)
+_decoder = msgspec.msgpack.Decoder(SourceRoute)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(way: Way) -> bytes:
-    """The bytes of a way; ProtocolError if they do not fit a frame."""
-    raw = _encoder.encode(way)
+def encode(source_route: SourceRoute) -> bytes:
+    """The bytes of a route; ProtocolError if they do not fit a frame."""
+    raw = _encoder.encode(source_route)
     if len(raw) > MAX_BYTES:
+        count = len(source_route.tree) or len(source_route.units)
         raise ProtocolError(
-            f"way of {len(raw)} bytes to {len(way.tree) or len(way.units)} places: at most {MAX_BYTES} fit a frame; "
+            f"route of {len(raw)} bytes to {count} places: at most {MAX_BYTES} fit a frame; "
             "divide the cluster into smaller ones"
         )
     return raw
 
 
-def decode(raw: bytes) -> Way:
-    """The way in these bytes, its structure checked; ProtocolError says what is wrong with it."""
+def decode(raw: bytes) -> SourceRoute:
+    """The route in these bytes, its structure checked; ProtocolError says what is wrong with it."""
     if len(raw) > MAX_BYTES:
         raise ProtocolError(f"way of {len(raw)} bytes: at most {MAX_BYTES} are allowed")
     try:
-        way = _decoder.decode(raw)
+        source_route = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"way: {error}") from None
-    _check(way)
-    return way
+    _check(source_route)
+    return source_route
 
 
 # --- trees in preorder
@@ -106,33 +107,35 @@ def branches(items: Sequence[T]) -> Iterator[Sequence[T]]:
         at = end
 
 
-def _check(way: Way) -> None:
-    if bool(way.tree) == bool(way.units):
+def _check(source_route: SourceRoute) -> None:
+    if bool(source_route.tree) == bool(source_route.units):
         raise ProtocolError("way: it has either a tree of nodes or a tree of units, never both or none")
-    if len(way.tree) > MAX_STEPS:
-        raise ProtocolError(f"way of {len(way.tree)} nodes: at most {MAX_STEPS} are allowed")
-    if len(way.trace) > MAX_TRACE:
-        raise ProtocolError(f"way through {len(way.trace)} units: at most {MAX_TRACE} are allowed")
-    if not 0 <= way.rescues <= MAX_RESCUES:
-        raise ProtocolError(f"way: rescued {way.rescues} times; at most {MAX_RESCUES} are allowed")
-    if len(way.served) > MAX_RESCUES:
-        raise ProtocolError(f"way: {len(way.served)} nodes were lost on it; at most {MAX_RESCUES} are allowed")
-    for name in way.served:
+    if len(source_route.tree) > MAX_STEPS:
+        raise ProtocolError(f"way of {len(source_route.tree)} nodes: at most {MAX_STEPS} are allowed")
+    if len(source_route.trace) > MAX_TRACE:
+        raise ProtocolError(f"way through {len(source_route.trace)} units: at most {MAX_TRACE} are allowed")
+    if not 0 <= source_route.rescues <= MAX_RESCUES:
+        raise ProtocolError(f"way: rescued {source_route.rescues} times; at most {MAX_RESCUES} are allowed")
+    if len(source_route.served) > MAX_RESCUES:
+        raise ProtocolError(f"way: {len(source_route.served)} nodes were lost on it; at most {MAX_RESCUES} are allowed")
+    for name in source_route.served:
         _check_name(name, "lost node")
-    if len(way.needs) > MAX_NEEDS or any(not 1 <= len(word) <= MAX_WORD for word in way.needs):
-        raise ProtocolError(f"way: {len(way.needs)} capabilities; at most {MAX_NEEDS} of {MAX_WORD} characters")
-    for name in way.trace:
+    if len(source_route.needs) > MAX_NEEDS or any(not 1 <= len(word) <= MAX_WORD for word in source_route.needs):
+        raise ProtocolError(
+            f"way: {len(source_route.needs)} capabilities; at most {MAX_NEEDS} of {MAX_WORD} characters"
+        )
+    for name in source_route.trace:
         _check_name(name, "unit in the trace")
-    _check_name(way.profile, "profile")
-    _check_nesting([step.below for step in way.tree], "node", single=True)
-    _check_nesting([unit.below for unit in way.units], "unit", single=True)
-    for step in way.tree:
+    _check_name(source_route.profile, "profile")
+    _check_nesting([step.below for step in source_route.tree], "node", single=True)
+    _check_nesting([unit.below for unit in source_route.units], "unit", single=True)
+    for step in source_route.tree:
         _check_name(step.node, "node")
         _check_groups(step.groups)
         _check_nesting([unit.below for unit in step.leaves], "unit", single=False)
-    if len({step.node for step in way.tree}) < len(way.tree):
+    if len({step.node for step in source_route.tree}) < len(source_route.tree):
         raise ProtocolError("way: a node stands twice in its tree")
-    _check_units([way.units, *(step.leaves for step in way.tree)])
+    _check_units([source_route.units, *(step.leaves for step in source_route.tree)])
 
 
 def _check_units(forests: list[tuple[Unit, ...]]) -> None:
@@ -152,7 +155,7 @@ def _check_units(forests: list[tuple[Unit, ...]]) -> None:
 
 
 def _check_levels(tree: Sequence[Unit]) -> None:
-    """From a unit the way goes on to units of its level or above, never into one: that is planned in there."""
+    """From a unit the route goes on to units of its level or above, never into one: that is planned in there."""
     parents: list[tuple[int, Unit]] = []
     for at, unit in enumerate(tree):
         while parents and parents[-1][0] == at:

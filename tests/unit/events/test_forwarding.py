@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chappe.errors import ProtocolError
+from chappe.events.forwarding import Outputs
 from chappe.events.interest import Pattern
-from chappe.events.lastways import LastWays
 from chappe.events.planner import Planned
-from chappe.events.way import Step, Unit, Way, decode, encode
-from chappe.events.ways import Outputs
+from chappe.events.previous_routes import PreviousRoutes
+from chappe.events.source_route import SourceRoute, Step, Unit, decode, encode
 from chappe.linkstate.route import Route
 from chappe.linkstate.units import Address, VertexId
 from tests.support.eventmesh import EventMesh
@@ -25,13 +25,13 @@ def mesh(units: dict[str, str], links: str) -> EventMesh:
     return net
 
 
-def way_to(outputs: Outputs, peer: str) -> Way:
+def way_to(outputs: Outputs, peer: str) -> SourceRoute:
     return decode(dict(outputs.branches)[peer])
 
 
 def test_nobody_wants_it_nothing_leaves() -> None:
     net = mesh({"": "a b"}, "a-b")
-    assert net.ways["a"].publish("s", b"t") == Outputs(True)
+    assert net.forwarding["a"].publish("s", b"t") == Outputs(True)
 
 
 @pytest.mark.spec("MR-022")
@@ -40,7 +40,7 @@ def test_in_a_cluster_it_follows_one_tree() -> None:
     for node in "cde":
         net.subscribe(node, "t")
     net.settle()
-    outputs = net.ways["a"].publish("s", b"t")
+    outputs = net.forwarding["a"].publish("s", b"t")
     assert way_to(outputs, "b").tree == (
         Step("b", 3, False),
         Step("c", 0),
@@ -62,50 +62,50 @@ def test_between_units_destinations_are_planned_anew_and_the_trace_grows() -> No
     for node in ("b3", "c1", "z2"):
         net.subscribe(node, "t/#")
     net.settle()
-    first = way_to(net.ways["a1"].publish("s", b"t/1"), "a2")
+    first = way_to(net.forwarding["a1"].publish("s", b"t/1"), "a2")
     units = (Unit(1, "x/b", 2), Unit(1, "x/c", 1), Unit(2, "y"))
-    assert first == Way((Step("a2", 0, False, (), units),))
-    second = way_to(net.ways["a2"].forward("a1", encode(first), "s", b"t/1"), "b1")
-    assert second == Way((), units, ("x/a",))
-    third = net.ways["b1"].forward("a2", encode(second), "s", b"t/1")
+    assert first == SourceRoute((Step("a2", 0, False, (), units),))
+    second = way_to(net.forwarding["a2"].forward("a1", encode(first), "s", b"t/1"), "b1")
+    assert second == SourceRoute((), units, ("x/a",))
+    third = net.forwarding["b1"].forward("a2", encode(second), "s", b"t/1")
     assert third.local
     assert way_to(third, "b3").tree == (Step("b3"),)
-    assert way_to(third, "b2") == Way((Step("b2", 0, False, (), units[1:]),), (), ("x/a",))
-    fourth = way_to(net.ways["b2"].forward("b1", dict(third.branches)["b2"], "s", b"t/1"), "c1")
-    assert fourth == Way((), units[1:], ("x/a", "x/b"))
-    fifth = way_to(net.ways["c1"].forward("b2", encode(fourth), "s", b"t/1"), "z1")
-    assert fifth == Way((), (Unit(2, "y"),), ("x",))
+    assert way_to(third, "b2") == SourceRoute((Step("b2", 0, False, (), units[1:]),), (), ("x/a",))
+    fourth = way_to(net.forwarding["b2"].forward("b1", dict(third.branches)["b2"], "s", b"t/1"), "c1")
+    assert fourth == SourceRoute((), units[1:], ("x/a", "x/b"))
+    fifth = way_to(net.forwarding["c1"].forward("b2", encode(fourth), "s", b"t/1"), "z1")
+    assert fifth == SourceRoute((), (Unit(2, "y"),), ("x",))
     assert set(+net.publish("a1", "t/1").delivered) == {"b3", "c1", "z2"}
 
 
 def test_a_way_that_comes_back_is_refused() -> None:
     net = mesh({"x/a": "a1 a2", "x/b": "b1"}, "a1-a2 a2-b1")
-    back = encode(Way((), (Unit(1, "x/a"),), ("x/a",)))
+    back = encode(SourceRoute((), (Unit(1, "x/a"),), ("x/a",)))
     with pytest.raises(ProtocolError, match="returns to 'x/a'"):
-        net.ways["a2"].forward("b1", back, "s", b"t")
+        net.forwarding["a2"].forward("b1", back, "s", b"t")
     for wrong, reason in [
-        (Way((), (Unit(1, "x/b"),)), "enters 'x/b'"),
-        (Way((), (Unit(3, "x/a"),)), "enters 'x/a'"),
-        (Way((Step("a1"),)), "begins at 'a1'"),
+        (SourceRoute((), (Unit(1, "x/b"),)), "enters 'x/b'"),
+        (SourceRoute((), (Unit(3, "x/a"),)), "enters 'x/a'"),
+        (SourceRoute((Step("a1"),)), "begins at 'a1'"),
     ]:
         with pytest.raises(ProtocolError, match=reason):
-            net.ways["a2"].forward("b1", encode(wrong), "s", b"t")
+            net.forwarding["a2"].forward("b1", encode(wrong), "s", b"t")
     with pytest.raises(ProtocolError, match="way: "):
-        net.ways["a2"].forward("b1", b"\xc1", "s", b"t")
+        net.forwarding["a2"].forward("b1", b"\xc1", "s", b"t")
 
 
 def test_nothing_goes_back_to_where_it_came_from() -> None:
     net = mesh({"": "a b c"}, "a-b b-c")
-    way = encode(Way((Step("b", 2), Step("a"), Step("c"))))
-    outputs = net.ways["b"].forward("a", way, "s", b"t")
+    source_route = encode(SourceRoute((Step("b", 2), Step("a"), Step("c"))))
+    outputs = net.forwarding["b"].forward("a", source_route, "s", b"t")
     assert [peer for peer, _ in outputs.branches] == ["c"]
     assert outputs.undeliverable == (VertexId(0, "a"),)
 
 
 def test_a_unit_in_the_trace_is_not_entered_and_counted() -> None:
     net = mesh({"x/a": "a1", "x/b": "b1", "x/c": "c1"}, "a1-b1 b1-c1")
-    way = encode(Way((), (Unit(1, "x/b", 1, False), Unit(1, "x/a")), ("x/a",)))
-    outputs = net.ways["b1"].forward("c1", way, "s", b"t")
+    source_route = encode(SourceRoute((), (Unit(1, "x/b", 1, False), Unit(1, "x/a")), ("x/a",)))
+    outputs = net.forwarding["b1"].forward("c1", source_route, "s", b"t")
     assert outputs.branches == ()
     assert outputs.undeliverable == (VertexId(1, "x/a"),)
     assert not outputs.local
@@ -114,8 +114,8 @@ def test_a_unit_in_the_trace_is_not_entered_and_counted() -> None:
 def test_a_destination_without_a_way_is_counted() -> None:
     """The node that plans for a unit knows of no link from there to the next one."""
     net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
-    way = encode(Way((), (Unit(1, "x/b", 1), Unit(1, "x/nowhere")), ("x/a",)))
-    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    source_route = encode(SourceRoute((), (Unit(1, "x/b", 1), Unit(1, "x/nowhere")), ("x/a",)))
+    outputs = net.forwarding["b1"].forward("a1", source_route, "s", b"t")
     assert outputs.local
     assert outputs.undeliverable == (VertexId(1, "x/nowhere"),)
 
@@ -149,16 +149,18 @@ def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() ->
     route = net.states["x1"].routes.route("default", VertexId(3, "q"))
     assert route is not None
     assert VertexId(2, "p/y") in route.vertex_ids
-    way = encode(Way((), (Unit(2, "p/x", 1, False), Unit(3, "q")), ("p/y",)))
-    outputs = net.ways["x1"].forward("y1", way, "s", b"t")
+    source_route = encode(SourceRoute((), (Unit(2, "p/x", 1, False), Unit(3, "q")), ("p/y",)))
+    outputs = net.forwarding["x1"].forward("y1", source_route, "s", b"t")
     assert way_to(outputs, "x2").tree == (Step("x2", 0, False, (), (Unit(3, "q"),)),)
     net.cut("x2", "q1")
     net.settle()
-    outputs = net.ways["x1"].forward("y1", way, "s", b"t")  # after a loss there is no other way than back through y
-    assert way_to(outputs, "y1") == Way((), (Unit(2, "p/y", 1, False), Unit(3, "q")), ("p/x",), rescues=1)
+    outputs = net.forwarding["x1"].forward(
+        "y1", source_route, "s", b"t"
+    )  # after a loss there is no other way than back through y
+    assert way_to(outputs, "y1") == SourceRoute((), (Unit(2, "p/y", 1, False), Unit(3, "q")), ("p/x",), rescues=1)
     net.cut("y1", "q1")
     net.settle()
-    outputs = net.ways["x1"].forward("y1", way, "s", b"t")
+    outputs = net.forwarding["x1"].forward("y1", source_route, "s", b"t")
     assert outputs.branches == ()
     assert outputs.undeliverable == (VertexId(3, "q"),)
 
@@ -172,7 +174,7 @@ def test_a_group_is_served_once_in_the_mesh_local_members_first() -> None:
     net.subscribe("b2", "t", "g")
     net.subscribe("b1", "t")
     net.settle()
-    at_a2 = net.ways["a2"].publish("s", b"t")
+    at_a2 = net.forwarding["a2"].publish("s", b"t")
     assert at_a2.groups == ("g",)
     assert way_to(at_a2, "b1").units == (Unit(1, "x/b"),)
     for publisher in ("a1", "a2", "b1", "b2"):
@@ -186,12 +188,12 @@ def test_the_choice_for_a_group_goes_round() -> None:
     for node in "bcd":
         net.subscribe(node, "t/+", "g")
     net.settle()
-    by_topic = {net.ways["a"].publish("s", f"t/{n}".encode()).branches[0][0] for n in range(30)}
+    by_topic = {net.forwarding["a"].publish("s", f"t/{n}".encode()).branches[0][0] for n in range(30)}
     assert by_topic == {"b", "c", "d"}
     chosen = []
     for _ in range(3):
-        net.ways["a"].changed()
-        chosen.append(net.ways["a"].publish("s", b"t/1").branches[0][0])
+        net.forwarding["a"].changed()
+        chosen.append(net.forwarding["a"].publish("s", b"t/1").branches[0][0])
     assert sorted(chosen) == ["b", "c", "d"]
 
 
@@ -208,8 +210,8 @@ def test_a_group_far_away_is_chosen_inside_its_unit() -> None:
 
 def test_a_group_that_has_no_member_any_more_is_counted() -> None:
     net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
-    way = encode(Way((), (Unit(1, "x/b", 0, False, ("g",)),), ("x/a",)))
-    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    source_route = encode(SourceRoute((), (Unit(1, "x/b", 0, False, ("g",)),), ("x/a",)))
+    outputs = net.forwarding["b1"].forward("a1", source_route, "s", b"t")
     assert outputs == Outputs(False, (), 0, (), (VertexId(1, "x/b"),))
 
 
@@ -220,41 +222,43 @@ def test_a_quicker_way_waits_for_the_difference() -> None:
     net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
     net.subscribe("b", "t")
     net.settle()
-    assert net.ways["a"].publish("s", b"t").hold_ns == 0
+    assert net.forwarding["a"].publish("s", b"t").hold_ns == 0
     net.measure("a", "b", 55.0)
     net.settle()
-    outputs = net.ways["a"].publish("s", b"t")
+    outputs = net.forwarding["a"].publish("s", b"t")
     assert [peer for peer, _ in outputs.branches] == ["c"]
     assert outputs.hold_ns == 36_000_000  # 55 as it is now, not 5 as it was, less 20, and 1 for busy nodes
-    assert net.ways["a"].publish("s", b"t").hold_ns == 0
+    assert net.forwarding["a"].publish("s", b"t").hold_ns == 0
     net.measure("a", "b", 5.0)
     net.settle()
-    assert net.ways["a"].publish("s", b"t").hold_ns == 16_000_000
+    assert net.forwarding["a"].publish("s", b"t").hold_ns == 16_000_000
     net.measure("a", "c", 1.0)
     net.measure("c", "b", 1.0)
     net.settle()
-    assert net.ways["a"].publish("s", b"other").hold_ns == 0  # never published before: nothing is under way
+    assert net.forwarding["a"].publish("s", b"other").hold_ns == 0  # never published before: nothing is under way
 
 
 def test_what_both_ways_vary_by_counts_for_the_wait() -> None:
     net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
     net.subscribe("b", "t")
     net.settle()
-    net.ways["a"].publish("s", b"t")
+    net.forwarding["a"].publish("s", b"t")
     net.measure("a", "b", 50.0, jitter=0.1)
     net.measure("c", "b", 10.0, jitter=0.2)
     net.settle()
-    assert net.ways["a"].publish("s", b"t").hold_ns == 38_000_000  # 50 less 20, 5 and 2 for jitter, 1 for busy nodes
+    assert (
+        net.forwarding["a"].publish("s", b"t").hold_ns == 38_000_000
+    )  # 50 less 20, 5 and 2 for jitter, 1 for busy nodes
 
 
 def test_a_slower_way_does_not_wait() -> None:
     net = mesh({"": "a b c"}, "a-b:5 a-c:10 c-b:10")
     net.subscribe("b", "t")
     net.settle()
-    net.ways["a"].publish("s", b"t")
+    net.forwarding["a"].publish("s", b"t")
     net.cut("a", "b")
     net.settle()
-    outputs = net.ways["a"].publish("s", b"t")
+    outputs = net.forwarding["a"].publish("s", b"t")
     assert [peer for peer, _ in outputs.branches] == ["c"]
     assert outputs.hold_ns == 0
 
@@ -263,17 +267,17 @@ def test_the_memory_of_ways_is_bounded() -> None:
     net = mesh({"": "a b"}, "a-b")
     net.subscribe("b", "#")
     net.settle()
-    ways = net.ways["a"]
-    ways._last = LastWays(topics=10)
+    forwarding = net.forwarding["a"]
+    forwarding._last = PreviousRoutes(topics=10)
     for number in range(100):
-        ways.publish("s", str(number).encode())
-    assert len(ways._last) == 10
+        forwarding.publish("s", str(number).encode())
+    assert len(forwarding._last) == 10
 
 
 def test_the_memory_of_ways_is_bounded_by_what_they_hold() -> None:
     route = Route((VertexId(0, "b"),), (b"",), 1.0, 1.0)
     big = [Planned(routes={VertexId(0, str(n)): ((), route) for n in range(10)}) for _ in range(5)]
-    last = LastWays(routes=30)
+    last = PreviousRoutes(routes=30)
     for number in range(6):
         assert last.replace(("s", bytes([number])), big[0]) is None  # shared: it counts once
     assert len(last) == 6
@@ -289,13 +293,13 @@ def test_a_plan_that_is_the_same_again_is_the_old_one() -> None:
     net = mesh({"": "a b c"}, "a-b:5 a-c:7")
     net.subscribe("b", "#")
     net.settle()
-    ways = net.ways["a"]
-    ways.publish("s", b"t")
-    (first,) = ways._plans.values()
-    ways.changed()
-    ways.changed()
-    ways.publish("s", b"t")
-    assert list(ways._plans.values()) == [first]
+    forwarding = net.forwarding["a"]
+    forwarding.publish("s", b"t")
+    (first,) = forwarding._plans.values()
+    forwarding.changed()
+    forwarding.changed()
+    forwarding.publish("s", b"t")
+    assert list(forwarding._plans.values()) == [first]
 
 
 def test_topics_that_match_alike_share_one_plan() -> None:
@@ -303,28 +307,30 @@ def test_topics_that_match_alike_share_one_plan() -> None:
     net.subscribe("b", "t/#")
     net.subscribe("c", "t/1/#")
     net.settle()
-    ways = net.ways["a"]
-    ways.changed()
-    answers = {ways.publish("s", f"t/{number % 2}/{number}".encode()).branches for number in range(2000)}
-    assert len(answers) == len(ways._plans) == 2
-    assert len({id(way) for answer in answers for _, way in answer}) == 3  # encoded once for each tree
+    forwarding = net.forwarding["a"]
+    forwarding.changed()
+    answers = {forwarding.publish("s", f"t/{number % 2}/{number}".encode()).branches for number in range(2000)}
+    assert len(answers) == len(forwarding._plans) == 2
+    assert (
+        len({id(source_route) for answer in answers for _, source_route in answer}) == 3
+    )  # encoded once for each tree
 
 
 def test_topics_have_a_profile_of_their_own() -> None:
     net = mesh({"": "a b"}, "a-b")
     net.subscribe("b", "#")
     net.settle()
-    net.ways["a"].profiles = ((Pattern("s", "av/#"), "media"), (Pattern("s", "#"), "bulk"))
-    assert way_to(net.ways["a"].publish("s", b"av/1"), "b").profile == "media"
-    assert way_to(net.ways["a"].publish("s", b"t"), "b").profile == "bulk"
+    net.forwarding["a"].profiles = ((Pattern("s", "av/#"), "media"), (Pattern("s", "#"), "bulk"))
+    assert way_to(net.forwarding["a"].publish("s", b"av/1"), "b").profile == "media"
+    assert way_to(net.forwarding["a"].publish("s", b"t"), "b").profile == "bulk"
 
 
 def test_a_profile_that_only_others_know_counts_as_default() -> None:
     net = mesh({"x/a": "a1", "x/b": "b1 b2"}, "a1-b1 b1-b2")
     net.subscribe("b2", "t")
     net.settle()
-    way = encode(Way((), (Unit(1, "x/b"),), ("x/a",), "theirs"))
-    outputs = net.ways["b1"].forward("a1", way, "s", b"t")
+    source_route = encode(SourceRoute((), (Unit(1, "x/b"),), ("x/a",), "theirs"))
+    outputs = net.forwarding["b1"].forward("a1", source_route, "s", b"t")
     assert way_to(outputs, "b2").profile == "theirs"
 
 
@@ -335,10 +341,10 @@ def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way() -> None:
     net = mesh({"": "a b c d"}, "a-b:1 b-d:1 a-c:5 c-d:5")
     net.subscribe("d", "t")
     net.settle()
-    sent = dict(net.ways["a"].publish("s", b"t").branches)["b"]
+    sent = dict(net.forwarding["a"].publish("s", b"t").branches)["b"]
     net.cut("a", "b")
-    outputs = net.ways["a"].rescue(sent)
-    assert way_to(outputs, "c") == Way((Step("c", 1, False), Step("d")), rescues=1)
+    outputs = net.forwarding["a"].rescue(sent)
+    assert way_to(outputs, "c") == SourceRoute((Step("c", 1, False), Step("d")), rescues=1)
     assert not outputs.local
     assert outputs.rest == b""
 
@@ -348,16 +354,16 @@ def test_what_has_no_way_now_is_kept_apart_for_later() -> None:
     net.subscribe("c", "t")
     net.subscribe("d", "t")
     net.settle()
-    way = encode(Way((Step("b", 2, False), Step("c"), Step("d"))))
+    source_route = encode(SourceRoute((Step("b", 2, False), Step("c"), Step("d"))))
     net.cut("b", "c")
     net.settle()
-    outputs = net.ways["a"].rescue(way)
+    outputs = net.forwarding["a"].rescue(source_route)
     assert [peer for peer, _ in outputs.branches] == ["d"]
     assert outputs.undeliverable == (VertexId(0, "c"),)
-    assert decode(outputs.rest) == Way((Step("b", 2, False), Step("c"), Step("d", 0, False)))
+    assert decode(outputs.rest) == SourceRoute((Step("b", 2, False), Step("c"), Step("d", 0, False)))
     net.link("a", "c")
     net.settle()
-    later = net.ways["a"].rescue(outputs.rest)
+    later = net.forwarding["a"].rescue(outputs.rest)
     assert [peer for peer, _ in later.branches] == ["c"]
 
 
@@ -365,10 +371,10 @@ def test_a_gateway_that_lost_its_link_hands_over_to_another() -> None:
     net = mesh({"x/a": "a1 a2 a3", "x/b": "b1"}, "a1-a2:1 a1-a3:1 a2-b1:1 a3-b1:9")
     net.subscribe("b1", "t")
     net.settle()
-    sent = dict(net.ways["a1"].publish("s", b"t").branches)["a2"]
+    sent = dict(net.forwarding["a1"].publish("s", b"t").branches)["a2"]
     net.cut("a2", "b1")
     net.settle()
-    outputs = net.ways["a2"].forward("a1", sent, "s", b"t")
+    outputs = net.forwarding["a2"].forward("a1", sent, "s", b"t")
     assert way_to(outputs, "a1").rescues == 1
     assert way_to(outputs, "a1").tree == (Step("a1", 1, False), Step("a3", 0, False, (), (Unit(1, "x/b"),)))
 
@@ -377,15 +383,15 @@ def test_gateways_that_lost_their_links_at_once_do_not_hand_an_event_to_and_fro(
     net = mesh({"x/a": "a1 a2 a3 a4", "x/b": "b1"}, "a1-a2:1 a1-a3:1 a2-a3:1 a1-a4:1 a2-b1:1 a3-b1:2 a4-b1:9")
     net.subscribe("b1", "t")
     net.settle()
-    way = dict(net.ways["a1"].publish("s", b"t").branches)["a2"]
+    source_route = dict(net.forwarding["a1"].publish("s", b"t").branches)["a2"]
     net.cut("a2", "b1")
     net.cut("a3", "b1")
-    way = dict(net.ways["a2"].forward("a1", way, "s", b"t").branches)["a3"]
-    way = dict(net.ways["a3"].forward("a2", way, "s", b"t").branches)["a2"]
-    outputs = net.ways["a2"].forward("a3", way, "s", b"t")
+    source_route = dict(net.forwarding["a2"].forward("a1", source_route, "s", b"t").branches)["a3"]
+    source_route = dict(net.forwarding["a3"].forward("a2", source_route, "s", b"t").branches)["a2"]
+    outputs = net.forwarding["a2"].forward("a3", source_route, "s", b"t")
     assert outputs.branches == (), "it knows no better than a3 does: both wait until they have heard of each other"
     net.settle()
-    later = net.ways["a2"].rescue(outputs.rest)
+    later = net.forwarding["a2"].rescue(outputs.rest)
     assert way_to(later, "a1").tree == (Step("a1", 1, False), Step("a4", 0, False, (), (Unit(1, "x/b"),)))
 
 
@@ -393,8 +399,8 @@ def test_rescues_come_to_an_end() -> None:
     net = mesh({"": "a b c"}, "a-b a-c c-b")
     net.subscribe("b", "t")
     net.settle()
-    way = Way((Step("b"),), rescues=8)
-    outputs = net.ways["a"].rescue(encode(way))
+    source_route = SourceRoute((Step("b"),), rescues=8)
+    outputs = net.forwarding["a"].rescue(encode(source_route))
     assert outputs.branches == ()
     assert outputs.undeliverable == (VertexId(0, "b"),)
-    assert decode(outputs.rest) == way
+    assert decode(outputs.rest) == source_route

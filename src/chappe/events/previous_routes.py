@@ -1,4 +1,4 @@
-"""The last way of each topic, so that a quicker one can wait for it; bounded by topics and by what their ways hold."""
+"""The last route of each topic, so that a quicker one can wait for it; bounded by topics and by their hops."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from chappe.events.planner import Planned
 
 REMEMBERED = 1 << 17  # topics
-ROUTES = 1 << 18  # routes of all their ways together: ways of topics that are seldom published are all different ones
+ROUTES = 1 << 18  # hops of all routes together: those of topics that are seldom published are all different
 
 Topic = tuple[str, bytes]
 
 
-class LastWays:
+class PreviousRoutes:
     """Forgets the topic that was asked for longest ago."""
 
     def __init__(self, topics: int = REMEMBERED, routes: int = ROUTES) -> None:
@@ -26,7 +26,7 @@ class LastWays:
         return len(self._last)
 
     def replace(self, topic: Topic, planned: Planned) -> Planned | None:
-        """Remember the way of a topic; the one before it, if that is known."""
+        """Remember the route of a topic; the one before it, if that is known."""
         old = self._last.pop(topic, None)
         self._last[topic] = planned
         if old is planned:

@@ -15,39 +15,39 @@ import msgspec
 
 from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
-from chappe.events.lastways import LastWays
 from chappe.events.planner import HASTY, Marks, Planned, Planner
+from chappe.events.previous_routes import PreviousRoutes
+from chappe.events.source_route import MAX_RESCUES, SourceRoute, Step, Unit, branches, decode, encode
 from chappe.events.trace import returns, without_own
-from chappe.events.way import MAX_RESCUES, Step, Unit, Way, branches, decode, encode
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
 from chappe.linkstate.units import Address, VertexId
 from chappe.wire.addresses import KIND
 
-PLAIN = Way()
+PLAIN = SourceRoute()
 NOBODY: frozenset[str] = frozenset()
 BUSY_MS = 1.0  # nodes on the way may be late by so much, beside what was measured
 Branches = tuple[tuple[str, bytes], ...]
-KEPT = 1 << 16  # plans and decoded ways, as many as the engine has ways
+KEPT = 1 << 16  # plans and decoded routes, as many as the engine has routes
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a node does with the events of one topic that came by one way."""
+    """What a node does with the events of one topic that came by one route."""
 
     local: bool  # deliver to the subscribers of this node
-    branches: tuple[tuple[str, bytes], ...] = ()  # (peer, way) of each copy that leaves
-    hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old way
+    branches: tuple[tuple[str, bytes], ...] = ()  # (peer, route) of each copy that leaves
+    hold_ns: int = 0  # how long the first events wait, so that they do not overtake those on the old route
     groups: tuple[str, ...] | None = None  # queue groups served here; None: all that have members here
-    undeliverable: tuple[VertexId, ...] = ()  # destinations that have no way now
-    rest: bytes = b""  # the way to them and to nothing else: events are kept with it, and `rescue` is asked again later
-    back: bool = False  # a branch leads to where the way came from, as only one planned anew after a loss may
+    undeliverable: tuple[VertexId, ...] = ()  # destinations that have no route now
+    rest: bytes = b""  # the route to them and to nothing else: events are kept with it, and it is asked for again
+    back: bool = False  # a branch leads to where the route came from, as only one planned anew after a loss may
     denied: int = 0  # destinations that it is withheld from by rules of this node,
-    incapable: int = 0  # and those that lack a capability, or all ways to which do
+    incapable: int = 0  # and those that lack a capability, or all routes to which do
 
 
-class Ways:
-    """The ways of one node.
+class ForwardingTable:
+    """The routes of one node.
 
     Call `changed()` whenever the network map or interest, others' or that of own queue groups, is another one.
     `profiles` gives topics a profile of their own, the first pattern that matches counts; `connected` says whether a
@@ -74,8 +74,8 @@ class Ways:
         self._denied = denied
         self._state = state
         self._connected = connected
-        self._last = LastWays()
-        self._decoded: dict[bytes, Way] = {}
+        self._last = PreviousRoutes()
+        self._decoded: dict[bytes, SourceRoute] = {}
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._before: dict[tuple[object, ...], Planned] = {}
         self._followed: dict[tuple[str, bytes], Outputs] = {}
@@ -87,7 +87,7 @@ class Ways:
     # --- what is asked
 
     def changed(self) -> None:
-        """Ways may be others now: what was computed is forgotten, the last way of each topic kept for comparison."""
+        """Routes may have changed: computed ones are forgotten, the last one of each topic is kept for comparison."""
         self.generation += 1
         self._before = dict(self._plans) or self._before
         self._forget()
@@ -180,27 +180,27 @@ class Ways:
             self._plans[key] = planned
         return planned
 
-    def forward(self, peer: str, way: bytes, kind: str, topic: bytes) -> Outputs:
-        """Where events go that came from a peer with this way; ProtocolError if the way makes no sense here."""
-        found = self._read(way)
+    def forward(self, peer: str, source_route: bytes, kind: str, topic: bytes) -> Outputs:
+        """Where events go that came from a peer with this route; ProtocolError if the route makes no sense here."""
+        found = self._read(source_route)
         self._refresh()
         if not found.tree:
-            return self._enter(peer, way, found, kind, topic)
-        outputs = self._followed.get((peer, way))
+            return self._enter(peer, source_route, found, kind, topic)
+        outputs = self._followed.get((peer, source_route))
         if outputs is None:
-            outputs = self._followed[peer, way] = self._follow(peer, found)
+            outputs = self._followed[peer, source_route] = self._follow(peer, found)
         return outputs
 
-    def rescue(self, way: bytes, served: str = "") -> Outputs:
-        """Where events go that were sent to a lost peer with this way and not confirmed, or were kept with it.
+    def rescue(self, source_route: bytes, served: str = "") -> Outputs:
+        """Where events go that were sent to a lost peer with this route and not confirmed, or were kept with it.
 
         Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it;
         `served` is the lost peer if it had the event: it may be another process when it is back, and know it no more.
         """
         self._refresh()
-        key = ("rescue", way, served)
+        key = ("rescue", source_route, served)
         planned = self._plans.get(key)
-        found = self._read(way)
+        found = self._read(source_route)
         if served and served not in found.served:
             found = msgspec.structs.replace(found, served=(*found.served, served)[-MAX_RESCUES:])
         if planned is None:
@@ -208,15 +208,15 @@ class Ways:
         rest = _rest(found, planned.undeliverable) if planned.undeliverable else b""
         return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
 
-    def patience(self, way: bytes) -> int:
-        """How often an event with this way was planned anew beyond what is done at once: 0 if it need not wait."""
-        return max(0, self._read(way).rescues - HASTY + 1)
+    def patience(self, source_route: bytes) -> int:
+        """How often an event with this route was planned anew beyond what is done at once: 0 if it need not wait."""
+        return max(0, self._read(source_route).rescues - HASTY + 1)
 
     # --- on the way
 
-    def _follow(self, peer: str, way: Way) -> Outputs:
+    def _follow(self, peer: str, source_route: SourceRoute) -> Outputs:
         """Inside a cluster nothing is decided: the tree says what is next."""
-        step = way.tree[0]
+        step = source_route.tree[0]
         if step.node != self.me.node:
             raise ProtocolError(
                 f"way begins at {step.node!r}, this is {self.me.node!r}: {peer} sent it to the wrong node"
@@ -226,41 +226,43 @@ class Ways:
         rest = b""
         broken: list[Step] = []
         astray: list[Sequence[Unit]] = []
-        for tree in branches(way.tree[1:]):
-            if tree[0].node == peer and not way.rescues:  # an event never returns
+        for tree in branches(source_route.tree[1:]):
+            if tree[0].node == peer and not source_route.rescues:  # an event never returns
                 lost += [VertexId(0, below.node) for below in tree if below.deliver or below.groups]
             elif self._connected(tree[0].node):
-                ready.append((tree[0].node, encode(msgspec.structs.replace(way, tree=tuple(tree)))))
+                ready.append((tree[0].node, encode(msgspec.structs.replace(source_route, tree=tuple(tree)))))
             else:
                 broken += tree
         for units in branches(step.leaves):
-            way_out = self._planner.exit(way.profile, VertexId(units[0].level, units[0].name), way.trace)
-            if way_out is None or (way_out[0] == peer and not way.rescues):
+            way_out = self._planner.exit(
+                source_route.profile, VertexId(units[0].level, units[0].name), source_route.trace
+            )
+            if way_out is None or (way_out[0] == peer and not source_route.rescues):
                 astray.append(units)
             else:
-                onward = msgspec.structs.replace(way, tree=(), units=tuple(units), trace=way_out[1])
+                onward = msgspec.structs.replace(source_route, tree=(), units=tuple(units), trace=way_out[1])
                 ready.append((way_out[0], encode(onward)))
         if broken or astray:
-            hasty = HASTY <= way.rescues < MAX_RESCUES
-            planned = (self._planner.waiting if hasty else self._planner.repair)(way, broken, astray)
+            hasty = HASTY <= source_route.rescues < MAX_RESCUES
+            planned = (self._planner.waiting if hasty else self._planner.repair)(source_route, broken, astray)
             ready += planned.branches
             lost += planned.undeliverable
-            rest = self._rest_of(planned, way.profile, way)
+            rest = self._rest_of(planned, source_route.profile, source_route)
         local = step.deliver or bool(step.groups)
         back = any(to == peer for to, _ in ready)
         return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), rest, back)
 
-    def _enter(self, peer: str, raw: bytes, way: Way, kind: str, topic: bytes) -> Outputs:
+    def _enter(self, peer: str, raw: bytes, source_route: SourceRoute, kind: str, topic: bytes) -> Outputs:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
-        root = way.units[0]
+        root = source_route.units[0]
         if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != VertexId(root.level, root.name).path:
             raise ProtocolError(f"way enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
-        back = returns({**self._planner.names(), root.level: root.name}.values(), way.trace)
+        back = returns({**self._planner.names(), root.level: root.name}.values(), source_route.trace)
         if back:
             raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
         elsewhere = self._planner.elsewhere(root)
-        if elsewhere and self._planner.names()[root.level] in way.trace:
-            return self._pass_on(peer, way)
+        if elsewhere and self._planner.names()[root.level] in source_route.trace:
+            return self._pass_on(peer, source_route)
         marks: Marks = {}
         here = Wanted(False)
         if kind == KIND:
@@ -272,7 +274,7 @@ class Ways:
             inside = {t: names for t, names in self._state.wanting(kind, topic).items() if t.level < root.level}
             marks, here = self._chosen(kind, topic, inside, root)
         missing = sorted(set(root.groups).difference(here.groups, *(there.groups for there in marks.values())))
-        for node in way.served:  # with its groups: the first node of a unit serves those that it has members of
+        for node in source_route.served:  # with its groups: the first node of a unit serves those it has members of
             marks.pop(VertexId(0, node), None)
         # the one destination of an address may be in this part of the unit
         found = kind == KIND and (here.plain or any(not vertex_id.level for vertex_id in marks))
@@ -283,39 +285,58 @@ class Ways:
             parts = self._planner.parts(root, tuple(missing)) if not found else []
             if elsewhere and not found:  # who sent it here may be right: it is delivered here as well
                 parts = [(Unit(root.level, root.name, 0, root.deliver, tuple(missing)),)]
-            onward = [*branches(way.units[1:]), *parts]
-            trace, rescues = way.trace, way.rescues
+            onward = [*branches(source_route.units[1:]), *parts]
+            trace, rescues = source_route.trace, source_route.rescues
             planned = self._planner.plan(
-                way.profile, marks, onward, root.level, trace, rescues, way.served, needs=way.needs, denied=denied
+                source_route.profile,
+                marks,
+                onward,
+                root.level,
+                trace,
+                rescues,
+                source_route.served,
+                needs=source_route.needs,
+                denied=denied,
             )
             if missing and not parts:  # the last member for this topic has gone in between
                 planned = replace(planned, undeliverable=(*planned.undeliverable, VertexId(root.level, root.name)))
             self._plans[key] = planned
-        rest = self._rest_of(planned, way.profile, way)
-        local = (here.plain if kind == KIND else root.deliver or bool(here.groups)) and self.me.node not in way.served
+        rest = self._rest_of(planned, source_route.profile, source_route)
+        local = (
+            here.plain if kind == KIND else root.deliver or bool(here.groups)
+        ) and self.me.node not in source_route.served
         ready, turns = self._turning(peer, planned.branches)
-        withheld = _counted(planned.withheld, denied, way.needs)
+        withheld = _counted(planned.withheld, denied, source_route.needs)
         return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns, *withheld)
 
-    def _pass_on(self, peer: str, way: Way) -> Outputs:
+    def _pass_on(self, peer: str, source_route: SourceRoute) -> Outputs:
         """An event that was here, for another part of a unit that the sender takes for whole."""
-        trace = without_own(self.me, way.trace)
-        planned = self._planner.plan(way.profile, {}, [way.units], 1, trace, way.rescues, way.served, needs=way.needs)
-        rest = self._rest_of(planned, way.profile, way)
+        trace = without_own(self.me, source_route.trace)
+        planned = self._planner.plan(
+            source_route.profile,
+            {},
+            [source_route.units],
+            1,
+            trace,
+            source_route.rescues,
+            source_route.served,
+            needs=source_route.needs,
+        )
+        rest = self._rest_of(planned, source_route.profile, source_route)
         ready, turns = self._turning(peer, planned.branches)
         return Outputs(False, ready, 0, (), planned.undeliverable, rest, turns)
 
     def _turning(self, peer: str, branches: Branches) -> tuple[Branches, bool]:
         """Branches of a plan, and whether one leads to where the event came from, as only one planned anew may.
 
-        Whoever sent an event here for another part of its own unit is where the way to that unit leads from here if
-        this node takes it for whole: it counts as planned anew from here on, and the sender finds another way.
+        Whoever sent an event here for another part of its own unit is where the route to that unit leads from here if
+        this node takes it for whole: it counts as planned anew from here on, and the sender finds another route.
         """
         ready = []
         for to, onward in branches:
-            way = self._read(onward)
-            again = to == peer and not way.rescues
-            ready.append((to, encode(msgspec.structs.replace(way, rescues=1)) if again else onward))
+            source_route = self._read(onward)
+            again = to == peer and not source_route.rescues
+            ready.append((to, encode(msgspec.structs.replace(source_route, rescues=1)) if again else onward))
         return tuple(ready), any(to == peer for to, _ in ready)
 
     def _chosen(
@@ -324,7 +345,7 @@ class Ways:
         """Who gets an event, here and elsewhere: all plain subscribers, and of each queue group one place.
 
         Members at this node come first; else the choice goes round with the topic and the generation. For a unit on a
-        way only what that way asks of it: the other groups are served elsewhere.
+        route only what that route asks of it: the other groups are served elsewhere.
         """
         plain = unit is None or unit.deliver
         marks = {vertex_id: Wanted(True) for vertex_id, names in wanted.items() if plain and "" in names}
@@ -343,22 +364,32 @@ class Ways:
             marks[vertex_id] = Wanted(old.plain, (*old.groups, group))
         return marks, here
 
-    def _rest_of(self, planned: Planned, profile: str, way: Way = PLAIN) -> bytes:
-        """The way from here to what a plan could not reach; empty if there is nothing to wait for."""
+    def _rest_of(self, planned: Planned, profile: str, source_route: SourceRoute = PLAIN) -> bytes:
+        """The route from here to what a plan could not reach; empty if there is nothing to wait for."""
         if not planned.waiting:
             return b""
         nodes = [Step(vertex_id.name, 0, *wanted) for vertex_id, wanted in planned.waiting if vertex_id.level == 0]
         units = tuple(Unit(*vertex_id, 0, *wanted) for vertex_id, wanted in planned.waiting if vertex_id.level)
         here = Step(self.me.node, len(nodes), False, (), units)
         try:
-            return encode(Way((here, *nodes), (), way.trace, profile, way.rescues, way.served, way.needs))
+            return encode(
+                SourceRoute(
+                    (here, *nodes),
+                    (),
+                    source_route.trace,
+                    profile,
+                    source_route.rescues,
+                    source_route.served,
+                    source_route.needs,
+                )
+            )
         except ProtocolError:
             return b""
 
     # --- what was before
 
     def _hold(self, topic: tuple[str, bytes], planned: Planned) -> int:
-        """How long events wait so that none overtakes one on the old way: the difference, if the new one is quicker."""
+        """How long events wait so that none overtakes one on the old route: by how much the new one is quicker."""
         old = self._last.replace(topic, planned)
         if old is None or old is planned:
             return 0
@@ -375,7 +406,7 @@ class Ways:
         return hold
 
     def _difference_ns(self, old: Route, new: Route) -> int:
-        """By how much the new way is quicker at most: as both are measured now, else as they were when taken.
+        """By how much the new route is quicker at most: as both are measured now, else as they were when taken.
 
         What both vary by counts, and a millisecond for nodes that were busy: the difference of the means alone would
         let an event be overtaken as often as not.
@@ -388,7 +419,7 @@ class Ways:
         return round((gain_ms + BUSY_MS) * 1e6) if math.isfinite(gain_ms) and gain_ms > 0 else 0
 
     def _refresh(self) -> None:
-        """Forget what was computed if links of the map are others: a way may name some that no route in use passes."""
+        """Forget what was computed if the map has other links: a route may name some that no route in use passes."""
         if self._state.routes.view is not self._view:
             self._view = self._state.routes.view
             self.changed()
@@ -400,25 +431,25 @@ class Ways:
         self._followed.clear()
         self._known.clear()
 
-    def _read(self, raw: bytes) -> Way:
-        way = self._decoded.get(raw)
-        if way is None:
-            way = decode(raw)
+    def _read(self, raw: bytes) -> SourceRoute:
+        source_route = self._decoded.get(raw)
+        if source_route is None:
+            source_route = decode(raw)
             if len(self._decoded) >= KEPT:
                 self._decoded.clear()
-            self._decoded[raw] = way
-        return way
+            self._decoded[raw] = source_route
+        return source_route
 
 
 def _counted(withheld: Iterable[VertexId], denied: frozenset[VertexId], needs: tuple[str, ...]) -> tuple[int, int]:
-    """How many of these are withheld by rules, and how many for what they, or all ways to them, cannot do."""
+    """How many of these are withheld by rules, and how many for what they, or all routes to them, cannot do."""
     vertex_ids = list(withheld)
     incapable = sum(vertex_id not in denied for vertex_id in vertex_ids) if needs else 0
     return len(vertex_ids) - incapable, incapable
 
 
-def _rest(way: Way, left: Iterable[VertexId]) -> bytes:
-    """The way with these destinations alone."""
+def _rest(source_route: SourceRoute, left: Iterable[VertexId]) -> bytes:
+    """The route with these destinations alone."""
     names = set(left)
 
     def units(forest: tuple[Unit, ...]) -> tuple[Unit, ...]:
@@ -428,6 +459,6 @@ def _rest(way: Way, left: Iterable[VertexId]) -> bytes:
         Step(s.node, s.below, s.deliver, s.groups, units(s.leaves))
         if (0, s.node) in names
         else Step(s.node, s.below, False, (), units(s.leaves))
-        for s in way.tree
+        for s in source_route.tree
     )
-    return encode(msgspec.structs.replace(way, tree=steps, units=units(way.units)))
+    return encode(msgspec.structs.replace(source_route, tree=steps, units=units(source_route.units)))

@@ -1,4 +1,4 @@
-"""Events that a lost neighbour had not passed on, or that had no way: each gets another, or waits for one."""
+"""Events that a lost neighbour had not passed on, or that had no route: each gets another, or waits for one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chappe.engine._engine import Engine
 from chappe.engine.rescue import RawOutputs, Rescued
-from chappe.events.ways import Outputs, Ways
+from chappe.events.forwarding import ForwardingTable, Outputs
 
 Raw = Callable[[Outputs, str, bytes], RawOutputs]  # with the kind of the topic, and the topic
 
@@ -21,7 +21,7 @@ NOWHERE = -1  # port of events that no neighbour was lost with
 
 
 @dataclass(slots=True, eq=False)
-class _Stranded:
+class _Undeliverable:
     event: Rescued
     port: int
     until_ns: int
@@ -32,30 +32,38 @@ class _Stranded:
         return len(self.event.frame) + EACH_BYTES
 
 
-class Rescue:
+class Reroute:
     """Works through the queues of lost neighbours in slices, oldest events first.
 
-    What has no way waits, together with all that has the same one, so that a change of the map costs one question for
-    each of these ways and not for each event.
+    What has no route waits, together with all that has the same one, so that a change of the map costs one question for
+    each of these routes and not for each event.
     """
 
-    def __init__(self, engine: Engine, ways: Ways, raw: Raw, stranded_ns: int, stranded_bytes: int, slice: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        forwarding: ForwardingTable,
+        raw: Raw,
+        undeliverable_ns: int,
+        undeliverable_bytes: int,
+        slice: int,
+    ) -> None:
         self._engine = engine
-        self._ways = ways
+        self._forwarding = forwarding
         self._raw = raw
-        self._stranded_ns = stranded_ns
-        self._limit = stranded_bytes
+        self._stranded_ns = undeliverable_ns
+        self._limit = undeliverable_bytes
         self._slice = slice
         self._lost: dict[int, str] = {}  # ports whose queues are not empty yet, and who was there
-        self._order: deque[_Stranded] = deque()  # by age, with some that wait no more
-        self._by_way: dict[bytes, deque[_Stranded]] = {}
-        self._due: dict[bytes, None] = {}  # ways to try again
-        self._not_before: dict[bytes, int] = {}  # ways that were given again and again, and led nowhere
+        self._order: deque[_Undeliverable] = deque()  # by age, with some that wait no more
+        self._by_way: dict[bytes, deque[_Undeliverable]] = {}
+        self._due: dict[bytes, None] = {}  # routes to try again
+        self._not_before: dict[bytes, int] = {}  # routes that were given again and again, and led nowhere
         self._again: dict[bytes, tuple[int, int]] = {}  # when each is tried again though the map stays, and the pause
         self._bytes = 0
         self._kept: Counter[int] = Counter()  # how many wait, by port
         self.next_ns = FAR_NS  # when to try again what waits
-        self.waiting = 0  # events that have no way at the moment
+        self.waiting = 0  # events that have no route at the moment
         self.rescued = 0
         self.expired = 0  # waited for too long
         self.crowded = 0  # the oldest, when there was no room for more
@@ -75,20 +83,20 @@ class Rescue:
         self._lost[port] = name
 
     def arrived(self, now_ns: int) -> None:
-        """Keep what came or was published while there was no way to some of its destinations."""
+        """Keep what came or was published while there was no route to some of its destinations."""
         for event in self._engine.take_stranded():
-            self._strand(_Stranded(event, NOWHERE, now_ns + self._stranded_ns), now_ns)
+            self._strand(_Undeliverable(event, NOWHERE, now_ns + self._stranded_ns), now_ns)
 
     def returned(self, port: int) -> None:
-        """The neighbour is there again: what found no other way in between takes its old one."""
+        """The neighbour is there again: what found no other route in between takes its old one."""
         self._lost.pop(port, None)
-        for way, group in list(self._by_way.items()):
-            del self._by_way[way]
+        for source_route, group in list(self._by_way.items()):
+            del self._by_way[source_route]
             for each in group:
                 if each.port != port:
-                    self._by_way.setdefault(way, deque()).append(each)
+                    self._by_way.setdefault(source_route, deque()).append(each)
                     continue
-                self._engine.redirect(each.event, (False, [(port, way)], 0, None))
+                self._engine.redirect(each.event, (False, [(port, source_route)], 0, None))
                 self.rescued += 1
                 self._settle(each)
 
@@ -100,8 +108,8 @@ class Rescue:
             if left <= 0:
                 return
         while self._due and left > 0:
-            way = next(iter(self._due))
-            left -= self._retry(way, left)
+            source_route = next(iter(self._due))
+            left -= self._retry(source_route, left)
 
     def finish(self, port: int, now_ns: int) -> None:
         """All of that port, which will not be there any more."""
@@ -120,64 +128,72 @@ class Rescue:
             if not self._kept[port]:
                 self._engine.settled(port)
         for event in events:
-            outputs = self._ways.rescue(event.way, name if event.received else "")
+            outputs = self._forwarding.rescue(event.way, name if event.received else "")
             self._send(event, outputs)
             if outputs.rest:
-                self._strand(_Stranded(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
+                self._strand(_Undeliverable(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
         return len(events)
 
     def retry(self, now_ns: int) -> None:
-        """Ways have changed: try those that wait again, but for those that were to wait longer."""
-        waits = {way: when for way, when in self._not_before.items() if when > now_ns and way in self._by_way}
+        """Routes have changed: try those that wait again, but for those that were to wait longer."""
+        waits = {
+            source_route: when
+            for source_route, when in self._not_before.items()
+            if when > now_ns and source_route in self._by_way
+        }
         self._not_before = waits
-        self._due = {way: None for way in self._by_way if way not in waits}
+        self._due = {source_route: None for source_route in self._by_way if source_route not in waits}
         self._plan()
 
     def again(self, now_ns: int) -> None:
-        """It is time to try some again though ways have not changed: a map may be right, and have been wrong elsewhere.
+        """It is time to try some again though routes have not changed: another map may have been wrong.
 
-        Each way has a pause of its own: one that leads nowhere for long does not keep others waiting.
+        Each route has a pause of its own: one that leads nowhere for long does not keep others waiting.
         """
-        for way in self._by_way:
-            when_ns, pause_ns = self._again.get(way, (0, AGAIN_NS))
-            when_ns = max(when_ns, self._not_before.get(way, 0))
+        for source_route in self._by_way:
+            when_ns, pause_ns = self._again.get(source_route, (0, AGAIN_NS))
+            when_ns = max(when_ns, self._not_before.get(source_route, 0))
             if when_ns <= now_ns:
-                self._due[way] = None
-                self._again[way] = now_ns + pause_ns, min(2 * pause_ns, SELDOM_NS)
+                self._due[source_route] = None
+                self._again[source_route] = now_ns + pause_ns, min(2 * pause_ns, SELDOM_NS)
         self._plan()
 
     def _plan(self) -> None:
         """When the next of those that wait is tried again."""
-        self._again = {way: self._again[way] for way in self._by_way}
-        self._not_before = {way: when for way, when in self._not_before.items() if way in self._by_way}
-        times = (max(when_ns, self._not_before.get(way, 0)) for way, (when_ns, _) in self._again.items())
+        self._again = {source_route: self._again[source_route] for source_route in self._by_way}
+        self._not_before = {
+            source_route: when for source_route, when in self._not_before.items() if source_route in self._by_way
+        }
+        times = (
+            max(when_ns, self._not_before.get(source_route, 0)) for source_route, (when_ns, _) in self._again.items()
+        )
         self.next_ns = min(times, default=FAR_NS)
 
-    def _retry(self, way: bytes, limit: int) -> int:
-        """Send up to so many of those that wait with that way wherever there is one now; how many were looked at."""
-        group = self._by_way.get(way)
+    def _retry(self, source_route: bytes, limit: int) -> int:
+        """Send up to so many of those that wait with that route wherever there is one now; how many were looked at."""
+        group = self._by_way.get(source_route)
         if group is None:
-            del self._due[way]
+            del self._due[source_route]
             return 0
-        outputs = self._ways.rescue(way)
+        outputs = self._forwarding.rescue(source_route)
         if not outputs.branches and outputs.rest:
-            del self._due[way]
+            del self._due[source_route]
             return 1
         # One part of a unit may be reached and the others not: then all of them wait on as they did.
-        looked = min(limit, len(group)) if outputs.rest != way else len(group)
+        looked = min(limit, len(group)) if outputs.rest != source_route else len(group)
         for _ in range(looked):
             each = group.popleft()
             self._send(each.event, outputs)
             if outputs.rest:
                 each.event = each.event._replace(way=outputs.rest)
                 self._by_way.setdefault(outputs.rest, deque()).append(each)
-                self._again.setdefault(outputs.rest, self._again[way])
+                self._again.setdefault(outputs.rest, self._again[source_route])
             else:
                 self._settle(each)
         if not group:
-            del self._by_way[way]
-        if not group or outputs.rest == way:
-            del self._due[way]
+            del self._by_way[source_route]
+        if not group or outputs.rest == source_route:
+            del self._due[source_route]
         return looked
 
     def expire(self, now_ns: int) -> None:
@@ -193,14 +209,14 @@ class Rescue:
             self._engine.redirect(event, self._raw(outputs, event.kind, event.topic))
             self.rescued += 1
 
-    def _strand(self, stranded: _Stranded, now_ns: int) -> None:
-        way = stranded.event.way
-        if way not in self._by_way:
-            self._again[way] = now_ns + AGAIN_NS, 2 * AGAIN_NS
+    def _strand(self, stranded: _Undeliverable, now_ns: int) -> None:
+        source_route = stranded.event.way
+        if source_route not in self._by_way:
+            self._again[source_route] = now_ns + AGAIN_NS, 2 * AGAIN_NS
             self.next_ns = min(self.next_ns, now_ns + AGAIN_NS)
-        patience = self._ways.patience(way)
-        if patience and self._not_before.get(way, 0) <= now_ns:
-            self._not_before[way] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
+        patience = self._forwarding.patience(source_route)
+        if patience and self._not_before.get(source_route, 0) <= now_ns:
+            self._not_before[source_route] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
         self._order.append(stranded)
         self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
         self._bytes += stranded.size
@@ -212,15 +228,15 @@ class Rescue:
                 self.crowded += 1
                 self._give_up(each, waited=False)
 
-    def _give_up(self, each: _Stranded, *, waited: bool) -> None:
-        way = each.event.way
-        self._by_way[way].remove(each)
-        if not self._by_way[way]:
-            del self._by_way[way]
+    def _give_up(self, each: _Undeliverable, *, waited: bool) -> None:
+        source_route = each.event.way
+        self._by_way[source_route].remove(each)
+        if not self._by_way[source_route]:
+            del self._by_way[source_route]
         self._engine.give_up(each.event, waited)
         self._settle(each)
 
-    def _settle(self, each: _Stranded) -> None:
+    def _settle(self, each: _Undeliverable) -> None:
         """It waits no more."""
         each.waits = False
         self._bytes -= each.size
