@@ -7,13 +7,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 
 from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
+from chappe.client.arguments import Extension, Properties, Violated
 from chappe.client.connection import Connection, Inbox
 from chappe.client.derived import Derived
 from chappe.client.durable import Durable
@@ -24,10 +25,10 @@ from chappe.client.published import Publication
 from chappe.client.quality import Qos, Seconds, wish_of
 from chappe.client.replies import Replies
 from chappe.client.requests import within
+from chappe.client.session import ConnectOptions
 from chappe.client.snapshots import Snapshot
 from chappe.client.structs import TypeName, value_type
 from chappe.client.topics import Advertisement, Topic, pattern_text
-from chappe.client.violations import Violation
 from chappe.client.watchdog import Care
 from chappe.client.watched import Order
 from chappe.errors import UnconfirmedError, WithdrawnError
@@ -37,17 +38,15 @@ from chappe.wire.management import Condense, Function, Issued, Uncondense
 from chappe.wire.mesh import Pace
 
 MEASURE_S = 6.0  # a node waits 5 s for the other end of a link
-Violated = Callable[[Violation[Watch]], None]
 
 
 class Client(Connection):
     """One client of a node; made by `chappe.connect`."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, options: ConnectOptions) -> None:
+        super().__init__(options)
         self.publish = self.core.publish  # the compiled methods themselves: nothing in between
         self.publish_many = self.core.publish_many
-        self.durable_s = 30.0  # how long an archive may take to tell that it has stored an event
         self._replies = Replies(self)
         self.durable = Durable(self)
         self.core.on_durable = self.durable.publish
@@ -74,10 +73,12 @@ class Client(Connection):
         assert self._session is not None
         self._session.schedule_from_threads()
 
-    async def publish_wait(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> None:
+    async def publish_wait(
+        self, topic: Topic, body: bytes, priority: int = 3, *, durable: bool = False, **extension: Unpack[Extension]
+    ) -> None:
         """`publish`, waiting for room while the queue is full; if durable=True, until an archive has stored it."""
-        if extension.get("durable"):
-            await self.core.publish(topic, body, priority, **extension)
+        if durable:
+            await self.core.publish(topic, body, priority, durable=True, **extension)
             return
         while not self.core.publish(topic, body, priority, **extension):
             await self.drain()
@@ -196,20 +197,24 @@ class Client(Connection):
         return await self.list("publications", 100_000, of=pattern)
 
     async def request(
-        self, topic: Topic, body: bytes, *, timeout_s: float | None = None, timeout: float | None = None, **options: Any
-    ) -> Message:
+        self, topic: Topic, body: bytes, *, timeout_s: float | None = None, priority: int = 3,
+        **properties: Unpack[Properties],
+    ) -> Message:  # fmt: skip
         """Publish and wait for the first answer; TimeoutExpired if none comes.
 
         LinkError if the client had to move to another node meanwhile: the answer does not follow it there, and nobody
         knows whether the request was carried out.
         """
-        return await self._replies.request(topic, body, timeout_s or timeout or self.timeout_s, options)
+        return await self._replies.request(topic, body, timeout_s or self.timeout_s, priority, properties)
 
-    async def respond(self, message: Message, body: bytes, **options: Any) -> None:
+    async def respond(
+        self, message: Message, body: bytes, *, priority: int = 3, **extension: Unpack[Extension]
+    ) -> None:
         """Answer a request."""
         if message.reply is None:
             raise ValueError(f"the message of {message.topic!r} expects no answer: it has no reply topic")
-        await self.publish_wait(message.reply, body, correlation=message.correlation, **options)
+        extension["correlation"] = message.correlation
+        await self.publish_wait(message.reply, body, priority, **extension)
 
     reply = respond
 
@@ -362,7 +367,7 @@ class Client(Connection):
         Needs `connect(..., flooded=True)`. One stream a client; a name that the node does not list is `#number`.
         """
         self._check_open()
-        if not self._flooded:
+        if not self._options.flooded:
             raise ValueError("this client did not ask for flooded variables: connect with flooded=True")
         return self._floods.open(self, max_queue)
 

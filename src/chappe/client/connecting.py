@@ -11,8 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from chappe.client.arguments import Secure
 from chappe.client.client import Client
-from chappe.client.session import Route
+from chappe.client.session import ConnectOptions
 from chappe.errors import ConfigError
 from chappe.links.address import parse
 from chappe.links.kinds import encrypts, stream_schemes
@@ -22,7 +23,6 @@ from chappe.links.proxy import parse_proxy
 from chappe.security.config import Tls
 from chappe.security.tls import client_context
 
-Secure = ssl.SSLContext | Tls | str | Path | tuple[str, str, str]
 ENVIRONMENT = "CHAPPE_URL"
 _unnamed = itertools.count(1)  # brokers know a client by its name: two of one process must not have the same
 
@@ -112,25 +112,32 @@ def connect(
         raise ConfigError(
             f"heartbeat_s, timeout_s and durable_s are positive, not {heartbeat_s}, {timeout_s} and {durable_s}"
         )
-    route = Route(
-        addresses=addresses,
-        tls=None if tls is None else _context(tls),
-        server_name=server_name,
-        options=options or LinkOptions(),
-        reconnect=reconnect,
-        heartbeat_s=heartbeat_s,
-        wait_s=wait_s,
-        proxy=proxy,
-        stamps=stamps,
-        compare_s=compare_s if reconnect else 0.0,
+    return Connecting(
+        Client(
+            ConnectOptions(
+                addresses=addresses,
+                name=name or f"{socket.gethostname()}-{os.getpid()}-{next(_unnamed)}",
+                token=token,
+                tls=None if tls is None else _context(tls),
+                server_name=server_name,
+                link=options or LinkOptions(),
+                reconnect=reconnect,
+                heartbeat_s=heartbeat_s,
+                wait_s=wait_s,
+                proxy=proxy,
+                stamps=stamps,
+                compare_s=compare_s if reconnect else 0.0,
+                queue_bytes=queue_bytes,
+                status_bytes=status_bytes,
+                conflate=conflate,
+                flooded=flooded,
+                datagrams=status == "udp",
+                timeout_s=timeout_s,
+                durable_s=durable_s,
+                report_quality=report_quality,
+            )
+        )
     )
-    named = name or f"{socket.gethostname()}-{os.getpid()}-{next(_unnamed)}"
-    client = Client(
-        route, name=named, token=token, queue_bytes=queue_bytes, status_bytes=status_bytes, conflate=conflate,
-        flooded=flooded, datagrams=status == "udp", timeout_s=timeout_s, report_quality=report_quality,
-    )  # fmt: skip
-    client.durable_s = durable_s
-    return Connecting(client)
 
 
 def _urls(url: str | Sequence[str] | None) -> list[str]:

@@ -20,7 +20,7 @@ from chappe.client.groups import Group
 from chappe.client.published import Published
 from chappe.client.reporting import Reporting
 from chappe.client.requests import Answer, Requests, refusal, within
-from chappe.client.session import Route, Session, State
+from chappe.client.session import ConnectOptions, Session, State
 from chappe.client.topics import Advertisement, Topic, public_topic
 from chappe.client.watched import Watched
 from chappe.errors import ChappeError, DeniedError, LinkError, RefusedError, TimeoutExpired
@@ -51,35 +51,19 @@ class Connection:
     registered again or was withdrawn, an exception in a callback.
     """
 
-    def __init__(
-        self,
-        route: Route,
-        *,
-        name: str,
-        token: str | Callable[[], str] | None,
-        queue_bytes: int,
-        status_bytes: int,
-        conflate: bool,
-        flooded: bool,
-        datagrams: bool,
-        timeout_s: float,
-        report_quality: bool = False,
-    ) -> None:
-        self.name = name
+    def __init__(self, options: ConnectOptions) -> None:
+        self.name = options.name
         self.session_number = secrets.token_bytes(16)  # a secret: with it and its identity one publishes as this client
-        self.timeout_s = timeout_s
+        self.timeout_s = options.timeout_s
+        self.durable_s = options.durable_s
         self.on_disconnect: Callable[[Exception | None], None] | None = None
         self.on_reconnect: Callable[[], None] | None = None
         self.on_loss: Callable[[int, int], None] | None = None
         self.on_full: Callable[[Queue], None] | None = None
         self.on_mode: Callable[[int, int], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
-        self.core = ClientCore(queue_bytes=queue_bytes, status_bytes=status_bytes)
-        self._route = route
-        self._token = token
-        self._conflate = conflate
-        self._flooded = flooded
-        self._datagrams = datagrams
+        self.core = ClientCore(queue_bytes=options.queue_bytes, status_bytes=options.status_bytes)
+        self._options = options
         self._data: DataLink | None = None
         self._floods = Floods(self.core, self.list)
         self._session: Session | None = None
@@ -88,7 +72,7 @@ class Connection:
         self._published = Published(self, self.core, self._requests)
         self._watched = Watched(self, self.core, self._requests)
         self.groups: dict[str, Group] = {}
-        self.reporting = Reporting(self, self.core.publish) if report_quality else None
+        self.reporting = Reporting(self, self.core.publish) if options.report_quality else None
         if self.reporting is not None:
             self._watched.dog.noticed = self.reporting.violated
         self._subscriptions: list[Subscription] = []
@@ -114,7 +98,7 @@ class Connection:
         self.core.on_progress = self._progress
         self.core.on_full = self._queue_full
         self.core.on_failure = self.report
-        self._session = Session(self.core, self._route, self._hello, self)
+        self._session = Session(self.core, self._options, self._hello, self)
         try:
             await self._session.start()
             await self._open_datagrams()
@@ -192,10 +176,11 @@ class Connection:
         }
 
     def _hello(self) -> control.Hello:
-        token = self._token() if callable(self._token) else self._token
+        token = self._options.token() if callable(self._options.token) else self._options.token
         return control.Hello(
             role="client", name=self.name, session=self.session_number, token=token, capabilities=control.CAPABILITIES,
-            heartbeat_ns=round(self._route.heartbeat_s * 1e9), conflate=self._conflate, flooded=self._flooded,
+            heartbeat_ns=round(self._options.heartbeat_s * 1e9), conflate=self._options.conflate,
+            flooded=self._options.flooded,
         )  # fmt: skip
 
     def session_up(self, welcome: control.Welcome, again: bool) -> None:
@@ -301,7 +286,7 @@ class Connection:
 
     async def _open_datagrams(self) -> None:
         """Ask the node for a data link, if this client is to use one."""
-        if not self._datagrams:
+        if not self._options.datagrams:
             return
         assert self._session is not None
         self._data = DataLink(self.core, self._session, self._requests)

@@ -10,10 +10,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from chappe.archive.stored import STORE, Again, Stored, decode, encode_again
 from chappe.client._inbox import Subscription
+from chappe.client.arguments import Extension
 from chappe.client.topics import Topic, topic_name
 from chappe.errors import (
     ChappeError,
@@ -165,7 +166,9 @@ class Durable:
         """Events that no archive has confirmed yet."""
         return len(self._waiting) + len(self._later)
 
-    def publish(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> asyncio.Future[str]:
+    def publish(
+        self, topic: Topic, body: bytes, priority: int = 3, **extension: Unpack[Extension]
+    ) -> asyncio.Future[str]:
         """Publish now, or as soon as there is room; what comes back is there when an archive has stored the event.
 
         DeniedError if a right is missing, and then nothing was published. UnconfirmedError after the client's
@@ -179,7 +182,7 @@ class Durable:
         loop = asyncio.get_running_loop()
         if extension.get("created") is None:
             extension["created"] = time.time_ns() + self._client.core.ahead_ns
-        given = {name: value for name, value in extension.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in extension.items() if value is not None}
         event = Event(topic, bytes(body), priority, given, loop.time() + self._client.durable_s, loop.create_future())
         if topic_name(topic).kind == KIND:
             raise ValueError("nobody but its owner gets what is sent to an address: no archive can store it")

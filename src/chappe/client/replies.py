@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chappe.errors import LinkError, TimeoutExpired
 
 if TYPE_CHECKING:
     from chappe.client._inbox import Message, Subscription
+    from chappe.client.arguments import Properties
     from chappe.client.client import Client
     from chappe.client.topics import Topic
     from chappe.wire.addresses import Address
@@ -32,7 +33,9 @@ class Replies:
         """Requests without an answer."""
         return len(self._waiting)
 
-    async def request(self, topic: Topic, body: bytes, timeout_s: float, options: dict[str, Any]) -> Message:
+    async def request(
+        self, topic: Topic, body: bytes, timeout_s: float, priority: int, properties: Properties
+    ) -> Message:
         """Publish with a fresh correlation; the first answer to it."""
         if self._inbox is None:
             await self._open()
@@ -43,7 +46,7 @@ class Replies:
         core = self._client.core
         try:
             async with asyncio.timeout(timeout_s):
-                while not core.publish(topic, body, reply=self._address, correlation=number, **options):
+                while not core.publish(topic, body, priority, reply=self._address, correlation=number, **properties):
                     await self._client.drain()
                 if len(self._waiting) == 1:
                     core.write_now()  # a lone request does not wait for others of its tick

@@ -45,43 +45,53 @@ class Owner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where and how to connect."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectOptions:
+    """What `chappe.connect` was told, checked: where and how to connect, and as whom."""
 
     addresses: Sequence[Address]
+    name: str  # for people, access rules and brokers
+    token: str | Callable[[], str] | None = None
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
-    options: LinkOptions = field(default_factory=LinkOptions)
+    link: LinkOptions = field(default_factory=LinkOptions)
     reconnect: bool = True
     heartbeat_s: float = 1.0
     wait_s: float = 0.0  # how long the first connection is tried
     proxy: str = ""  # http://user:password@host:port, or `environment`
     stamps: bool | None = None  # whether events without a stamp get one; None: if the node asks for it
     compare_s: float = 30.0  # of several addresses: how often they are compared while connected; 0: never
+    queue_bytes: int = 8 << 20  # of events that the node has not confirmed
+    status_bytes: int = 1 << 20  # of values that are not written yet
+    conflate: bool = False
+    flooded: bool = False
+    datagrams: bool = False
+    timeout_s: float = 5.0  # of requests to the node
+    durable_s: float = 30.0  # how long an archive may take to confirm an event
+    report_quality: bool = False
 
 
 class Session:
     """Keeps one connection: when it is lost, the next try comes at once, then with backoff and jitter (GS-035)."""
 
-    def __init__(self, core: ClientCore, route: Route, hello: Callable[[], Hello], owner: Owner) -> None:
+    def __init__(self, core: ClientCore, options: ConnectOptions, hello: Callable[[], Hello], owner: Owner) -> None:
         self.state: State = "connecting"
         self.address: Address | None = None
         self.welcome: Welcome | None = None
         self.reconnections = 0
         self._core = core
-        self._route = route
+        self._options = options
         self._hello = hello
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._flusher = Flusher(core)
         self.tick = self._tick = FlushTick(self._loop, self._flusher)
         self._link: Link | None = None
-        self._heartbeat = Heartbeat(max(1, round(route.heartbeat_s * 1e9)))
+        self._heartbeat = Heartbeat(max(1, round(options.heartbeat_s * 1e9)))
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._comparing: asyncio.Task[None] | None = None
-        self._ranking = Ranking(len(route.addresses))
+        self._ranking = Ranking(len(options.addresses))
         self._place: int | None = None  # of the address that is or was connected
         self._paused = False
         core.schedule = self._flusher.soon
@@ -94,7 +104,7 @@ class Session:
 
     async def start(self) -> None:
         """The first connection; the error of the last address tried if there is none."""
-        deadline = self._loop.time() + self._route.wait_s
+        deadline = self._loop.time() + self._options.wait_s
         backoff = Backoff(random.random, cap_s=CAP_S)
         backoff.next_s()
         while True:
@@ -106,33 +116,33 @@ class Session:
                     if place == order[-1] and self._loop.time() >= deadline:
                         raise
                 else:
-                    if len(order) > 1 and self._route.compare_s:
+                    if len(order) > 1 and self._options.compare_s:
                         self._comparing = self._loop.create_task(self._compare())
                     return
             await asyncio.sleep(backoff.next_s())
 
     async def _order(self) -> list[int]:
         """Places of the addresses, the one to try first at the front."""
-        if len(self._route.addresses) > 1:
-            self._ranking.measured(await answer_times(self._route.addresses, self._dial))
+        if len(self._options.addresses) > 1:
+            self._ranking.measured(await answer_times(self._options.addresses, self._dial))
         return self._ranking.order(self._place)
 
     async def _dial(self, address: Address) -> Raw:
-        route = self._route
-        tls = route.tls if encrypts(address) else None
-        proxy = proxy_for(route.proxy, address, os.environ)
-        return await dial(address, tls=tls, server_name=route.server_name, options=route.options, proxy=proxy)
+        options = self._options
+        tls = options.tls if encrypts(address) else None
+        proxy = proxy_for(options.proxy, address, os.environ)
+        return await dial(address, tls=tls, server_name=options.server_name, options=options.link, proxy=proxy)
 
     async def _connect(self, place: int) -> None:
-        address = self._route.addresses[place]
+        address = self._options.addresses[place]
         raw = await self._dial(address)
         asked_ns = time.time_ns()
-        welcome = await connect_handshake(raw, self._hello(), self._route.options.handshake_timeout_s)
+        welcome = await connect_handshake(raw, self._hello(), self._options.link.handshake_timeout_s)
         if self.welcome is not None and welcome.issuer != self.welcome.issuer:
             raw.abort()
             raise RefusedError(f"{address} knows this client by another identity than before: close it, connect again")
         self._core.ahead_ns = ahead_ns(asked_ns, welcome.wall_ns, time.time_ns())
-        self._core.stamping = "stamp" in welcome.capabilities if self._route.stamps is None else self._route.stamps
+        self._core.stamping = "stamp" in welcome.capabilities if self._options.stamps is None else self._options.stamps
         if self.state == "closed":
             raw.abort()
             return
@@ -161,7 +171,7 @@ class Session:
             return
         self._unlink()
         self._heartbeat.lost()
-        self.state = "reconnecting" if self._route.reconnect else "closed"
+        self.state = "reconnecting" if self._options.reconnect else "closed"
         log.info("connection lost", address=str(self.address), error=str(error or "end of stream"))
         self._owner.session_down(error)
         if self.state == "reconnecting":
@@ -183,18 +193,18 @@ class Session:
     async def _compare(self) -> None:
         """Move to another node that has answered sooner for several rounds in a row (MR-008)."""
         while self.state != "closed":
-            await asyncio.sleep(self._route.compare_s * random.uniform(0.9, 1.1))
+            await asyncio.sleep(self._options.compare_s * random.uniform(0.9, 1.1))
             if self.state != "connected":
                 self._ranking.moved()
                 continue
-            times = await answer_times(self._route.addresses, self._dial)
+            times = await answer_times(self._options.addresses, self._dial)
             self._ranking.measured(times, self._place)
             better = self._ranking.move()
             if better is not None and self.state == "connected" and await self._owner.settled():
-                log.info("another node is nearer", address=str(self._route.addresses[better]), left=str(self.address))
+                log.info("another node is nearer", address=str(self._options.addresses[better]), left=str(self.address))
                 self._ranking.moved()
                 self._place = better
-                self.drop(LinkError(f"{self._route.addresses[better]} answers sooner than {self.address}"))
+                self.drop(LinkError(f"{self._options.addresses[better]} answers sooner than {self.address}"))
 
     def _beat(self) -> None:
         now = time.monotonic_ns()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 import uvloop
 
@@ -26,18 +27,48 @@ from chappe.client._status import StatusEvent, StatusStream
 from chappe.client._status import Watch as AsyncWatch
 from chappe.client._variables import Variable as AsyncVariable
 from chappe.client._variables import VariableGroup
+from chappe.client.arguments import (
+    ConnectArguments,
+    Extension,
+    GroupArguments,
+    MeasureArguments,
+    MemberArguments,
+    MonitorArguments,
+    Properties,
+    RegisterArguments,
+    RegisterManyArguments,
+    SubscribeArguments,
+    Violated,
+    WatchArguments,
+    WatchManyArguments,
+)
 from chappe.client.derived import DerivedHolder
 from chappe.client.groups import Group as AsyncGroup
 from chappe.client.quality import Granted
 from chappe.client.snapshots import Snapshot
 from chappe.client.topics import Advertisement, Topic
-from chappe.client.violations import Violation
 from chappe.errors import TimeoutExpired, WithdrawnError
 from chappe.wire.control import Command
 from chappe.wire.management import Function
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
+Shown = TypeVar("Shown", bound=Callable[..., Any])
+
+
+def _signature_of(origin: Callable[..., object], *, bound: bool = False) -> Callable[[Shown], Shown]:
+    """Show the arguments of the asyncio client in `help`; type checkers know them by `Unpack`."""
+
+    def shown(function: Shown) -> Shown:
+        own = inspect.signature(function)
+        arguments = list(inspect.signature(origin).parameters.values())
+        if bound:
+            arguments.insert(0, next(iter(own.parameters.values())))
+        signature = own.replace(parameters=arguments)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return shown
 
 
 class _Loop:
@@ -179,9 +210,9 @@ class Watch(Entries[StatusEvent]):
         """The error that ended this watch, or None."""
         return self._watch.withdrawn
 
-    def monitor(self, on_violation: Callable[[Violation[AsyncWatch]], None] | None = None, **options: Any) -> None:
+    def monitor(self, on_violation: Violated | None = None, **arguments: Unpack[MonitorArguments]) -> None:
         """As `Client.monitor` of the asyncio client; the callback runs in the thread of the loop."""
-        self._loop.run(_called(partial(self._watch.owner.monitor, self._watch, on_violation, **options)))
+        self._loop.run(_called(partial(self._watch.owner.monitor, self._watch, on_violation, **arguments)))
 
     def unwatch(self) -> None:
         """Stop."""
@@ -201,9 +232,10 @@ class Group:
         """(publisher, variable) of each."""
         return self._group.members
 
-    def add(self, publisher: str, variable: str, **options: Any) -> None:
+    @_signature_of(AsyncGroup.add)
+    def add(self, publisher: str, variable: str, **arguments: Unpack[MemberArguments]) -> None:
         """A variable more, from the next set on."""
-        self._loop.run(self._group.add(publisher, variable, **options))
+        self._loop.run(self._group.add(publisher, variable, **arguments))
 
     def remove(self, publisher: str, variable: str) -> None:
         """A variable less."""
@@ -248,10 +280,11 @@ class Stream(Entries[StatusEvent]):
 class Client:
     """Blocking form of `chappe.Client`; the same names, iterators instead of async iterators."""
 
-    def __init__(self, url: str | Sequence[str] | None = None, **options: Any) -> None:
+    @_signature_of(connecting.connect, bound=True)
+    def __init__(self, url: str | Sequence[str] | None = None, **arguments: Unpack[ConnectArguments]) -> None:
         self._loop = _Loop()
         try:
-            self._client = self._loop.run(_awaited(connecting.connect, url, options))
+            self._client = self._loop.run(_connected(url, arguments))
         except BaseException:
             self._loop.stop()
             raise
@@ -297,12 +330,17 @@ class Client:
         finally:
             self._loop.stop()
 
-    def publish_wait(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> None:
-        """`publish`, waiting for room while the queue is full."""
-        if not self.publish(topic, body, priority, **extension):
+    @_signature_of(asynchronous.Client.publish_wait)
+    def publish_wait(
+        self, topic: Topic, body: bytes, priority: int = 3, *, durable: bool = False, **extension: Unpack[Extension]
+    ) -> None:
+        """`publish`, waiting for room while the queue is full; if durable=True, until an archive has stored it."""
+        if durable:
+            self._publish_durable(topic, body, priority, **extension)
+        elif not self.publish(topic, body, priority, **extension):
             self._loop.run(self._client.publish_wait(topic, body, priority, **extension))
 
-    def _publish_durable(self, topic: Topic, body: bytes, priority: int = 3, **extension: Any) -> str:
+    def _publish_durable(self, topic: Topic, body: bytes, priority: int = 3, **extension: Unpack[Extension]) -> str:
         """`publish(..., durable=True)`: the name of the archive that has stored it; waits until one has."""
 
         async def published() -> str:
@@ -318,31 +356,41 @@ class Client:
         """The node has every event published so far."""
         self._loop.run(self._client.flush(timeout_s))
 
-    def subscribe(self, pattern: Topic, **options: Any) -> Subscription:
+    @_signature_of(asynchronous.Client.subscribe)
+    def subscribe(self, pattern: Topic, **arguments: Unpack[SubscribeArguments]) -> Subscription:
         """As `Client.subscribe` of the asyncio client."""
-        return Subscription(self._loop, self._loop.run(self._client.subscribe(pattern, **options)))
+        return Subscription(self._loop, self._loop.run(self._client.subscribe(pattern, **arguments)))
 
-    def request(self, topic: Topic, body: bytes, *, timeout_s: float | None = None, **options: Any) -> Message:
+    @_signature_of(asynchronous.Client.request)
+    def request(
+        self, topic: Topic, body: bytes, *, timeout_s: float | None = None, priority: int = 3,
+        **properties: Unpack[Properties],
+    ) -> Message:  # fmt: skip
         """Publish and wait for the first answer; TimeoutExpired if none comes."""
-        return self._loop.run(self._client.request(topic, body, timeout_s=timeout_s, **options))
+        return self._loop.run(self._client.request(topic, body, timeout_s=timeout_s, priority=priority, **properties))
 
-    def respond(self, message: Message, body: bytes, **options: Any) -> None:
+    @_signature_of(asynchronous.Client.respond)
+    def respond(self, message: Message, body: bytes, *, priority: int = 3, **extension: Unpack[Extension]) -> None:
         """Answer a request."""
-        self._loop.run(self._client.respond(message, body, **options))
+        self._loop.run(self._client.respond(message, body, priority=priority, **extension))
 
     reply = respond
 
+    @_signature_of(asynchronous.Client.register)
     def register(
-        self, publisher: str, variable: str, *, rate: float | Fraction | None = None, **options: Any
-    ) -> AsyncVariable:
+        self, publisher: str, variable: str, *, rate: float | Fraction | None = None,
+        **arguments: Unpack[RegisterArguments],
+    ) -> AsyncVariable:  # fmt: skip
         """A variable that this client publishes; its `publish` may be called from any thread."""
-        return self._loop.run(self._client.register(publisher, variable, rate=rate, **options))
+        return self._loop.run(self._client.register(publisher, variable, rate=rate, **arguments))
 
+    @_signature_of(asynchronous.Client.register_many)
     def register_many(
-        self, publisher: str, variables: Iterable[str], *, rate: float | Fraction | None = None, **options: Any
-    ) -> VariableGroup:
+        self, publisher: str, variables: Iterable[str], *, rate: float | Fraction | None = None,
+        **arguments: Unpack[RegisterManyArguments],
+    ) -> VariableGroup:  # fmt: skip
         """Variables of one type and rate that are published together."""
-        return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **options))
+        return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **arguments))
 
     def advertise(self, pattern: Topic) -> Advertisement:
         """Tell the mesh that this client publishes to a topic, or to topics of a pattern."""
@@ -352,25 +400,29 @@ class Client:
         """What is advertised in the mesh; all, or of a pattern."""
         return self._loop.run(self._client.publications(pattern))
 
-    def measure(self, link: str = "", **options: Any) -> list[dict[str, Any]]:
+    @_signature_of(asynchronous.Client.measure)
+    def measure(self, link: str = "", **arguments: Unpack[MeasureArguments]) -> list[dict[str, Any]]:
         """As `Client.measure` of the asyncio client."""
-        return self._loop.run(self._client.measure(link, **options))
+        return self._loop.run(self._client.measure(link, **arguments))
 
     def withdraw(self, published: AsyncVariable | Advertisement) -> None:
         """Stop publishing a variable, or take back an advertisement."""
         self._loop.run(self._client.withdraw(published))
 
-    def watch(self, publisher: str, variable: str, **options: Any) -> Watch:
+    @_signature_of(asynchronous.Client.watch)
+    def watch(self, publisher: str, variable: str, **arguments: Unpack[WatchArguments]) -> Watch:
         """As `Client.watch` of the asyncio client; a `callback` runs in the thread of the loop."""
-        return Watch(self._loop, self._loop.run(self._client.watch(publisher, variable, **options)))
+        return Watch(self._loop, self._loop.run(self._client.watch(publisher, variable, **arguments)))
 
-    def watch_many(self, variables: Sequence[tuple[str, str]], **options: Any) -> Stream:
+    @_signature_of(asynchronous.Client.watch_many)
+    def watch_many(self, variables: Sequence[tuple[str, str]], **arguments: Unpack[WatchManyArguments]) -> Stream:
         """One stream of many variables."""
-        return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **options)))
+        return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **arguments)))
 
-    def group(self, name: str, **options: Any) -> Group:
+    @_signature_of(asynchronous.Client.group)
+    def group(self, name: str, **arguments: Unpack[GroupArguments]) -> Group:
         """A group of variables that are read together; add members to it."""
-        return Group(self._loop, self._loop.run(self._client.group(name, **options)))
+        return Group(self._loop, self._loop.run(self._client.group(name, **arguments)))
 
     def condense(self, function: Function) -> int:
         """Have a condensation function run in the network; the number of the variable that it publishes."""
@@ -380,11 +432,11 @@ class Client:
         """Remove a function that this client created."""
         self._loop.run(self._client.uncondense(publisher, variable))
 
-    def flooded(self, **options: Any) -> Stream:
+    def flooded(self, *, max_queue: int = 65536) -> Stream:
         """The values of variables that nobody here watches; needs `flooded=True`."""
 
         async def opened() -> StatusStream:
-            return self._client.flooded(**options)
+            return self._client.flooded(max_queue=max_queue)
 
         return Stream(self._loop, self._loop.run(opened()))
 
@@ -397,15 +449,14 @@ class Client:
         self._loop.run(self._client.command(command))
 
 
-def connect(url: str | Sequence[str] | None = None, **options: Any) -> Client:
-    """A connected client; the options are those of `chappe.connect`."""
-    return Client(url, **options)
+@_signature_of(connecting.connect)
+def connect(url: str | Sequence[str] | None = None, **arguments: Unpack[ConnectArguments]) -> Client:
+    """A connected client; the arguments are those of `chappe.connect`."""
+    return Client(url, **arguments)
 
 
-async def _awaited(
-    make: Callable[..., connecting.Connecting], url: str | Sequence[str] | None, options: dict[str, Any]
-) -> asynchronous.Client:
-    return await make(url, **options)
+async def _connected(url: str | Sequence[str] | None, arguments: ConnectArguments) -> asynchronous.Client:
+    return await connecting.connect(url, **arguments)
 
 
 async def _next(steps: Any) -> Any:

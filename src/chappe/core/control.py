@@ -34,8 +34,6 @@ from chappe.wire.patterns import topic_text
 
 log = structlog.get_logger(__name__)
 
-PRUNE_AT = 4_096  # identities before those that have nothing are forgotten
-
 
 class Control:
     """Answers the requests of every port; nothing else changes the tables of a node.
@@ -138,14 +136,13 @@ class Control:
         """Whether the next `tick` should come soon."""
         return self.busy or self._variables.behind
 
+    def connections(self, name: str) -> int:
+        """How many connections the clients of that identity have at this node."""
+        return self._usage[name].connections if name in self._usage else 0
+
     def usage(self, name: str) -> Usage:
-        """What the clients of that identity have at this node."""
-        found = self._usage.get(name)
-        if found is None:
-            if len(self._usage) >= PRUNE_AT:
-                self._usage = {name: usage for name, usage in self._usage.items() if not usage.nothing}
-            found = self._usage[name] = Usage()
-        return found
+        """What the clients of that identity have together; `open` follows at once."""
+        return self._usage.setdefault(name, Usage())
 
     def open(self, session: Session) -> None:
         """A port has a connection whose identity is known."""
@@ -175,6 +172,8 @@ class Control:
         outputs: list[Output] = []
         if session is not None:
             session.release()
+            if session.usage.nothing and self._usage.get(session.identity.name) is session.usage:
+                del self._usage[session.identity.name]
         if session is not None and self.role is not None:
             outputs = self.role.closed(session, now_ns)
         if session is not None and self.mesh is not None and session.subscriptions:

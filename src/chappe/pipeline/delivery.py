@@ -15,6 +15,7 @@ from chappe.errors import ChappeError
 
 if TYPE_CHECKING:
     from chappe.client._variables import Variable
+    from chappe.client.arguments import ConnectArguments
     from chappe.client.sync import Client
 
 _number = itertools.count(1)
@@ -25,7 +26,7 @@ class Node:
 
     def __init__(self, url: str, token: str = "", tls: str = "", timeout_s: float = 30.0) -> None:
         self._url = url
-        self._secrets = {"token": token or None, "tls": tls or None}
+        self._arguments: ConnectArguments = {"token": token or None, "tls": tls or None, "wait_s": timeout_s}
         self._timeout_s = timeout_s
         self._client: Client | None = None
         self._variables: dict[str, Variable] = {}
@@ -52,18 +53,24 @@ class Node:
         self._variables.clear()
 
     async def _events(self, session: bytes, after: int, resent: bool, rows: list[tuple[str, bytes]]) -> None:
-        connecting = connect(self._url, name=_name(), wait_s=self._timeout_s, **self._secrets)  # type: ignore[arg-type]
+        connecting = connect(self._url, **self._named())
         async with connecting.issuing(session) as client:
             client.core.go_on(after, resent)
             for topic, body in rows:
                 await client.publish_wait(topic, body)
             await client.flush(self._timeout_s)
 
+    def _named(self) -> ConnectArguments:
+        """Of a connection with a name of its own."""
+        arguments = self._arguments.copy()
+        arguments["name"] = _name()
+        return arguments
+
     def _connected(self) -> Client:
         from chappe.client.sync import connect as connected  # it starts a thread: only where variables are published
 
         if self._client is None:
-            self._client = connected(self._url, name=_name(), wait_s=self._timeout_s, **self._secrets)
+            self._client = connected(self._url, **self._named())
         return self._client
 
     def _registered(self, client: Client, name: str) -> Variable:

@@ -138,7 +138,7 @@ class Node:
             gate=self.gate, credentials=None if self.dev else self.credentials,
             limits=config.limits, mode=lambda: self.commands.modes.mode, open_client=self._open_client,
             restarted=self._restarted, capabilities=config.node.capabilities, stamps=config.mesh is not None,
-            connected=lambda name: self.control.usage(name).connections,
+            connected=self.control.connections,
         )  # fmt: skip
         self.functions = self.commands.functions = Functions(name, self._accept_worker)
         facts.functions = self.functions.rows

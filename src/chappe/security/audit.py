@@ -5,6 +5,7 @@ What changes something has two lines: the intent, on disk before it is done, and
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -60,7 +61,8 @@ class AuditLog:
 
     `record` and `record_all` wait for the disk: on an event loop call it through `asyncio.to_thread`. A disk that
     refuses is an OSError each time, and the next call tries again. A file that failed to sync is not written again:
-    the system may have dropped what it could not write, so the next line goes to another file.
+    the system may have dropped what it could not write, so the next line goes to another file. A folder that failed to
+    sync cannot be had anew, and no name in it is sure any more: from then on every call is an OSError.
     """
 
     def __init__(self, config: Audit, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -70,6 +72,7 @@ class AuditLog:
         self._torn = False  # a write failed half way: the next line must not be glued to its rest
         self._closed = False
         self._due = False  # the next line goes to another file
+        self._broken = ""  # why the folder cannot be trusted
         self._descriptor, self._size = -1, 0
         try:
             self._open()
@@ -93,6 +96,9 @@ class AuditLog:
         with self._lock:
             if self._closed:
                 raise ConfigError(f"{self._path}: the audit log is closed")
+            if self._broken:
+                reason = f"its folder failed to sync ({self._broken}); mend the disk, then start the node again"
+                raise OSError(errno.EIO, reason, str(self._path))
             if self._due or (self._size and self._size + len(text) > self._max_bytes):
                 self._rotate()
             if self._descriptor < 0:
@@ -127,7 +133,7 @@ class AuditLog:
             size = os.fstat(descriptor).st_size
             # A crash in the middle of a write leaves half a line; the next one must not be glued to it.
             self._torn = bool(size) and os.pread(descriptor, 1, size - 1) != b"\n"
-            sync(self._path.parent)
+            self._sync_folder()
         except BaseException:
             os.close(descriptor)
             raise
@@ -149,8 +155,16 @@ class AuditLog:
         free = next((place for place, path in enumerate(taken) if not path.exists()), self._keep)
         for place in range(free, 0, -1):
             os.replace(taken[place - 1], taken[place])
-            sync(self._path.parent)
+            self._sync_folder()
         self._due = False
+
+    def _sync_folder(self) -> None:
+        try:
+            sync(self._path.parent)
+        except OSError as error:
+            if error.errno == errno.EIO:  # others, such as too many open files, drop nothing
+                self._broken = error.strerror or str(error)
+            raise
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")

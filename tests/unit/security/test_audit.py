@@ -176,5 +176,21 @@ def test_a_file_that_failed_to_sync_is_not_written_again(tmp_path: Path, monkeyp
     assert [line["target"] for line in lines(tmp_path / "audit")] == ["2"]
 
 
+def test_after_a_folder_failed_to_sync_nothing_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names in it are not sure any more: a new file could take the place of one that holds lines."""
+    log = AuditLog(Audit(path=str(tmp_path / "audit"), max_bytes=4096, keep=5))
+    log.record(ADMIN, "step", "0", "done", "x" * 3000)
+    monkeypatch.setattr(os, "fsync", _fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.record(ADMIN, "step", "1", "done", "x" * 3000)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match=r"failed to sync .*start the node again"):
+        log.record(ADMIN, "step", "2", "done")
+    assert not (tmp_path / "audit").exists()
+    again = AuditLog(Audit(path=str(tmp_path / "audit")))
+    again.record(ADMIN, "step", "3", "done")
+    assert [line["target"] for name in ("audit.1", "audit") for line in lines(tmp_path / name)] == ["0", "3"]
+
+
 def _fails(descriptor: int) -> None:
     raise OSError(errno.EIO, "Input/output error")

@@ -69,7 +69,7 @@ class Churn:
             try:
                 await act()
             except ChappeError as error:
-                self.counts[f"failed: {type(error).__name__}"] += 1
+                self.counts[f"failed: {act.__name__.strip('_')}, {type(error).__name__}"] += 1
             await asyncio.sleep(self._chance.expovariate(rate_hz))
 
     async def _serve(self) -> None:
