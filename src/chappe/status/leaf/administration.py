@@ -76,10 +76,9 @@ class CloudAdministration:
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: it joins a router with itself")
         elif not inside or (len(inside) == 1 and address != "parent"):
             missing = ", ".join(name for name in (a, b) if name not in topology_state.sites)
-            problem = f"channel {a} - {b}: no router {missing} in cloud {topology_state.role}; "
-            self._cloud.fail(
-                address, request.id, "unknown", f"{problem}add one between clouds at the broker above both"
-            )
+            problem = f"channel {a} - {b}: no router {missing} in cloud {topology_state.role}"
+            remedy = "a channel between clouds is added at the broker above both"
+            self._cloud.fail(address, request.id, "unknown", f"{problem}; {remedy}")
         elif pair(a, b) in topology_state.lines and address != "parent":
             self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
         elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
