@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, overload
 import msgspec
 
 from chappe.client._status import StatusEvent, StatusStream, Watch
-from chappe.client.quality import MODES, Qos, Seconds, Wish
+from chappe.client.quality import Qos, Seconds, Wish
 from chappe.client.snapshots import Member, Rhythm, Rounds, Sample, Snapshot
 from chappe.client.structs import TypeName, value_type
 from chappe.client.watched import Order, Watched
 from chappe.errors import WithdrawnError
+from chappe.wire.constants import MODES
 
 if TYPE_CHECKING:
     from chappe.client.client import Client

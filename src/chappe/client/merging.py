@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import gcd, lcm
 
-from chappe.client.quality import MODES, Wish, periods
+from chappe.client.quality import Wish, periods
 from chappe.wire.base import Qos
+from chappe.wire.constants import MODES
 
 
 def merged(wishes: Sequence[Wish], rate_num: int, rate_den: int) -> Wish:

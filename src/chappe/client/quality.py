@@ -12,9 +12,9 @@ from chappe.client.intervals import NS, interval_ns
 from chappe.errors import WithdrawnError
 from chappe.wire.base import Grant
 from chappe.wire.base import Qos as WireQos
+from chappe.wire.constants import MODES
 from chappe.wire.control import Watching
 
-MODES = 16
 ALL_MODES = 0xFFFF
 UNBOUNDED_NS = 1 << 62
 Seconds = float | Fraction

@@ -11,12 +11,13 @@ from typing import Protocol
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client.merging import merged
-from chappe.client.quality import MODES, Quality, Wish, granted_by_mode
+from chappe.client.quality import Quality, Wish, granted_by_mode
 from chappe.client.requests import LATER_S, WINDOW, Requests, all_within, attempts, is_passing
 from chappe.client.structs import ValueType, decoder_of
 from chappe.client.watchdog import Care, Watchdog
 from chappe.errors import LinkError, RefusedError, UnknownError, WithdrawnError
 from chappe.wire import control
+from chappe.wire.constants import MODES
 
 NEVER = 1 << 62  # one of so many values: of a watch that does not live in the mode, beside others that do
 AGAIN_WAIT_S = 60.0  # how long the node keeps a watch for a variable whose publisher has not come back yet

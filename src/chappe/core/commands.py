@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from chappe.core.modes import Modes
-from chappe.core.paths import MODES, PathTable
+from chappe.core.paths import PathTable
 from chappe.engine._engine import Engine
 from chappe.wire import control, management
+from chappe.wire.constants import MODES
 
 TEMPORARY = 16  # the slot of the temporary table
 REMEMBERED = 4096  # answers kept for repeated commands; a broker has far fewer under way

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chappe.status.allocation.rates import every_of, interval_of
+from chappe.wire.constants import MODES
 from chappe.wire.control import Grant, Qos, Variable, Watch
 
-MODES = 16
 LEVELS = ("plain", "authentic", "encrypted")
 
 

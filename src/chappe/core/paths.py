@@ -14,10 +14,10 @@ from chappe.core.variables import Variables
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.security.rules import RuleBook
+from chappe.wire.constants import MODES
 from chappe.wire.control import Variable
 from chappe.wire.management import Path
 
-MODES = 16
 MAX_BROKER_PATH = (1 << 20) - 1
 NOWHERE = -1  # port of a path that begins or ends here
 BROKER_PATHS = 1 << 31  # numbers of the engine's paths from here on belong to brokers

@@ -6,11 +6,11 @@ import re
 
 from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
 from chappe.wire import control
+from chappe.wire.constants import MODES
 
 TYPES = ("int", "float", "bool", "bytes")
 NAME_BYTES = 255
 LARGEST = 1 << 62
-MODES = 16
 MOST_PATHS = 16
 SHORT = NAME_BYTES // 4  # letters that have no more than NAME_BYTES bytes in UTF-8
 _STRUCT = re.compile(r"struct:[^:\s]{1,128}:[0-9A-Za-z]{1,64}")

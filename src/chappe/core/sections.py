@@ -12,6 +12,7 @@ from msgspec import Meta
 from chappe.security.config import Audit, Rule, Tls, Tokens
 from chappe.security.pages import PageAccess
 from chappe.status.topology import Topology
+from chappe.wire.constants import MODES
 from chappe.wire.control import CAPABILITIES, Capability
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -85,7 +86,7 @@ class Route(Section, frozen=True):
     to: Annotated[tuple[Name, ...], Meta(min_length=1)]
     interval_ms: Annotated[float, Meta(ge=0)] = 0.0  # 0: every event
     priority: Priority = 3
-    modes: tuple[Mode, ...] = tuple(range(16))
+    modes: tuple[Mode, ...] = tuple(range(MODES))
 
 
 class TopicRoute(Section, frozen=True):

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-MODES = 16
+from chappe.wire.constants import MODES
+
 ALWAYS_NS = (1 << 63) - 1
 UNBOUNDED_NS = 1 << 62
 

@@ -23,11 +23,12 @@ from chappe.status.allocation.fabric import Fabric
 from chappe.status.allocation.guarantees import LatencyGuarantee, LatencyGuarantees
 from chappe.status.allocation.latency import LatencyModel
 from chappe.status.allocation.planning import Planner
-from chappe.status.allocation.rates import MODES, NANO, interval_of, publishing_rate
+from chappe.status.allocation.rates import NANO, interval_of, publishing_rate
 from chappe.status.allocation.resources import Blocked, Growth, Ledger, Usage, modes_of
 from chappe.status.allocation.wishes import Found, Wish
 from chappe.status.topology import Model
 from chappe.wire.base import Grant, Qos, Variable
+from chappe.wire.constants import MODES
 
 __all__ = ["Allocator", "Demand", "Grants", "Plan", "Refusal", "Route"]
 

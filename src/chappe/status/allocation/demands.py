@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from chappe.status.allocation.rates import MODES, every_of
+from chappe.status.allocation.rates import every_of
 from chappe.status.allocation.resources import Usage, modes_of
 from chappe.wire.base import Grant, Qos, Variable
+from chappe.wire.constants import MODES
 
 Grants = Sequence[Grant | None]
 """16, None outside of the modes of the subscription."""

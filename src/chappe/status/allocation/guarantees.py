@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Sequence
 from itertools import count
 
-from chappe.status.allocation.rates import MODES
 from chappe.status.allocation.resources import Blocked, Growth, Ledger, Router
+from chappe.wire.constants import MODES
 
 SPARE = 64
 

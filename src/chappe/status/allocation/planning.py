@@ -9,11 +9,11 @@ from chappe.graph.disjoint import choose, disjoint, least_bound, within
 from chappe.graph.graph import Graph, Path
 from chappe.status.allocation.fabric import Fabric
 from chappe.status.allocation.guarantees import LatencyGuarantees
-from chappe.status.allocation.rates import MODES
 from chappe.status.allocation.resources import Blocked, Growth, Ledger, Router, Usage, modes_of
 from chappe.status.allocation.searching import Search
 from chappe.status.allocation.weights import Weights
 from chappe.status.allocation.wishes import UNBOUNDED, Found, Wish, too_few, too_slow
+from chappe.wire.constants import MODES
 
 CROWDED = 2
 """Idle candidates count as cheap while present loads make them no more than so many times as dear."""

@@ -17,8 +17,8 @@ from operator import or_
 import numpy as np
 
 from chappe.wire.base import Variable
+from chappe.wire.constants import MODES
 
-MODES = 16
 ALL_MODES = 0xFFFF
 SECOND_NS = 1_000_000_000
 NANO = 1_000_000_000

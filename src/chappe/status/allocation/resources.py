@@ -12,8 +12,9 @@ from functools import lru_cache
 from operator import add, sub
 
 from chappe.status.allocation.latency import LatencyModel
-from chappe.status.allocation.rates import MODES, NANO, burst, event_bytes, publishing_rate, rates_by_mode
+from chappe.status.allocation.rates import NANO, burst, event_bytes, publishing_rate, rates_by_mode
 from chappe.wire.base import Variable
+from chappe.wire.constants import MODES
 
 Loads = tuple[int, ...]
 Usage = dict[tuple[str, str], dict[int, int]]

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from chappe.wire.base import Variable
-
-MODES = 16
+from chappe.wire.constants import MODES
 
 
 class Entry(msgspec.Struct, array_like=True):

@@ -18,6 +18,7 @@ from chappe.status.machine import Address
 from chappe.status.modes.machines import left_behind
 from chappe.status.outbox import Outbox
 from chappe.wire.base import Done, Failed, Message, Request, Variable
+from chappe.wire.constants import MODES
 from chappe.wire.management import ClearFlood, Describe, Described, SetFlood
 
 ANSWER_NS = 5_000_000_000
@@ -76,7 +77,7 @@ class TreeFloods:
         level = request.level or height
         cloud = self._claims.cloud(request.publisher)
         child = self._view.reached(cloud) if cloud else ""
-        if not 1 <= level <= height or not 0 < request.modes < 1 << 16:
+        if not 1 <= level <= height or not 0 < request.modes < 1 << MODES:
             reason = (
                 f"level {request.level} in modes {request.modes:#x}: {self._view.role} floods to levels 1 to {height}, "
                 "in at least one of 16 modes"

@@ -11,6 +11,7 @@ from chappe.status.leaf.routers import FLOOD, Flooding
 from chappe.status.leaf.state import FLOOD as KIND
 from chappe.status.machine import Address
 from chappe.wire.base import Variable
+from chappe.wire.constants import MODES
 from chappe.wire.management import ClearFlood, SetFlood
 
 HEIGHT = 1  # of a leaf: the level and the rank of what is decided here
@@ -41,7 +42,7 @@ class LeafFlooding:
             self._cloud.fail(address, request.id, "invalid", f"flooding of {name}: level {level} is above this broker; "
                              f"ask one of height {level}")  # fmt: skip
             return
-        if not 0 < request.modes < 1 << 16:
+        if not 0 < request.modes < 1 << MODES:
             self._cloud.fail(address, request.id, "invalid", f"flooding of {name}: mask {request.modes:#x} has no mode")
             return
         publication = self._registry.by_name.get((request.publisher, request.variable))

@@ -9,7 +9,6 @@ from chappe.status.leaf.state import Leg
 from chappe.wire.base import Grant, Variable
 from chappe.wire.management import Path
 
-MODES = 16
 ANSWER_NS = 5_000_000_000  # a connected router that does not answer for so long has failed
 
 

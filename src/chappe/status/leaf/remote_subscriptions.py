@@ -12,6 +12,7 @@ from chappe.status.leaf.state import ENDING, GRANTED, SETTING, Subscription
 from chappe.status.leaf.subscriptions import Name, Subscriptions, granted, owner, refused
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Message
+from chappe.wire.constants import MODES
 from chappe.wire.management import Entity, Granted, Seek, Unseek, Want
 
 AGAIN_NS = 1_000_000_000  # a variable that nobody has yet is sought again after so long
@@ -260,4 +261,4 @@ class RemoteSubscriptions:
 def _sixteen(answer: Granted) -> tuple[Grant | None, ...]:
     if len(answer.grants) == 16:
         return answer.grants
-    return tuple(answer.grants[0] if answer.modes >> mode & 1 else None for mode in range(16))
+    return tuple(answer.grants[0] if answer.modes >> mode & 1 else None for mode in range(MODES))

@@ -16,6 +16,7 @@ import msgspec
 from chappe.status.leaf.state import RouterItem
 from chappe.status.outbox import Outbox
 from chappe.wire.base import Command, Failed, Message, Variable
+from chappe.wire.constants import MODES
 from chappe.wire.management import (
     Channel,
     Configure,
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 FLOOD, FUNCTION, NOTICE, REGRANT = -1, -2, -3, -4
 BATCH = 256  # paths in one command
 MISSED = 10_000  # a router that has missed more is rebuilt
-MODES = 16
 
 Key = tuple[int, int]
 T = TypeVar("T")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from chappe.status.leaf.broker import LeafBroker
 
 Row = dict[str, Any]
-MODES = 16
 
 
 def rows(leaf: LeafBroker, what: str) -> list[Row]:

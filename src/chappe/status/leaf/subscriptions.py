@@ -10,9 +10,9 @@ from chappe.status.leaf.path_setup import PathSetup, hops
 from chappe.status.leaf.state import ENDING, GRANTED, SETTING, CounterItem, Held, Leg, Publication, Subscription
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Qos, Variable
+from chappe.wire.constants import MODES
 from chappe.wire.management import Granted, Want, Withdrawn
 
-MODES = 16
 TRIES = 3  # a path whose router is lost while it is set up is looked for again
 
 Asker = tuple[Address, int]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from chappe.status.machine import Address
+from chappe.wire.constants import MODES
 from chappe.wire.management import ChangeMode
-
-MODES = 16
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -1,0 +1,7 @@
+"""Numbers that the whole system agrees on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MODES: Final = 16  # states of operation of a network; the engine has the same number in `engine/_entries.pxd`
