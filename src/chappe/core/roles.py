@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chappe.core.outputs import Output
@@ -62,8 +62,8 @@ class Interest(Protocol):
     def reserved(self, kind: str, topic: bytes) -> bool:
         """Whether only nodes publish there."""
 
-    def advertised(self, patterns: Iterable[tuple[str, str]]) -> None:
-        """What clients of this node publish, as (kind, topic or pattern), in place of what was told before."""
+    def advertised(self, patterns: Collection[tuple[str, str]]) -> None:
+        """What clients of this node publish, as (kind, topic or pattern); it is read at the next tick."""
 
     def publications(self) -> Iterator[dict[str, Any]]:
         """What is advertised elsewhere in the mesh."""

@@ -34,6 +34,7 @@ from chappe.wire.base import Message
 from chappe.wire.mesh import MESH, MeshJoin, Pace, decode_advert
 from chappe.wire.patterns import Pattern
 
+Offered = Callable[[], Iterable[tuple[str, str]]]  # (kind, topic or pattern) of publications
 Weigh = Callable[[Link, Metrics | None], Metrics | None]  # what this node measured, with what others have
 
 Withheld = Callable[[str, bytes, Callable[[], Iterable[str]]], frozenset[str]]
@@ -86,7 +87,8 @@ class Member:
         self._publications: tuple[Pattern, ...] = ()
         self._readings: deque[Reading] = deque()  # that the map was not told yet
         self._interest_changed = False
-        self._advertised = False
+        self._offered: Offered | None = None  # publications that are not advertised yet
+        self._notice_due = False
         self._routes_changed = False
         self._routes_ns = 0  # when routes were last changed
         self.weigh: Weigh | None = None
@@ -234,13 +236,16 @@ class Member:
             outputs += self._read(self._readings.popleft(), now_ns)
         if self.mine.due:
             self._interest_changed = self.mine.work() or self._interest_changed
-        if self._interest_changed:
+        if self._notice_due:  # in a tick of its own: thousands of publications take a millisecond each time
+            self._notice_due = False
+            outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
+        elif self._interest_changed:
             self._interest_changed = False
+            if self._offered is not None:
+                self._publications = tuple(Pattern(kind, text) for kind, text in self._offered())
+                self._offered, self._notice_due = None, True
             outputs += self._obey(self.state.want(self.mine.patterns(), self._publications, now_ns))
             self._routes_changed = True
-        if self._advertised:
-            self._advertised = False
-            outputs.append(Publish(*notices.publications(self.me, self._publications, self.engine.wall_ns)))
         if now_ns >= self._map_ns():
             outputs += self._obey(self.state.tick(now_ns))
         if self._routes_changed:
@@ -270,7 +275,7 @@ class Member:
 
     def next_ns(self) -> int:
         """When `tick` has something to do at the latest."""
-        if self._interest_changed or self._routes_changed or self.busy or self.mine.due:
+        if self._interest_changed or self._notice_due or self._routes_changed or self.busy or self.mine.due:
             return 0
         return min(self.measurement.next_ns(), self._map_ns(), self.rescue.next_ns)
 
@@ -298,10 +303,13 @@ class Member:
         self._interest_changed = self._interest_changed or told
         self._routes_changed = self._routes_changed or stamp != self.mine.stamp
 
-    def advertise(self, publications: Iterable[tuple[str, str]]) -> None:
-        """What is published here, as (kind, topic or pattern), in place of what was told before (MR-133)."""
-        self._publications = tuple(Pattern(kind, text) for kind, text in publications)
-        self._interest_changed = self._advertised = True
+    def advertise(self, publications: Offered) -> None:
+        """What is published here, as (kind, topic or pattern), in place of what was before (MR-133).
+
+        It is asked for in the next tick, however often this is called until then.
+        """
+        self._offered = publications
+        self._interest_changed = True
 
     # --- asked by the engine
 

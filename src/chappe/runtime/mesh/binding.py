@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -90,7 +90,7 @@ class NodeMesh:
         self.member.withheld = node.rules.withheld
         self._publications = [("s", pattern) for pattern in mesh.publications] if mesh is not None else []
         if self._publications:
-            self.member.advertise(self._publications)
+            self.member.advertise(lambda: self._publications)
         self._now = MeasureNow(self.member)
         self.reports = Reports(node.name, node.config.report, self.member)
         self._tick: FlushTick | None = None
@@ -216,10 +216,10 @@ class NodeMesh:
         self.member.unsubscribed(kind, pattern, group)
         self._hasten()
 
-    def advertised(self, patterns: Iterable[tuple[str, str]]) -> None:
+    def advertised(self, patterns: Collection[tuple[str, str]]) -> None:
         """What clients of this node publish, beside what its file says (MR-133)."""
         if self.member.settings.mesh:
-            self.member.advertise(dict.fromkeys([*self._publications, *patterns]))
+            self.member.advertise(lambda: dict.fromkeys([*self._publications, *patterns]))
             self._hasten()
 
     def publications(self) -> Iterator[dict[str, Any]]:
