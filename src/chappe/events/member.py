@@ -401,7 +401,7 @@ class Member:
         found: list[Output] = []
         first: dict[
             int, bool
-        ] = {}  # whether this node tells of vertices of a level that are neither the first nor gone
+        ] = {}  # whether this node reports vertices of a level that are neither first nor withdrawn
         for notice in told:
             vertex_id, fields = notice.vertex_id, {"thing": str(notice.vertex_id), "reason": notice.reason}
             if notice.kind == "refused":

@@ -39,7 +39,7 @@ class Covering:
     def split(self, source: str, level: int, peers: Iterable[str], locations: Mapping[str, VertexId]) -> Split:
         """Of these neighbours those that hear what came from `source` from this node, and those to be asked later.
 
-        `peers` are those that are advertised vertices of a level; `places` says what each is to this node.
+        `peers` get advertisements of a level; `locations` says which vertex each is to this node.
         """
         known = self._splits.get((source, level))
         if known is None:

@@ -23,7 +23,7 @@ class Election:
 
     One that finds itself controller waits until nothing new has joined for a while, because a node that has just come
     up knows only itself; not for ever, since in a large mesh something joins all the time. One that is it no more goes
-    on until its successor has spoken, so that a unit is never silent.
+    on until its successor has advertised it, so that a unit is never without an originator.
     """
 
     def __init__(self, me: Address, settings: Settings, database: Database, originator: Originator) -> None:

@@ -20,10 +20,10 @@ Wanted = Callable[[Vertex], set[Pattern]]
 
 
 class GracePeriod:
-    """Things that are missed, each for `missed_ns`, with what their plain subscribers wanted.
+    """Vertices that are missed, each for `missed_ns`, with what their plain subscribers wanted.
 
     A queue group is served by another member meanwhile. A node of the cluster is missed if it may be reached from
-    outside: it has links there, or is out of reach together with others. Most that are gone are dead.
+    outside: it has links there, or is out of reach together with others. Most that are missing have failed.
     """
 
     def __init__(self, me: Address, settings: Settings) -> None:

@@ -24,8 +24,8 @@ _END = "/"  # no level contains it: under this key are those whose pattern ends 
 def interest_of(database: Database, vertex: Vertex) -> Interest:
     """What a vertex wants and publishes, as its originator advertises.
 
-    Where that one has told nothing yet, because it just took over, all that others advertised the same unit counts: too
-    much may be wanted, never too little.
+    One that just took over may have advertised nothing yet. Then all that others advertised of the same unit counts:
+    too much interest, never too little.
     """
     entry = database.entries.get(("i", *vertex.location))
     if entry is not None:

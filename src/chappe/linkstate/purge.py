@@ -47,9 +47,9 @@ def merged(database: Database, view: View, vertex_id: VertexId, missed: Iterable
 class Purge:
     """What a node knows of earlier originators of its units.
 
-    One is gone if it could be reached, cannot be any more, and nobody else who cannot be reached has a link to it:
+    One has failed if it could be reached, cannot be any more, and nobody else who cannot be reached has a link to it:
     else it may live on in another part of the unit. One that lives on all the same, with no link inside the unit, hears
-    that it is called gone and speaks again: what it advertised after it was lost is believed.
+    that it was withdrawn and originates again: what it advertised after it was lost is believed.
     """
 
     def __init__(self, me: Address, settings: Settings, database: Database) -> None:

@@ -29,18 +29,16 @@ class Settings:
     originate_ns: int = (
         50 * MS
     )  # least time between two advertisements of a node's key; twice that for its cluster, and so on
-    originate_most_ns: int = (
-        10 * SECOND
-    )  # to which it grows, twofold each time, for changes of a cluster that nobody misses
+    originate_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, for changes that nobody misses
     spread_ns: int = 10 * MS  # what is heard is gathered so long at most before it is passed on, unless it is the first
     offer_ns: int = 2 * SECOND  # who should hear something from others is asked so much later whether it did
     answer_ns: int = SECOND  # a neighbour that was asked for what it has answers within this time, or another is asked
     gather_ns: int = 10 * MS  # the map is computed so long after a change, with all that came with it; four times as
-    # long for what is advertised other clusters, and so on
+    # long for what is advertised of other clusters, and so on
     recompute_ns: int = 100 * MS  # least time between two computations of the map for what has changed in other units
     recompute_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, while such changes keep coming
     settle_ns: int = 200 * MS  # a controller waits so long before it originates for a cluster, twice for the next unit
-    parted_ns: int = SECOND  # a unit is advertised to have fallen apart when it was so for this time
+    parted_ns: int = SECOND  # a unit is reported to have fallen apart when it was so for this time
     missed_ns: int = 2 * SECOND  # what vanished is wanted so long: it may live on in a part that nobody knows
     capabilities: tuple[str, ...] = ()  # of this node
     summary: int = 64  # patterns that a unit advertises itself

@@ -12,7 +12,7 @@ import pytest
 
 from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
-from chappe.events.member import Member, MemberSettings
+from chappe.events.member import Member, MemberSettings, Publish
 from chappe.events.reroute import AGAIN_NS
 from chappe.events.source_route import SourceRoute, Step, encode
 from chappe.linkstate.settings import Settings as MapSettings
@@ -453,3 +453,24 @@ def test_a_tick_with_nothing_to_do_costs_microseconds() -> None:
             member.probe(mesh.now_ns)
         best = min(best, (time.perf_counter() - begun) / 100)
     assert best < 50e-6
+
+
+def test_publications_are_read_once_a_tick_and_their_notice_follows_in_the_next() -> None:
+    """A client may advertise thousands of topics: neither each request nor one turn of the loop pays for all."""
+    member = Member(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1))
+    reads: list[int] = []
+
+    def offered() -> list[tuple[str, str]]:
+        reads.append(1)
+        return [("s", "plant/#")]
+
+    for _ in range(100):
+        member.advertise(offered)
+    first, second, third = (
+        [output for output in member.tick(now_ns) if isinstance(output, Publish)]
+        for now_ns in (SECOND, SECOND + 1, SECOND + 2)
+    )
+    assert reads == [1]
+    assert (first, third) == ([], [])
+    (notice,) = second
+    assert json.loads(notice.body)["publications"] == [{"kind": "s", "topic": "plant/#"}]
