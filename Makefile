@@ -9,10 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .stamps
 ARGS ?=
+# Processes that tests run in; much of their time is waiting. WORKERS=0: in one, with output as it comes.
+WORKERS ?= $(shell n=$$((2 * $$(nproc 2>/dev/null || echo 2))); echo $$((n < 12 ? n : 12)))
 # Seconds that the demo runs; empty means until Ctrl-C. Always written $(SECONDS): the shell has a variable of that name.
 SECONDS ?=
 
-COMPILED := $(shell find src -name '*.pyx' -o -name '*.pxd')
+COMPILED := $(shell find src bench -name '*.pyx' -o -name '*.pxd')
 # The Spark tests need Java 17; everything else runs without Java.
 SPARK_TESTS := $(wildcard tests/spark)
 JAVA_MAJOR := $(shell java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p;T;q')
@@ -39,32 +41,32 @@ demo: $(STAMPS)/build $(if $(LONG),$(SPARK)) ## two clouds with brokers, modes, 
 	@$(BIN)/chappe demo $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 .PHONY: test
-test: $(STAMPS)/build $(SPARK) ## the whole test suite; ARGS="-k wire" selects
+test: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## the whole test suite; ARGS="-k wire" selects
 	@$(if $(JAVA_17),,echo "make: no Java 17 or newer: the Spark extra is left out (sudo apt install openjdk-17-jre-headless)")
-	@$(BIN)/python -m pytest --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist load --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
 
 .PHONY: lint
-lint: $(STAMPS)/build $(SPARK) ## ruff, mypy --strict, import-linter, cython-lint
+lint: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## ruff, mypy --strict, import-linter, cython-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
+	$(BIN)/mypy --strict src bench
 	$(BIN)/lint-imports
-	PATH="$(BIN):$$PATH" cython-lint src  # it runs pycodestyle by name
+	PATH="$(BIN):$$PATH" cython-lint src bench  # it runs pycodestyle by name
 
 .PHONY: bench
-bench: $(STAMPS)/build ## every benchmark beside its targets; ARGS=--quick for a look
+bench: $(STAMPS)/build $(STAMPS)/dev ## every benchmark beside its targets; ARGS=--quick for a look
 	@$(BIN)/chappe bench all $(ARGS)
 
 .PHONY: spec
-spec: $(STAMPS)/build ## the rows of the specification, their tests and the last results
+spec: $(STAMPS)/build $(STAMPS)/dev ## the rows of the specification, their tests and the last results
 	@$(BIN)/python -m tests.spec $(ARGS)
 
 .PHONY: structure
-structure: $(STAMPS)/venv ## sizes of packages, depth of inheritance, cycles of imports; ARGS=--json
+structure: $(STAMPS)/dev ## sizes of packages, depth of inheritance, cycles of imports; ARGS=--json
 	@$(BIN)/python tools/structure.py $(ARGS)
 
 .PHONY: docs
-docs: $(STAMPS)/venv ## the documentation, in site/
+docs: $(STAMPS)/dev ## the documentation, in site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that hides warnings from --strict
 
 .PHONY: peers
@@ -83,9 +85,9 @@ build: $(STAMPS)/build ## compile the Cython modules in place
 .PHONY: clean
 clean: ## remove what make made
 	rm -rf $(VENV) $(STAMPS) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache src/*.egg-info
-	find src -name '*.so' -delete
-	find src tests -name __pycache__ -prune -exec rm -rf {} +
-	find src -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
+	find src bench -name '*.so' -delete
+	find src bench tests -name __pycache__ -prune -exec rm -rf {} +
+	find src bench -name '*.pyx' | sed 's/pyx$$/c/' | xargs -r rm -f
 
 .PHONY: checks
 checks:
@@ -98,19 +100,26 @@ $(BIN)/python: | checks
 	@echo "make: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# No module's name contains "/": the editable install compiles nothing, the next rule compiles in place.
+# What running needs. No module's name contains "/": the editable install compiles nothing, the next rule compiles in
+# place. The path file makes `bench`, which is not installed, a package of this checkout.
 $(STAMPS)/venv: pyproject.toml | checks $(BIN)/python
 	@mkdir -p $(STAMPS)
-	@printf 'make: installing into $(VENV), a few minutes the first time '
+	@printf 'make: installing what Chappe needs into $(VENV), a minute the first time '
 	@$(call install,'setuptools>=77' 'cython>=3.1')
-	@printf 'make: and what Chappe needs '
-	@export CHAPPE_EXT=/; $(call install,--no-build-isolation -e '.[dev]')
+	@export CHAPPE_EXT=/; $(call install,--no-build-isolation -e .)
+	@$(BIN)/python -c 'import os, sysconfig; print(os.getcwd(), file=open(sysconfig.get_path("purelib") + "/chappe-checkout.pth", "w"))'
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/venv setup.py $(COMPILED) | checks
 	@echo "make: compiling what changed, a few minutes the first time"
 	@$(BIN)/python setup.py -q build_ext --inplace --parallel $$(nproc) >$(STAMPS)/build.txt 2>&1 \
 		|| { grep -vE '^(In |  *[|0-9]|.*(warning|note):)' $(STAMPS)/build.txt | tail -n 40 >&2; exit 1; }
+	@touch $@
+
+# What tests, linters, benches and the documentation need.
+$(STAMPS)/dev: pyproject.toml $(STAMPS)/venv
+	@printf 'make: installing what tests need, a few minutes the first time '
+	@export CHAPPE_EXT=/; $(call install,--no-build-isolation -e '.[dev]')
 	@touch $@
 
 $(STAMPS)/spark: pyproject.toml $(STAMPS)/venv

@@ -15,12 +15,14 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from chappe.links import ports
 from tests.spec.rows import load_rows
 from tests.support import leaks
+from tests.support.workers import files, rank
 
 MARKED_FOLDERS = ("integration", "interop", "spark", "browser")
 CHECKED_FOLDERS = ("integration", "interop")
-OUTCOMES = pytest.StashKey[dict[str, str]]()
+MOST_WORKERS = 12
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,9 +32,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # a suite started in the background inherits an ignored SIGINT, and so would every process it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.stash[OUTCOMES] = {}
+    if worker := _worker(config):
+        # Ports of its own: one that is free for one worker is not taken by another before a server listens there.
+        number, each = int(worker.removeprefix("gw")) % MOST_WORKERS, (ports.LAST - ports.FIRST) // MOST_WORKERS
+        os.environ[ports.RANGE] = f"{ports.FIRST + number * each}-{ports.FIRST + (number + 1) * each}"
+    elif (path := config.getoption("--results")) is not None:
+        config.pluginmanager.register(Outcomes(path))
     settings.register_profile("chappe", deadline=None)  # a busy machine is no counterexample
     settings.load_profile("chappe")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return files(config, log)
 
 
 def pytest_asyncio_loop_factories(
@@ -41,8 +53,10 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": uvloop.new_event_loop}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     rows = load_rows()
+    if _worker(config):
+        items.sort(key=lambda item: rank(item.nodeid))
     for item in items:
         folder = item.nodeid.removeprefix("tests/").partition("/")[0]
         if folder in MARKED_FOLDERS:
@@ -97,11 +111,30 @@ def pytest_runtest_makereport(
     report = yield
     if report.skipped and not hasattr(report, "wasxfail"):
         _refuse_skip(report)
-    outcomes = item.config.stash[OUTCOMES]
-    # A failing teardown must not be hidden by the call that passed before it.
-    if (report.when == "call" or report.outcome != "passed") and outcomes.get(item.nodeid) != "failed":
-        outcomes[item.nodeid] = report.outcome
     return report
+
+
+def _worker(config: pytest.Config) -> str:
+    """The name of this process where tests run in several, such as `gw0`; empty where it is the only one."""
+    return str(getattr(config, "workerinput", {}).get("workerid", ""))
+
+
+class Outcomes:
+    """How each test ended, those that ran in other processes included; written at the end, for `make spec`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # A failing teardown must not be hidden by the call that passed before it.
+        if (report.when == "call" or report.outcome != "passed") and self.found.get(report.nodeid) != "failed":
+            self.found[report.nodeid] = report.outcome
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not session.config.getoption("collectonly"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(self.found, indent=0, sort_keys=True))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,10 +150,3 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"{reason}\nCHAPPE_REQUIRE_ALL=1: every test must run here"
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    path: Path | None = session.config.getoption("--results")
-    if path is not None and not session.config.getoption("collectonly"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(session.config.stash[OUTCOMES], indent=0, sort_keys=True))

@@ -19,19 +19,19 @@ import grimp
 from rich.console import Console
 from rich.table import Table
 
-SOURCE = Path("src/chappe")
+SOURCES = {"chappe": Path("src/chappe"), "bench": Path("bench")}  # the benches are not part of what is installed
 LEFT_OUT = ("pipeline",)  # from what is counted as repeated: it has an issue of its own
 IMPORTS = 15  # own modules that one module may import; builders have more
 WINDOW = 6  # lines of code that are the same
 CLASS = re.compile(r"^(?:cdef )?class (\w+)\(([^)]*)\)", re.M)
-OWN_IMPORT = re.compile(r"^\s*from (chappe[\w.]*) c?import (\([^)]*\)|[^\n]*)", re.M)
+OWN_IMPORT = re.compile(r"^\s*from ((?:chappe|bench)[\w.]*) c?import (\([^)]*\)|[^\n]*)", re.M)
 NAME = re.compile(r"\w+")
 IGNORED = re.compile(r"#\s*type:\s*ignore")
 
 
 @dataclass
 class Package:
-    """A package below `chappe`."""
+    """A package below `chappe`, or the benches."""
 
     files: int = 0
     lines: int = 0
@@ -63,26 +63,30 @@ def main() -> None:
 
 
 def measure() -> Structure:
-    sources = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py*")) if _is_code(path)}
+    files = [path for source in SOURCES.values() for path in sorted(source.rglob("*.py*")) if _is_code(path)]
+    sources = {path: path.read_text(encoding="utf-8") for path in files}
     found = Structure(packages=packages(sources))
     python = {path: text for path, text in sources.items() if path.suffix == ".py"}
     found.deep = deep_classes(sources)
     found.many_imports, found.cycles = imports()
     found.ignores = sum(len(IGNORED.findall(text)) for text in sources.values())
-    found.repeated = repeated_lines({path: text for path, text in python.items() if path.parts[2] not in LEFT_OUT})
+    found.repeated = repeated_lines(
+        {path: text for path, text in python.items() if not set(LEFT_OUT) & set(path.parts[2:3])}
+    )
     return found
 
 
 def packages(sources: dict[Path, str]) -> dict[str, Package]:
-    """Sizes by package; modules that lie beside the packages are one of their own."""
+    """Sizes by package; modules that lie beside the packages are one of their own, and so are the benches."""
     sizes: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for path, text in sources.items():
-        inside = path.relative_to(SOURCE)
-        name = inside.parts[0] if len(inside.parts) > 1 else "(modules)"
+        top = _top(path)
+        inside = path.relative_to(SOURCES[top])
+        name = "bench" if top == "bench" else inside.parts[0] if len(inside.parts) > 1 else "(modules)"
         sizes[name].append((text.count("\n"), str(inside)))
     return {
         name: Package(len(files), sum(_sizes(files)), statistics.median(_sizes(files)), *max(files))
-        for name, files in sorted(sizes.items())
+        for name, files in sorted(sizes.items(), key=lambda item: (item[0] == "bench", item[0]))
     }
 
 
@@ -106,7 +110,7 @@ def deep_classes(sources: dict[Path, str]) -> list[str]:
 
 def imports() -> tuple[dict[str, int], list[list[str]]]:
     """Modules with many own imports, and modules that import each other, packages' `__init__` left out."""
-    graph = grimp.build_graph("chappe", exclude_type_checking_imports=False)
+    graph = grimp.build_graph(*SOURCES, exclude_type_checking_imports=False)
     own = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     many = {module: len(found) for module, found in own.items() if len(found) > IMPORTS}
     return dict(sorted(many.items(), key=lambda item: -item[1])), [sorted(each) for each in _cycles(own)]
@@ -163,12 +167,15 @@ def show(found: Structure) -> None:
     for column in table.columns[1:5]:
         column.justify = "right"
     for name, each in found.packages.items():
+        if name == "bench":
+            table.add_section()
         table.add_row(
             name, str(each.files), f"{each.lines:,}", f"{each.median:g}", str(each.largest), each.largest_file
         )
     table.add_section()
-    table.add_row("all", str(sum(each.files for each in found.packages.values())),
-                  f"{sum(each.lines for each in found.packages.values()):,}")  # fmt: skip
+    installed = [each for name, each in found.packages.items() if name != "bench"]
+    table.add_row("all but bench", str(sum(each.files for each in installed)),
+                  f"{sum(each.lines for each in installed):,}")  # fmt: skip
     console.print(table)
     console.print(f"classes deeper than one level of own inheritance: {len(found.deep)}", *found.deep, sep="\n  ")
     console.print(f"modules with more than {IMPORTS} own imports: {len(found.many_imports)}",
@@ -184,7 +191,12 @@ def _sizes(files: list[tuple[int, str]]) -> list[int]:
 
 
 def _module(path: Path) -> str:
-    return ".".join(("chappe", *path.relative_to(SOURCE).with_suffix("").parts))
+    top = _top(path)
+    return ".".join((top, *path.relative_to(SOURCES[top]).with_suffix("").parts))
+
+
+def _top(path: Path) -> str:
+    return "bench" if path.parts[0] == "bench" else "chappe"
 
 
 def _is_code(path: Path) -> bool:

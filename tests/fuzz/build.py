@@ -15,7 +15,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parents[2]
 SANITIZE = "-fsanitize=address,undefined,fuzzer-no-link"
-FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-w", SANITIZE]
+FLAGS = ["-O1", "-gline-tables-only", "-fno-omit-frame-pointer", "-fno-strict-aliasing", "-w", SANITIZE]
 
 
 def runtime(clang: str, name: str) -> str:

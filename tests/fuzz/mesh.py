@@ -6,7 +6,7 @@ import random
 import struct
 from typing import Any, Literal
 
-from chappe.engine._engine import Engine, RawOutputs
+from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.errors import ProtocolError
 
 KINDS = {1, 2, 3, 4, 5, 0x12, 0x22, 0x32, 0x14, 0x24, 0x34, 0x15, 0x25, 0x35}
@@ -21,7 +21,11 @@ class Mesh:
 
     def __init__(self, layout: Literal["close", "sparse"]) -> None:
         self.engine = engine = Engine(
-            layout=layout, max_topics=64, max_ways=16, publish_way=self.publish_way, forward_way=self.forward_way
+            layout=layout,
+            max_topics=64,
+            max_routed_topics=16,
+            plan_route=self.plan_route,
+            forward_route=self.forward_route,
         )
         self.questions = 0
         self.opened = 0
@@ -56,19 +60,22 @@ class Mesh:
             self.engine.status.setup_path(variable, port, which, [which * 33_333_333], [which * 2], 0xFFFF)
         return port
 
-    def publish_way(self, kind: str, topic: bytes) -> RawOutputs:
+    def plan_route(self, kind: str, topic: bytes) -> ForwardingDecision:
         """Another answer each time; now and then none."""
         self.questions += 1
         if topic == b"honest":
-            return True, [], 0, None
+            return ForwardingDecision(True)
         if self.questions % 7 == 0:
-            raise ValueError("no way")
+            raise ValueError("no route")
         ports = self.ports[2 : 2 + self.questions % 3]
-        return self.questions % 2 == 0, [(port, b"%d" % self.questions) for port in ports], self.questions % 2, None
+        next_hops = [(port, b"%d" % self.questions) for port in ports]
+        return ForwardingDecision(self.questions % 2 == 0, next_hops, self.questions % 2)
 
-    def forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
-        local, branches, _, _ = self.publish_way(kind, topic)
-        return local, [(self.ports[way[0] % 5], way + way), *branches], 0, None if way[0] & 1 else ("g",)
+    def forward_route(self, port: int, source_route: bytes, kind: str, topic: bytes) -> ForwardingDecision:
+        planned = self.plan_route(kind, topic)
+        next_hops = [(self.ports[source_route[0] % 5], source_route + source_route), *planned.next_hops]
+        groups = None if source_route[0] & 1 else ("g",)
+        return ForwardingDecision(planned.deliver_here, next_hops, groups=groups)
 
     def wrote(self, port: int, data: bytes) -> None:
         """Follow what a connection got: only the start of one frame may be left."""
@@ -132,13 +139,13 @@ class Mesh:
                 engine.clock(length * 10**8, 1_000_000_000)
                 engine.release_held()
                 if length % 5 == 1:
-                    engine.topics.new_ways()
+                    engine.topics.forwarding_changed()
                 elif length % 5 == 2 and not self.parked:
                     engine.send_train(ports[2], length, 40 + 100 * length)
                 elif length % 5 == 3 and self.parked:
-                    for rescued in engine.rescue(ports[2], 3):
-                        branches = [(ports[3], rescued.way), (ports[length % 5], b"new")]
-                        engine.redirect(rescued, (True, branches, 0, None))
+                    for event in engine.take_unconfirmed(ports[2], 3):
+                        next_hops = [(ports[3], event.source_route), (ports[length % 5], b"new")]
+                        engine.reroute(event, next_hops)
         return fed
 
     def check(self) -> None:

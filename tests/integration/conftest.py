@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chappe.bench.postgres import Postgres
+from bench.postgres import Postgres
 from tests.support.postgres import new_database, postgres_server
 
 

@@ -230,7 +230,7 @@ async def sends(world: World, client: WireClient, address: str, action: str) -> 
 async def register(world: World, client: WireClient, name: str) -> bool:
     answer = await client.ask(control.Register, publisher=name, variable="v")
     done = allowed(answer, "register", control.Registered)
-    entry = world.node.variables.directory.named(name, "v")
+    entry = world.node.core.variables.directory.named(name, "v")
     assert (entry is not None) == done
     if done:
         await world.trusted.watch(f"{name}/v")
@@ -264,7 +264,7 @@ async def command(world: World, client: WireClient, name: str) -> bool:
     path = management.Path(speed, number, "", "", (0,), (3,), 0xFFFF)
     answer = await client.ask(management.Setup, epoch=1, command=number, paths=(path,))
     done = allowed(answer, "control", control.Done)
-    assert any(row["path"] == number for row in world.node.paths.rows()) == done
+    assert any(row["path"] == number for row in world.node.core.paths.rows()) == done
     line = world.keys.audit()[-1]
     assert (line["who"], line["outcome"]) == (name, "done" if done else "denied")
     return done
@@ -272,6 +272,15 @@ async def command(world: World, client: WireClient, name: str) -> bool:
 
 async def measure(world: World, client: WireClient, name: str) -> bool:
     return allowed(await client.ask(control.Measure), "control", control.Listing)
+
+
+async def open_link(world: World, client: WireClient, name: str) -> bool:
+    answer = await client.ask(control.OpenLink, to="nobody", kind="ws")
+    assert isinstance(answer, control.Failed), answer
+    if answer.code == "unknown":
+        assert "'nobody' is no node that is connected" in answer.reason
+        return True
+    return allowed(answer, "control", control.Listing)
 
 
 async def administer(world: World, client: WireClient, name: str) -> bool:
@@ -291,6 +300,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("watch", "list variables"): list_variables,
     ("control", "send table commands"): command,
     ("control", "ask for measurements"): measure,
+    ("control", "open a link"): open_link,
     ("admin", "administer a node"): administer,
 }
 
@@ -459,8 +469,8 @@ async def announces_to_hub(hub: Node, trusted: WireClient, neighbour: Neighbour,
     variable = f"to-hub-{neighbour.node.name}"
     number = await neighbour.client.register(f"{first}/{variable}")
     await neighbour.client.register(f"after-{first}/{variable}")
-    await eventually(lambda: hub.variables.directory.named(f"after-{first}", variable) is not None)
-    if hub.variables.directory.named(first, variable) is None:
+    await eventually(lambda: hub.core.variables.directory.named(f"after-{first}", variable) is not None)
+    if hub.core.variables.directory.named(first, variable) is None:
         return False
     await trusted.watch(f"{first}/{variable}")
     neighbour.client.publish_status(number, 2.5)
@@ -474,7 +484,7 @@ async def is_sent_values(hub: Node, trusted: WireClient, neighbour: Neighbour, f
     number = await trusted.register(f"{first}/{variable}")
     after = await trusted.register(f"after-{first}/{variable}")
     await neighbour.client.watch(f"after-{first}/{variable}", wait_ns=30_000_000_000)
-    known = neighbour.node.variables.directory.named(first, variable) is not None
+    known = neighbour.node.core.variables.directory.named(first, variable) is not None
     if known:
         await neighbour.client.watch(f"{first}/{variable}")
     trusted.publish_status(number, 3.5)
@@ -499,11 +509,11 @@ async def forwards_confirmation(hub: Node, trusted: WireClient, neighbour: Neigh
 async def forwards_addressed(hub: Node, receiver: WireClient, neighbour: Neighbour, address: str) -> bool:
     """Whether an event to an address at the hub, or behind it, arrives; or the hub refuses it."""
     body = secrets.token_bytes(8)
-    before = hub.rules.refused.copy()
+    before = hub.core.access.neighbours.refused.copy()
     neighbour.client.publish(address, body, kind="n")
     await neighbour.client.flush()
-    await eventually(lambda: (address, body) in receiver.events or hub.rules.refused != before)
-    refused = hub.rules.refused - before
+    await eventually(lambda: (address, body) in receiver.events or hub.core.access.neighbours.refused != before)
+    refused = hub.core.access.neighbours.refused - before
     assert all(name == neighbour.node.name for name, _ in refused), refused
     assert not refused or not await arrives(receiver, address, neighbour.client, body), "refused, delivered"
     return not refused
@@ -522,6 +532,7 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
     ("watch", "list variables"): None,
     ("control", "send table commands"): None,
     ("control", "ask for measurements"): None,
+    ("control", "open a link"): None,
     ("admin", "administer a node"): None,
 }
 
@@ -570,6 +581,7 @@ REQUESTS: dict[tuple[str, str], tuple[type[control.Request], dict[str, Any]]] = 
     ("watch", "list variables"): (control.List, {"what": "variables"}),
     ("control", "send table commands"): (management.Setup, {"epoch": 1, "command": 1, "paths": ()}),
     ("control", "ask for measurements"): (control.Measure, {}),
+    ("control", "open a link"): (control.OpenLink, {"to": "nobody", "kind": "ws"}),
     ("admin", "administer a node"): (control.List, {"what": "clients"}),
 }
 

@@ -14,13 +14,13 @@ import pytest
 from structlog.testing import capture_logs
 
 import chappe
-from chappe.archive.stored import Stored, encode
 from chappe.errors import LinkError, ProtocolError, RefusedError
 from chappe.links.delays import DelayRelay
 from chappe.runtime.metrics import render
 from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.addresses import check_address, confirm_address, inbox_address
+from chappe.wire.durable import Confirmation, encode_confirmation
 from chappe.wire.events import Event, Topic, TopicName
 from tests.support.keys import Keys
 from tests.support.meshes import Plan, mesh, quiet, wants, way
@@ -259,7 +259,9 @@ async def test_nobody_confirms_without_the_right_to(tmp_path: Path) -> None:
             seen = forger.raw_events[0]
             assert seen.origin == "a"
             assert seen.reply is None  # nothing that gives a right
-            body = encode(Stored(archive="forged", epoch=1, ranges=((seen.sequence, seen.sequence),)))
+            body = encode_confirmation(
+                Confirmation(archive="forged", epoch=1, ranges=((seen.sequence, seen.sequence),))
+            )
             address = confirm_address("a", alice.issuer)
             forger.publish(address, body, kind="n")
             forger.publish(f"archive/stored/{alice.issuer.hex()}", body)
@@ -268,7 +270,7 @@ async def test_nobody_confirms_without_the_right_to(tmp_path: Path) -> None:
             assert not stored.done()
             (refusal,) = (each for each in forger.told if isinstance(each, control.PublishRefused))
             assert 'mallory\' may not confirm "a"' in refusal.reason
-            body = encode(Stored(archive="real", epoch=1, ranges=((seen.sequence, seen.sequence),)))
+            body = encode_confirmation(Confirmation(archive="real", epoch=1, ranges=((seen.sequence, seen.sequence),)))
             archive.publish(address, body, kind="n")
             assert await stored == "real"
             for answer, client in ((control.Failed, forger), (control.Done, archive)):

@@ -16,13 +16,14 @@ from uuid import UUID
 import pytest
 
 import chappe
-from chappe.aggregation import averages, messages, xml
-from chappe.aggregation.messages import AlertEvent, Announce
-from chappe.aggregation.monitor import Monitor, Settings
+from chappe.aggregation import averages, xml
 from chappe.linkstate.units import VertexId
+from chappe.measure import messages
+from chappe.measure.messages import AlertEvent, Announce
+from chappe.measure.monitor import Monitor, Settings
 from chappe.measure.record import Record, encode
 from chappe.runtime.node import Node
-from chappe.store.records import open_records
+from chappe.store.opening import open_records
 from tests.support.commands import COMMAND, ENVIRONMENT, rows
 from tests.support.commands import chappe as command
 from tests.support.nodes import NodeProcess, eventually, free_port, running

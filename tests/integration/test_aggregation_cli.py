@@ -9,7 +9,7 @@ import pytest
 
 from chappe.aggregation import xml
 from chappe.measure import record as codec
-from chappe.store.records import open_records
+from chappe.store.opening import open_records
 from tests.support.commands import chappe
 from tests.support.commands import rows as parsed
 from tests.support.records import HOUR, SECOND, record, rows

@@ -7,9 +7,9 @@ import threading
 import psycopg
 import pytest
 
-from chappe.bench.postgres import Postgres
+from bench.postgres import Postgres
 from chappe.errors import StoreError
-from chappe.store.records import open_records
+from chappe.store.opening import open_records
 from tests.support.postgres import administer
 from tests.support.records import DAY, NOW, links, record, rows
 from tests.support.recordstores import RecordStoreContract

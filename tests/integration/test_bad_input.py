@@ -68,7 +68,7 @@ class Plant:
     async def state(self) -> dict[str, Any]:
         """Everything the broker and the routers know, but for what differs from moment to moment."""
         listed: dict[str, Any] = {what: await self.made.rows("leaf", what) for what in LISTED}
-        tables = {name: [*node.paths.rows()] for name, node in self.made.routers.items()}
+        tables = {name: [*node.core.paths.rows()] for name, node in self.made.routers.items()}
         return {**listed, "tables": tables, "sizes": self.made.tables, "loads": await self.made.rows("leaf", "loads")}
 
     def publish(self, count: int = 20) -> None:

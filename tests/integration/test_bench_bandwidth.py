@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from chappe.bench.bandwidth_runs import Line, Run, in_namespaces, on_sockets
-from chappe.bench.namespaces import Namespaces
+from bench.bandwidth_runs import Line, Run, in_namespaces, on_sockets
+from bench.namespaces import Namespaces
 from chappe.errors import ChappeError
 
 LINE = Line(10, 5)

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from chappe.bench import tables_real
-from chappe.bench.namespaces import Namespaces
+from bench import tables_real
+from bench.namespaces import Namespaces
 from chappe.errors import ChappeError
 
 DELAYS_MS = (5.0, 40.0)

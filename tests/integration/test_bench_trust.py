@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chappe.bench import postgres
+from bench import postgres
 from chappe.errors import ChappeError
 
 pytestmark = pytest.mark.timeout(600)

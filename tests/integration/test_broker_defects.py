@@ -25,7 +25,7 @@ async def test_a_defect_ends_the_term_and_the_store_knows_what_was_decided(
             failed = await operator.ask(management.AddRouter, name="r2")
             assert isinstance(failed, Failed)
             assert failed.code == "unavailable"
-            await eventually(lambda: leads(node) and role(node).leadership.epoch == 2)
+            await eventually(lambda: leads(node) and role(node).machine.epoch == 2)
             assert brokers[-1].count == 1
             assert isinstance(await operator.ask(management.AddRouter, name="r2"), Done)
 
@@ -35,5 +35,5 @@ async def test_a_defect_while_nobody_asks_ends_the_term_too(tmp_path: Path, monk
     async with node_of(toml(0, [free_port()], str(tmp_path / "west.db"))) as node:
         await eventually(lambda: leads(node))
         monkeypatch.setattr(brokers[0], "tick", lambda now_ns: 1 // 0)
-        await eventually(lambda: leads(node) and role(node).leadership.epoch == 2)
+        await eventually(lambda: leads(node) and role(node).machine.epoch == 2)
         await eventually(lambda: brokers[-1].ticks > 3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chappe.bench.postgres import Postgres
+from bench.postgres import Postgres
 from chappe.errors import ConfigError, StoreError
 from chappe.runtime.config.reader import parse
 from chappe.runtime.node import Node
@@ -24,7 +24,7 @@ from tests.support.wireclient import WireClient
 
 TAKEN_OVER_S = 20.0  # how soon is measured by `chappe bench failover`; a busy machine takes its time
 VARIABLE = Variable(0, "p", "v", "float", 0, 1, 3, 0)
-WANT = management.Want(id=1, entity=management.Entity("e", b""), publisher="p", variable="v")
+WANT = management.SubscribeRequest(id=1, entity=management.Entity("e", b""), publisher="p", variable="v")
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
     store = str(tmp_path / "west.db")
     async with node_of(toml(0, [free_port()], store)) as node:
         await eventually(lambda: leads(node))
-        assert role(node).leadership.epoch == 1
+        assert role(node).machine.epoch == 1
         async with connected(node.url, role="node", name="r1") as router, connected(node.url) as operator:
             router.send(join("r1"))
             await router.until(lambda: bool(router.told))
@@ -52,8 +52,8 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
             await router.until(lambda: len(told(router, management.Withdrawn)) == 200)
             numbers = [message.variable_id for message in told(router, management.Withdrawn)]  # type: ignore[attr-defined]
             assert numbers == list(range(1, 201))
-            assert role(node).leadership.tally.changes >= 201
-            assert role(node).leadership.tally.commits < 100  # they were grouped
+            assert role(node).tally.changes >= 201
+            assert role(node).tally.commits < 100  # they were grouped
             failed = await operator.ask(management.RemoveRouter, name="none")
             assert (failed.code, failed.reason) == ("unknown", "no router none")
         await eventually(lambda: sum(each.startswith("-") for each in brokers[0].connections) == 2)
@@ -114,7 +114,7 @@ async def test_strangers_and_mistakes_are_refused(tmp_path: Path, brokers: list[
         async with connected(node.url) as client:
             for request in (
                 await client.ask(Register, publisher="p", variable="v"),
-                await client.ask(management.Seek, subscription="s", cloud="c", edge="e", want=WANT),
+                await client.ask(management.Seek, subscription="s", cloud="c", edge="e", request=WANT),
                 await client.ask(management.Reset, epoch=9, command=1),
             ):
                 assert request.code == "unsupported"
@@ -147,7 +147,7 @@ async def test_without_its_store_it_does_not_lead(tmp_path: Path, brokers: list[
             other.execute("ROLLBACK")
             other.close()
             await eventually(lambda: leads(node))
-            assert role(node).leadership.epoch == 2
+            assert role(node).machine.epoch == 2
             await router.until(lambda: len(router.told) == 3)
             one, two, three = router.told
             assert isinstance(one, management.Lead)

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from chappe.cli._deployment import Deployment, TopologyFile, managed
 from chappe.core.sections import Config
 from chappe.runtime.broker.role import BrokerRole
-from chappe.runtime.config.deployment import Deployment, TopologyFile, managed
 from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire.base import Done, Failed, Qos
@@ -73,11 +73,11 @@ def configs_of(deployment: Deployment, but: str = "") -> list[Config]:
 
 def leading(nodes: dict[str, Node]) -> Callable[[], bool]:
     roles = [node.role for node in nodes.values() if isinstance(node.role, BrokerRole)]
-    return lambda: all(role.leadership.state == "leading" for role in roles)
+    return lambda: all(role.state == "leading" for role in roles)
 
 
 def routers(nodes: dict[str, Node]) -> list[Node]:
-    return [node for node in nodes.values() if node.edge is not None]
+    return [node for node in nodes.values() if node.core.edge is not None]
 
 
 async def register(client: WireClient, names: list[str]) -> list[int]:

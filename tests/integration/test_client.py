@@ -43,7 +43,7 @@ async def take(source: object, count: int) -> list[chappe.Message]:
         return [await anext(source) for _ in range(count)]  # type: ignore[call-overload]
 
 
-@pytest.mark.spec("NS-001", "NS-002")
+@pytest.mark.spec("NS-001", "NS-002", "MR-134")
 async def test_events_reach_those_who_subscribed_in_order(one: chappe.Client, two: chappe.Client) -> None:
     wide = await two.subscribe("plant/#")
     narrow = await two.subscribe("plant/+/alarm")

@@ -93,7 +93,7 @@ async def test_values_use_the_connection_when_datagrams_do_not_arrive(monkeypatc
 
 
 def flooding(node: Node, command: int, variable_id: int) -> management.Flood:
-    entry = node.variables.directory.numbered(variable_id)
+    entry = node.core.variables.directory.numbered(variable_id)
     assert entry is not None
     return management.Flood(id=0, epoch=1, command=command, variable=entry.variable, levels=(1,) * 16)
 

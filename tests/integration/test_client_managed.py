@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import chappe
+from chappe.cli._deployment import read
 from chappe.client._status import Watch
 from chappe.errors import QosError, RefusedError, WithdrawnError
-from chappe.runtime.config.deployment import read
 from chappe.runtime.node import Node
 from chappe.wire import control
 from chappe.wire.management import ChangeMode

@@ -339,5 +339,5 @@ async def test_registrations_carry_their_promises_and_patterns() -> None:
         assert isinstance(alert, control.Register)
         assert (periodic.rate_num, periodic.rate_den, periodic.slowest_ns) == (3, 100 * MS, 500 * MS)
         assert periodic.options == 2
-        assert periodic.patterns == (control.Pattern(1, "mean(10)"), control.Pattern(2, "rate"))
+        assert periodic.patterns == (control.DerivedValue(1, "mean(10)"), control.DerivedValue(2, "rate"))
         assert (alert.rate_num, alert.minimum_ns, alert.type) == (0, 2000 * MS, "bool")

@@ -149,6 +149,11 @@ async def test_a_group_reads_variables_of_different_rates_together(one: chappe.C
     fast.publish(44.0, created=44 * PERIOD)
     await eventually(lambda: len(called) == 12)
     assert dict(called[-1]) == {fast_name: 44.0}
+    await group.add("pmu", "slow")  # again, while values come
+    fast.publish(48.0, created=48 * PERIOD)
+    slow.publish(-48.0, created=48 * PERIOD)
+    await eventually(lambda: len(called) == 13)
+    assert dict(called[-1]) == {fast_name: 48.0, slow_name: -48.0}
     await group.close()
     assert two.groups == {}
 

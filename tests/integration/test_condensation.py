@@ -54,10 +54,10 @@ async def test_total_of_readings_is_a_variable_like_any_other(router: Plant) -> 
     await eventually(lambda: watch.value == 1050.0)
     listed = [row for row in await router.client.list("variables") if row["publisher"] == "out"]
     assert [(row["variable"], row["id"]) for row in listed] == [("result", output.variable_id)]
-    worker = next(each for each in router.node.control.sessions.values() if each.internal)
+    worker = next(each for each in router.node.core.sessions if each.internal)
     assert worker.watched == {reading.id for reading in readings}  # to the table a function is one more target
     for reading in readings:
-        entry = router.node.variables.directory.numbered(reading.id)
+        entry = router.node.core.variables.directory.numbered(reading.id)
         assert entry is not None
         assert worker.port in entry.watchers
 
@@ -212,7 +212,7 @@ async def test_a_function_that_is_placed_again_replaces_itself_and_one_that_is_r
     await router.displace(output)
     await router.displace(output)  # one that is not there is no error
     assert await router.client.list("functions") == []
-    await eventually(lambda: not any(each.internal for each in router.node.control.sessions.values()))
+    await eventually(lambda: not any(each.internal for each in router.node.core.sessions))
 
 
 async def test_a_reset_stops_all_functions_and_their_worker(router: Plant) -> None:
@@ -222,7 +222,7 @@ async def test_a_reset_stops_all_functions_and_their_worker(router: Plant) -> No
     await router.reaches(output, "running")
     await router.reset()
     assert await router.client.list("functions") == []
-    await eventually(lambda: not any(each.internal for each in router.node.control.sessions.values()))
+    await eventually(lambda: not any(each.internal for each in router.node.core.sessions))
 
 
 @pytest.mark.parametrize(

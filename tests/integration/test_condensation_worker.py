@@ -297,9 +297,9 @@ async def test_a_secured_router_lets_its_worker_in_and_no_further(tmp_path: Path
         await node.reload(node.config)  # rights are looked at again, and the worker keeps its own
         await publish_until(reading, 5.0, lambda: watch.value == 5.0)
         assert (await router.row(output))["restarts"] == 0
-        worker = next(each for each in node.control.sessions.values() if each.internal)
-        assert not node.control.book.allows(worker.identity, "watch", "grid/reading")
-        assert not node.control.authorize(worker.port, "s", b"some/topic")
+        worker = next(each for each in node.core.sessions if each.internal)
+        assert not node.core.access.book.allows(worker.identity, "watch", "grid/reading")
+        assert not node.core.access.authorize(worker.port, "s", b"some/topic")
 
 
 async def test_a_worker_does_not_outlive_a_router_that_was_killed() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chappe.bench import crash
-from chappe.bench.crash import Laboratory
-from chappe.bench.crash_workloads import RECOVER
+from bench import crash
+from bench.crash import Laboratory
+from bench.crash_workloads import RECOVER
 from tests.support.peers import requires
 
 SEED = 3

@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chappe.cli._deployment import read
 from chappe.demo import grid, phasors
 from chappe.demo.checks import ValueCheck
 from chappe.demo.latencies import Latencies
 from chappe.demo.schedule import Schedule
-from chappe.runtime.config.deployment import read
 from tests.support.commands import chappe, read_until, started
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from chappe.cli._deployment import Deployment, read
 from chappe.errors import ConfigError
 from chappe.links.ports import free_ports
-from chappe.runtime.config.deployment import Deployment, read
 from tests.support.commands import chappe, read_until, started
 
 TWO_CLOUDS = """

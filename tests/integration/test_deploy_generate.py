@@ -13,8 +13,8 @@ import networkx as nx
 import pytest
 
 from chappe.cli._clouds import cut
+from chappe.cli._deployment import Deployment, read
 from chappe.cli._grids import from_node_link
-from chappe.runtime.config.deployment import Deployment, read
 from chappe.status.topology import Topology
 from tests.support.commands import COMMAND, ENVIRONMENT, chappe
 

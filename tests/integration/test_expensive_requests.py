@@ -42,7 +42,7 @@ def fill(node: Node) -> None:
     port = node.engine.open_port(peer=True, retain=True)
     for number in range(VARIABLES):
         variable = control.Variable(0, "plant", f"v{number}", "float", 1, 1_000_000_000, 4, 0, 0, (), 0)
-        assert node.variables.register(port, "owner", variable) is not None
+        assert node.core.variables.register(port, "owner", variable) is not None
 
 
 async def served_during(
@@ -117,8 +117,10 @@ async def test_new_rules_are_asked_about_everything_without_stopping_anybody(tmp
         try:
             for number in range(0, VARIABLES, 100):
                 await asyncio.gather(*(owner.watch(f"plant/v{number + at}") for at in range(100)))
-            before = node.control.book
-            _, trips = await served_during(honest, node.reload(parse(toml)), lambda: node.control.book is not before)
+            before = node.core.access.book
+            _, trips = await served_during(
+                honest, node.reload(parse(toml)), lambda: node.core.access.book is not before
+            )
             assert trips >= 15
             assert not owner.closed.is_set()
             narrowed = toml + '[[rule]]\naction = "watch"\npattern = "plant/v3000"\ndeny = true\n'
@@ -175,11 +177,9 @@ async def test_many_watches_of_one_variable_are_answered_bit_by_bit() -> None:
         try:
             wait = {"publisher": "plant", "variable": "late", "wait_ns": 30_000_000_000}
             answers = [asyncio.ensure_future(waiting.ask(control.Watch, **wait)) for _ in range(1_000)]
-            await eventually(
-                lambda: next(s for s in node.control.sessions.values() if s.name == "waiting").waiting == 1_000
-            )
+            await eventually(lambda: next(s for s in node.core.sessions if s.name == "waiting").waiting == 1_000)
             await publisher.register("plant/late")
-            assert node.control.busy
+            assert node.core.busy
             assert all(isinstance(answer, control.Watching) for answer in await asyncio.gather(*answers))
         finally:
             await waiting.close()

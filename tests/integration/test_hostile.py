@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from chappe.bench.hostile import ATTACKS
-from chappe.bench.hostile.attack import Attack, Effort, Target, unseen_after
-from chappe.bench.hostile.identities import BorrowedName
-from chappe.bench.hostile.measured import measure
-from chappe.bench.hostile.node import HostileNode, attacked_node
-from chappe.bench.hostile.wire import Wire
+from bench.hostile import ATTACKS
+from bench.hostile.attack import Attack, Effort, Target, unseen_after
+from bench.hostile.identities import BorrowedName
+from bench.hostile.measured import measure
+from bench.hostile.node import HostileNode, attacked_node
+from bench.hostile.wire import Wire
 from chappe.wire import control
 
 pytestmark = pytest.mark.timeout(120)

@@ -17,9 +17,9 @@ import pytest
 import chappe
 from chappe.archive.reader import Reader
 from chappe.archive.segments import Segments
-from chappe.archive.stored import STORE, Again, encode_again
 from chappe.runtime.node import Node
 from chappe.wire import control
+from chappe.wire.durable import STORE_TOPIC, ResentEvent, encode_store_request
 from chappe.wire.events import Issuer
 from tests.support.keys import Keys
 from tests.support.meshes import Plan, joined, quiet, wants
@@ -105,13 +105,13 @@ async def test_nobody_stores_in_the_name_of_another(keys: Keys, tmp_path: Path, 
         (tmp_path / "token").write_text(keys.token("plant", "admin"))
         archive = await NodeProcess.start(file, module="chappe.archive")
         try:
-            await eventually(lambda: wants(a, STORE) and quiet(a))
+            await eventually(lambda: wants(a, STORE_TOPIC) and quiet(a))
             forger = await WireClient.open(
                 (a if where == "at the same node" else b).url, session=number, tls=keys.context("mallory")
             )
-            again = [Again(count, "plant/order", "s", 1, b"forged") for count in range(1, 11)]
+            again = [ResentEvent(count, "plant/order", "s", 1, b"forged") for count in range(1, 11)]
             forger._sequence = 100
-            forger.publish(STORE, encode_again(1, again))
+            forger.publish(STORE_TOPIC, encode_store_request(1, again))
             await forger.flush()
             await eventually(lambda: len(rows(tmp_path)) == 10)
             async with chappe.connect(a.url, tls=keys.context("victim")).issuing(number) as victim:

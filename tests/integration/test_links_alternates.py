@@ -22,7 +22,7 @@ async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behi
     async with pair(data="stream") as both:
         await both.flow(50)
         assert both.datagrams.passed == []
-        descriptors, ports = len(both.east.addresses), both.east.engine.ports()
+        descriptors, ports = len(both.east.addresses), both.east.engine.open_ports()
         entry = await both.east.alternates.open("west", "udp", lifetime_s=1.0)
         assert (entry.kind, entry.alternate, entry.security.secure) == ("udp", True, True)
         assert (await both.east.alternates.open("west", "udp")) is entry  # there is one already
@@ -42,7 +42,7 @@ async def test_values_use_datagrams_for_a_while_and_nothing_of_them_is_left_behi
         assert sum(map(is_status, both.datagrams.passed[seen:])) == 0
         told = [notice.what for notice in both.notices if notice.entry is entry]
         assert told == ["opened", "moved", "rebound", "expired", "moved", "closed"]
-        await eventually(lambda: both.east.engine.ports() == ports)
+        await eventually(lambda: both.east.engine.open_ports() == ports)
         assert len(both.east.addresses) == descriptors
 
 

@@ -107,8 +107,10 @@ async def test_drops_of_the_kernel_are_visible_when_the_reader_is_late(sides: tu
     client.send(0, [b"\x01\0\0\x60" + bytes(96)])
     await until(lambda: late.endpoint.counters()["kernel_drops"] > 0)
     counters = late.endpoint.counters()
-    assert counters["accepted"] + counters["kernel_drops"] == 501
     late.endpoint.close()
+    # Not exactly: whoever sent to this port before may not know yet that it has another owner.
+    assert 501 <= counters["accepted"] + counters["kernel_drops"] < 520
+    assert counters["accepted"] < 500
 
 
 async def test_a_full_socket_keeps_frames_queued_and_goes_on(sides: tuple[Side, Side]) -> None:

@@ -20,6 +20,7 @@ from chappe.links.handshake import accept_handshake, connect_handshake
 from chappe.links.stream import FlushTick, Link, LinkOptions, Listener, Raw, dial, listen
 from chappe.wire.control import Hello, Refused, Welcome, decode
 from chappe.wire.frames import PREAMBLE
+from tests.support.rawframes import read_frame
 from tests.unit.links.tapes import Tape
 from tests.unit.links.wait import until
 
@@ -136,7 +137,7 @@ async def test_a_half_handshake_is_refused_when_its_time_is_up() -> None:
         raw = await dial(listener.address)
         raw.write(PREAMBLE + b"\x05\0\0")
         assert await raw.read_preamble() == PREAMBLE
-        _, payload = await raw.read_frame(1000)
+        _, payload = await read_frame(raw)
         refused = decode(payload)
         assert isinstance(refused, Refused)
         assert "no Hello within 0.05 s" in refused.reason

@@ -58,7 +58,7 @@ class Pair:
                 await self.flow(5)
 
     def received(self) -> list[float]:
-        return [item.decoded("float") for item in self.reader.records]  # type: ignore[misc]
+        return [item.value_as("float") for item in self.reader.records]  # type: ignore[misc]
 
     def lost(self) -> int:
         return sum(1 for datagram in self.datagrams.lost if is_status(datagram))

@@ -89,7 +89,7 @@ async def segment(count: int) -> AsyncIterator[tuple[Node, list[Node], WireClien
         for number in range(count)
     ]
     async with running(sender, *members) as (first, *others):
-        await eventually(lambda: len(first.groups.losses("segment")) == count)
+        await eventually(lambda: len(first.datagrams.groups.losses("segment")) == count)
         publisher = await WireClient.open(first.url, name="publisher")
         readers = [await WireClient.open(node.url, name="reader") for node in others]
         try:
@@ -110,7 +110,7 @@ async def test_values_go_to_all_members_as_one_datagram_each() -> None:
             await asyncio.sleep(0)
         for reader in readers:
             await reader.until(lambda reader=reader: len(reader.records) == 100)
-            assert [item.decoded("float") for item in reader.records] == [float(step) for step in range(100)]
+            assert [item.value_as("float") for item in reader.records] == [float(step) for step in range(100)]
         port = sender.peers.port("segment")
         assert port is not None
         assert sender.engine.port_counters(port)["status_out"] == 100
@@ -121,13 +121,13 @@ async def test_values_go_to_all_members_as_one_datagram_each() -> None:
             assert link is not None
             counters = member.engine.port_counters(link)
             assert counters["status_in"] == 0  # none by the stream
-        await eventually(lambda: sorted(sender.groups.losses("segment")) == ["m0", "m1", "m2"])
-        assert all(lost == 0 for lost, _ in sender.groups.losses("segment").values())
+        await eventually(lambda: sorted(sender.datagrams.groups.losses("segment")) == ["m0", "m1", "m2"])
+        assert all(lost == 0 for lost, _ in sender.datagrams.groups.losses("segment").values())
 
 
 async def test_a_member_that_leaves_takes_a_key_with_it_that_is_worth_nothing() -> None:
     async with segment(2) as (sender, members, publisher, readers, variable):
-        [old] = list(sender.groups._groups.values())
+        [old] = list(sender.datagrams.groups._groups.values())
         number, key = old.number, old.key
         await readers[1].close()
         await members[1].stop(drain=False)
@@ -142,17 +142,17 @@ async def test_what_a_member_misses_is_counted() -> None:
     async with segment(2) as (sender, members, publisher, readers, variable):
         port = members[1].peers.port("sender")
         assert port is not None
-        [deaf] = list(members[1].groups._heard[port].values())
+        [deaf] = list(members[1].datagrams.groups._heard[port].values())
         deaf.endpoint._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # what a burst does not fit in
         for step in range(2000):
             publisher.publish_status(variable, float(step), grid_ns() + step * PERIOD_NS)
         await readers[0].until(lambda: len(readers[0].records) == 2000)
-        await eventually(lambda: sender.groups.losses("segment")["m1"][0] > 0)
+        await eventually(lambda: sender.datagrams.groups.losses("segment")["m1"][0] > 0)
         for step in range(2000, 2050):  # the last numbers arrive, so that every gap is seen
             publisher.publish_status(variable, float(step), grid_ns() + step * PERIOD_NS)
             await asyncio.sleep(0.002)
-        await eventually(lambda: sender.groups.losses("segment")["m1"][0] == 2050 - len(readers[1].records))
-        assert sender.groups.losses("segment")["m0"][0] == 0
+        await eventually(lambda: sender.datagrams.groups.losses("segment")["m1"][0] == 2050 - len(readers[1].records))
+        assert sender.datagrams.groups.losses("segment")["m0"][0] == 0
 
 
 def test_a_group_in_the_wrong_place_of_the_file_is_refused() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import chappe
+from chappe.errors import RefusedError
 from chappe.links.address import Address, Form, Scheme
 from chappe.links.factory import Accepted, Dialling, Listening
 from chappe.links.kinds import register, unregister
@@ -97,6 +98,22 @@ async def test_a_new_transport_needs_no_change_elsewhere(mirror: None) -> None:
         await eventually(lambda: not west.peers.channels())
         told = [(notice.what, notice.entry.peer) for notice in notices if notice.entry.role == "node"]
         assert told == [("opened", "east"), ("closed", "east")]
+
+
+@pytest.mark.spec("MR-045", "MR-040")
+async def test_traffic_moves_only_to_the_kinds_that_the_factory_of_a_link_lists(mirror: None) -> None:
+    urls = ("mirror://127.0.0.1:0", "ws://127.0.0.1:0", "tcp://127.0.0.1:0")
+    listen = '[node]\nname = "west"\n' + "".join(f'[[listen]]\nurl = "{url}"\n' for url in urls)
+    async with running(listen) as (west,):
+        other = '[node]\nname = "east"\n[[listen]]\nurl = "tcp://127.0.0.1:0"\n'
+        other += f'[[peer]]\nname = "west"\nurl = "{west.url}"\n'
+        async with running(other) as (east,), chappe.connect(east.url) as client:
+            await eventually(lambda: east.peers.channels() == ["west"])
+            [row] = [row for row in await client.list("transports") if row["role"] == "node"]
+            assert (row["kind"], row["migrates_to"]) == ("mirror", "tcp")
+            with pytest.raises(RefusedError, match="of a mirror link cannot move to ws; it can move to: tcp"):
+                await client.open_link("west", kind="ws")
+            assert (await client.open_link("west", kind="tcp"))["kind"] == "tcp"
 
 
 async def _rows(node: Node) -> list[dict[str, object]]:

@@ -22,6 +22,7 @@ from chappe.links.stream import FlushTick, Link, LinkOptions, Listener, Raw, con
 from chappe.links.striping import WINDOW
 from chappe.wire.control import CAPABILITIES, MAJOR, MINOR, Hello, Refused, Welcome, decode
 from chappe.wire.frames import PREAMBLE, Kind
+from tests.support.rawframes import read_frame
 from tests.unit.links.tapes import Tape
 from tests.unit.links.wait import until
 
@@ -188,7 +189,7 @@ async def test_bytes_cut_anywhere_arrive_whole(world: Open, scheme: str) -> None
             await asyncio.sleep(0)
     await until(lambda: made.node.fed(0) == b"after the hello")
     assert await raw.read_preamble() == PREAMBLE
-    kind, payload = await raw.read_frame(1000)
+    kind, payload = await read_frame(raw)
     assert kind == Kind.CONTROL
     assert isinstance(decode(payload), Welcome)
     raw.abort()
@@ -330,7 +331,7 @@ async def test_another_major_version_is_refused_and_both_are_named(world: Open, 
     raw = await made.dial()
     raw.write(b"CHAPPE\x01\x02")
     assert await raw.read_preamble() == PREAMBLE
-    _, payload = await raw.read_frame(1000)
+    _, payload = await read_frame(raw)
     refused = decode(payload)
     assert isinstance(refused, Refused)
     assert refused.code == "version"

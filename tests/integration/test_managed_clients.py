@@ -92,3 +92,38 @@ async def test_a_subscription_goes_over_channels_of_its_security_only(tmp_path: 
             async with chappe.connect(made.url("c"), name="other") as other:
                 await other.watch("plant", "three", qos=chappe.Qos(security=2))
         assert await ways(made) == granted
+
+
+@pytest.mark.spec("GS-162")
+async def test_security_is_a_quality_of_paths_between_clouds_and_is_listed(tmp_path: Path) -> None:
+    """Two channels cross: a short one that is plain, and an encrypted one by way of two more routers."""
+    tree = {"root": "", "north": "root", "south": "root"}
+    clouds = {"north": ("n1", "n2"), "south": ("s1", "s2")}
+    levels = {"n1-n2": 2, "n2-s2": 2, "s2-s1": 2}
+    file = deployment(tree, clouds, (*levels, "n1-s1"), security=levels, sockets=tmp_path)
+    async with (
+        deployed(tmp_path, file) as made,
+        chappe.connect(made.url("n1"), name="meter") as meter,
+        chappe.connect(made.url("s1"), name="viewer") as viewer,
+    ):
+        values = [await meter.register("plant", name, rate=100) for name in ("any", "encrypted")]
+        watches = [
+            await viewer.watch("plant", "any"),
+            await viewer.watch("plant", "encrypted", qos=chappe.Qos(security=2)),
+        ]
+        found = {row["variable"]: (row["routers"], row["security"]) for row in await made.rows("root", "paths")}
+        assert found == {"any": (["n1", "s1"], 0), "encrypted": (["n1", "n2", "s2", "s1"], 2)}
+        pieces = {row["variable"]: row["security"] for row in await made.rows("north", "paths")}
+        assert pieces["encrypted"] == 2
+        for value in values:
+            value.publish(1.5)
+        await eventually(lambda: [watch.value for watch in watches] == [1.5, 1.5])
+        assert made.left("n2", "s2") == made.left("n1", "s1") == 1
+        with pytest.raises(QosError, match=r"no two disjoint paths .* over channels of security 2"):
+            await viewer.watch("plant", "any", qos=chappe.Qos(security=2, redundancy=2))
+        await made.stop("n2")  # what is left is plain: not good enough, and refused with that reason
+        await eventually(lambda: made.nodes["n1"].peers.channels() == ["s1"])
+        third = await meter.register("plant", "third", rate=100)
+        with pytest.raises(QosError, match="over channels of security 2"):
+            await viewer.watch("plant", "third", qos=chappe.Qos(security=2))
+        assert third.publish(1.0)

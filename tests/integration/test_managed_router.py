@@ -33,10 +33,10 @@ from chappe.wire.management import (
     Publish,
     Reset,
     Setup,
+    SubscribeRequest,
     Teardown,
     Unpublish,
-    Unwant,
-    Want,
+    UnsubscribeRequest,
 )
 from tests.support.nodes import NodeProcess, eventually, free_port, start_node
 from tests.support.scriptedbroker import ScriptedBroker
@@ -98,7 +98,7 @@ async def publish(broker: ScriptedBroker, at: str, client: WireClient) -> int:
 
 async def watch(broker: ScriptedBroker, at: str, client: WireClient, **fields: Any) -> Watching:
     asking = asyncio.create_task(client.ask(control.Watch, publisher="plant", variable="speed", **fields))
-    request = await broker.heard(at, Want)
+    request = await broker.heard(at, SubscribeRequest)
     broker.answer(at, request, Granted, variable=SPEED, grants=(GRANT,), modes=0xFFFF)
     answer = await asking
     assert isinstance(answer, Watching), answer
@@ -119,7 +119,7 @@ class Values:
 
 
 def values(client: WireClient) -> list[float]:
-    return [float(record.decoded("float")) for record in client.records]
+    return [float(record.value_as("float")) for record in client.records]
 
 
 @pytest.mark.spec("GS-012")
@@ -183,7 +183,7 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
         # the filter is at the source: what the subscriber does not want never leaves the first router (GS-062)
         assert a.engine.port_counters(a.peers.port("b"))["filtered"] == 50  # type: ignore[arg-type]
         asking = asyncio.create_task(reader.ask(control.Unwatch, variable_id=NUMBER))
-        request = await broker.heard("b", Unwant)
+        request = await broker.heard("b", UnsubscribeRequest)
         for name in ("b", "a"):
             await broker.order(name, Teardown, paths=((NUMBER, 1),))
         broker.answer("b", request, control.Done)
@@ -192,7 +192,7 @@ async def test_events_flow_from_publisher_to_subscriber_along_a_path_until_both_
         broker.answer("a", await broker.heard("a", Unpublish), control.Done)
         assert isinstance(await asking, control.Done)
         assert [node.engine.status.entries() for node in (a, b)] == [0, 0]
-        assert [len(node.variables.directory) for node in (a, b)] == [0, 0]
+        assert [len(node.core.variables.directory) for node in (a, b)] == [0, 0]
         await reader.close()
         assert (await broker.heard("b", Left)).entity == Entity("reader", reader.issuer)
 
@@ -234,13 +234,13 @@ async def test_streams_go_on_without_a_broker_and_the_next_one_finds_everything_
         stream.publish(100)
         await reader.until(lambda: len(reader.records) >= 100)
         asking = asyncio.create_task(reader.ask(control.Watch, publisher="plant", variable="heat"))
-        await eventually(lambda: a.edge is not None and a.edge.leader is None)
+        await eventually(lambda: a.core.edge is not None and a.core.edge.leader is None)
         later = await ScriptedBroker.begin(url, epoch=2)
         async with ended(later):
             join = await later.heard("a", Join)
             assert (join.issuer, join.epoch, join.links) == (process, 1, ("b",))
             assert join.entities == (Entity("meter", meter.issuer),)
-            request = await later.heard("b", Want, variable="heat")
+            request = await later.heard("b", SubscribeRequest, variable="heat")
             later.answer("b", request, Failed, code="unknown", reason="nobody has it")
             assert (await asking).reason == "nobody has it"
             later.epoch = 1
@@ -335,7 +335,7 @@ async def test_the_temporary_table_of_an_edge_holds_subscriptions_not_variables(
         await publish(broker, "a", meter)
         await watch(broker, "a", both, modes=0b101)
         asking = asyncio.create_task(old.ask(control.Watch, publisher="plant", variable="speed", modes=0b001))
-        request = await broker.heard("a", Want)
+        request = await broker.heard("a", SubscribeRequest)
         broker.answer("a", request, Granted, variable=SPEED, grants=(GRANT,), modes=0b001)
         assert isinstance(await asking, Watching)
         stream = Values(meter)

@@ -55,8 +55,8 @@ async def test_a_node_that_no_rule_lets_control_is_not_taken_for_a_broker(keys: 
         try:
             if expected:
                 await broker.heard("a", Join)
-                assert node.edge is not None
-                await eventually(lambda node=node: node.edge.leader is not None)  # type: ignore[misc]
+                assert node.core.edge is not None
+                await eventually(lambda node=node: node.core.edge.leader is not None)  # type: ignore[misc]
             else:
                 await eventually(lambda node=node: "control" in str(node.management.problems()))  # type: ignore[misc]
                 assert broker.inbox == []

@@ -66,7 +66,7 @@ async def test_status_and_events_cross_a_chain_of_three_nodes() -> None:
                 publisher.publish_status(variable, float(step), grid_ns() + step * PERIOD_NS)
                 publisher.publish("alarms/west", str(step).encode())
             await reader.until(lambda: len(reader.records) == 200 and len(reader.events) == 200)
-            assert [item.decoded("float") for item in reader.records] == [float(step) for step in range(200)]
+            assert [item.value_as("float") for item in reader.records] == [float(step) for step in range(200)]
             assert [body for _, body in reader.events] == [str(step).encode() for step in range(200)]
         finally:
             await publisher.close()
@@ -88,7 +88,7 @@ async def test_the_first_hop_filters_by_the_interval_of_the_path() -> None:
                 publisher.publish_status(variable, float(step), start_ns + step * PERIOD_NS)
             await publisher.flush()
             await reader.until(lambda: len(reader.records) == 10)
-            assert [item.decoded("float") for item in reader.records] == [float(step) for step in range(0, 100, 10)]
+            assert [item.value_as("float") for item in reader.records] == [float(step) for step in range(0, 100, 10)]
             assert link_counters(first, "b")["filtered"] == 90
             assert link_counters(last, "a")["status_in"] == 10
         finally:
@@ -113,7 +113,7 @@ async def test_redundant_paths_deliver_once_and_do_not_loop() -> None:
             variable = await publisher.register("plant/speed", rate_hz=100)
             await reader.watch("plant/speed", wait_ns=30_000_000_000)
             await reader.subscribe("alarms/#")
-            last = nodes[3].variables.directory.numbered(variable)
+            last = nodes[3].core.variables.directory.numbered(variable)
             await eventually(lambda: last is not None and len(last.inputs) == 2)
             start_ns = grid_ns()
             for step in range(300):
@@ -124,7 +124,7 @@ async def test_redundant_paths_deliver_once_and_do_not_loop() -> None:
             await eventually(lambda: link_counters(nodes[3], "b")["status_in"] == 300)
             await eventually(lambda: link_counters(nodes[3], "c")["status_in"] == 300)
             await reader.flush()
-            assert sorted(item.decoded("float") for item in reader.records) == [float(step) for step in range(300)]
+            assert sorted(item.value_as("float") for item in reader.records) == [float(step) for step in range(300)]
             assert sorted(int(body) for _, body in reader.events) == list(range(300))
             repeats = sum(link_counters(nodes[3], peer)["drop_duplicate"] for peer in "bc")
             assert repeats >= 300
@@ -171,7 +171,7 @@ async def test_events_for_a_peer_that_is_away_wait_and_status_is_dropped_and_cou
                     publisher.publish("alarms/west", b"end")
                     publisher.publish_status(variable, 77.0)
                     await reader.until(lambda: reader.events[-1:] == [("alarms/west", b"end")] and bool(reader.records))
-                    assert reader.records[-1].decoded("float") == 77.0
+                    assert reader.records[-1].value_as("float") == 77.0
                 finally:
                     await reader.close()
         finally:
@@ -189,9 +189,9 @@ async def test_a_variable_that_is_withdrawn_disappears_from_the_mesh() -> None:
         publisher = await WireClient.open(first.url)
         try:
             variable = await publisher.register("plant/speed")
-            await eventually(lambda: last.variables.directory.numbered(variable) is not None)
+            await eventually(lambda: last.core.variables.directory.numbered(variable) is not None)
             assert isinstance(await publisher.ask(control.Withdraw, variable_id=variable), control.Done)
-            await eventually(lambda: last.variables.directory.numbered(variable) is None)
+            await eventually(lambda: last.core.variables.directory.numbered(variable) is None)
             assert middle.engine.status.entries() == last.engine.status.entries() == 0
         finally:
             await publisher.close()
@@ -212,7 +212,7 @@ async def test_a_peer_without_any_capability_works_in_the_mesh() -> None:
             old.send(Status((record(time.time_ns(), spoken.variable_id, 2.5),)))
             old.send(Issuer(1, 1, bytes(range(16))), Topic(1, TopicName("old/news")), Event(1, 1, b"hello", issuer=1))
             await client.until(lambda: bool(client.records) and bool(client.events))
-            assert client.records[0].decoded("float") == 2.5
+            assert client.records[0].value_as("float") == 2.5
             assert client.events == [("old/news", b"hello")]
             variable = await client.register("near/by")
             await old.until(lambda: bool(old.told))
@@ -243,8 +243,8 @@ async def test_two_names_with_one_id_are_refused_and_nothing_is_mixed_up() -> No
             await two.flush()
             one.send(Status((record(time.time_ns(), variable, 1.0),)))
             await reader.until(lambda: bool(reader.records))
-            assert [item.decoded("float") for item in reader.records] == [1.0]
-            assert node.variables.directory.named("p", "y") is None
+            assert [item.value_as("float") for item in reader.records] == [1.0]
+            assert node.core.variables.directory.named("p", "y") is None
         finally:
             for client in (one, two, reader):
                 await client.close()

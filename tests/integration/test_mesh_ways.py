@@ -108,7 +108,7 @@ async def test_measured_costs_choose_the_way() -> None:
 @pytest.mark.spec("MR-009")
 async def test_a_link_that_becomes_slow_is_left_within_two_intervals_and_no_event_is_lost_doubled_or_early() -> None:
     plan = Plan(SQUARE, interval_s=0.5)
-    delays = {("a", "b"): 5.0, ("b", "d"): 5.0, ("a", "c"): 10.0, ("c", "d"): 10.0}
+    delays = {("a", "b"): 10.0, ("b", "d"): 10.0, ("a", "c"): 20.0, ("c", "d"): 20.0}
     async with (
         relayed(plan, delays) as relays,
         mesh(plan, relays) as nodes,
@@ -116,7 +116,7 @@ async def test_a_link_that_becomes_slow_is_left_within_two_intervals_and_no_even
         chappe.connect(nodes["d"].url) as client,
     ):
         subscription = await client.subscribe("n")
-        await eventually(lambda: wants(nodes["a"], "n") and settled(nodes, delays, 5.0), 40)
+        await eventually(lambda: wants(nodes["a"], "n") and settled(nodes, delays, 9.0), 90)  # noise is not the subject
         await eventually(lambda: way(nodes["a"], "d") == ["b", "d"])
         slow_at, changed_at, sent, pace, late_s = 0.0, 0.0, 0, Pace(), 0.0
         got: list[tuple[int, float]] = []
@@ -145,7 +145,7 @@ async def test_a_link_that_becomes_slow_is_left_within_two_intervals_and_no_even
         assert 0 < changed_at - slow_at < 2 * plan.interval_s + 0.2 + NOISE_S + late_s
         assert sorted(number for number, _ in got) == list(range(sent))
         assert subscription.received == sent
-        # the hold-back is as good as what was measured: without it the last on the old way are 40 ms after younger ones
+        # the hold-back is as good as what was measured: without it the last on the old way are 30 ms after younger ones
         late = [later - at for (number, at), (older, later) in pairwise(got) if older < number]
         assert max(late, default=0.0) < NOISE_S + pace.longest_s, f"the loop stalled for {pace.longest_s:.3f} s at most"
 

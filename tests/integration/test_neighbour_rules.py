@@ -87,7 +87,7 @@ async def test_what_a_node_may_not_publish_is_dropped_and_counted_at_its_neighbo
             publisher.publish("closed/x", b"denied")
             publisher.publish("open/x", b"after")
             assert await body(heard) == b"after", "c is behind b, which may not bring it"
-            assert a.rules.refused["b", "publish"] >= 1
+            assert a.core.access.neighbours.refused["b", "publish"] >= 1
             assert (await a.snapshot()).neighbours["b", "publish"] >= 1
 
 
@@ -123,7 +123,7 @@ async def test_who_is_denied_addresses_reaches_none_by_frames_of_its_own(tmp_pat
         await trusted.until(lambda: bool(trusted.events))
         await trusted.flush()
         assert trusted.events == [(addresses[other], other.encode())]
-        assert hub.rules.refused == {("mallet", action): 1}
+        assert hub.core.access.neighbours.refused == {("mallet", action): 1}
         (refused,) = (each for each in node.told if isinstance(each, control.Failed))
         assert f'may not {action} "hub"' in refused.reason
         assert hub.engine.counters()["drop_not_permitted"] == 1
@@ -139,7 +139,7 @@ async def test_what_a_neighbour_is_refused_is_audited_once_for_an_action_and_add
             for _ in range(200):  # each time another meaning of the number, so that the rules are asked
                 node.send(*(Topic(1, name) for name in names), control.Announce(variables=variables))
             await node.flush()
-            await eventually(lambda: hub.rules.refused["mallet", "register"] == 200)
+            await eventually(lambda: hub.core.access.neighbours.refused["mallet", "register"] == 200)
             await eventually(lambda: len(keys.audit("publish") + keys.audit("inbox") + keys.audit("register")) >= 3)
             await hub.shell.recorded()
         found = {action: keys.audit(action) for action in ("publish", "inbox", "register")}
@@ -158,7 +158,7 @@ async def test_what_a_neighbour_is_refused_is_audited_once_for_an_action_and_add
             ("mallet", "inbox", "hub"), ("mallet", "publish", "closed/a"), ("mallet", "register", "closed/v"),
         ]  # fmt: skip
         assert inbox not in str(log) + (tmp_path / "audit.jsonl").read_text()
-        assert hub.rules.refused["mallet", "publish"] == 200, "each is counted"
+        assert hub.core.access.neighbours.refused["mallet", "publish"] == 200, "each is counted"
 
 
 async def test_a_route_of_the_file_may_not_lead_to_a_node_that_is_denied_it(tmp_path: Path) -> None:

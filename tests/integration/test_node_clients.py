@@ -91,12 +91,12 @@ async def test_a_watcher_gets_the_present_value_then_what_its_interval_lets_thro
         watching = await watcher.watch("plant/speed", interval_ns=5 * period_ns)
         assert (watching.variable_id, watching.every, watching.type) == (variable, 5, "float")
         await watcher.until(lambda: len(watcher.records) == 1)
-        assert watcher.records[0].decoded("float") == 1.0
+        assert watcher.records[0].value_as("float") == 1.0
         for step in range(1, 21):
             publisher.publish_status(variable, float(step), start_ns + step * period_ns)
         await publisher.flush()
         await watcher.until(lambda: len(watcher.records) == 5)
-        assert [item.decoded("float") for item in watcher.records[1:]] == [5.0, 10.0, 15.0, 20.0]
+        assert [item.value_as("float") for item in watcher.records[1:]] == [5.0, 10.0, 15.0, 20.0]
 
 
 @pytest.mark.spec("GS-161")
@@ -109,7 +109,7 @@ async def test_status_for_a_variable_that_the_port_did_not_register_is_dropped_a
         publisher.publish_status(variable, 1.0)
         await publisher.flush()
         await watcher.until(lambda: bool(watcher.records))
-        assert [item.decoded("float") for item in watcher.records] == [1.0]
+        assert [item.value_as("float") for item in watcher.records] == [1.0]
         rows = (await watcher.ask(control.List, what="clients")).rows
         assert {row["name"]: row["drop_not_permitted"] for row in rows}["client-1"] == 1
 
@@ -249,8 +249,8 @@ async def test_the_node_forgets_everything_of_a_client_that_left(node: Node) -> 
         client = await WireClient.open(node.url)
         for number in range(100):
             await client.subscribe(f"t/{number}/#")
-        ports = len(node.engine.ports())
+        ports = len(node.engine.open_ports())
         await client.close()
-        await eventually(lambda: len(node.engine.ports()) == ports - 1 and node.engine.topics.subscriptions() == 0)
+        await eventually(lambda: len(node.engine.open_ports()) == ports - 1 and node.engine.topics.subscriptions() == 0)
         publisher.publish("t/1/x", b"")
         await publisher.flush()

@@ -128,7 +128,7 @@ async def test_a_broker_drives_the_table_and_every_command_is_written_down(keys:
             answer = await broker.ask(management.Setup, epoch=2, command=2, paths=astray)
             assert answer.code == "invalid"
             assert answer.reason == "Setup: path 2 of plant/speed (0x5): there is no link named 'nowhere'"
-            assert len(node.paths) == 1
+            assert len(node.core.paths) == 1
             lines = [(line["target"], line["outcome"]) for line in keys.audit()]
             assert lines == [
                 ("n1/Setup", "intent"), ("n1/Setup", "done"), ("n1/Teardown", "intent"), ("n1/Teardown", "failed"),
@@ -153,11 +153,11 @@ async def test_a_command_is_done_when_its_intent_is_on_disk(keys: Keys, monkeypa
         try:
             asked = asyncio.ensure_future(broker.ask(management.Setup, epoch=2, command=1, paths=(hop(),)))
             assert await asyncio.to_thread(syncing.wait, 20)
-            assert len(node.paths) == 0
+            assert len(node.core.paths) == 0
             assert [line["outcome"] for line in keys.audit()] == ["intent"]
             go_on.set()
             assert isinstance(await asked, control.Done)
-            assert len(node.paths) == 1
+            assert len(node.core.paths) == 1
             intent, done = keys.audit()
             assert (intent["outcome"], done["outcome"]) == ("intent", "done")
             assert intent["number"] == done["number"]
@@ -180,10 +180,10 @@ async def test_what_cannot_be_written_down_is_not_done(keys: Keys, monkeypatch: 
                 assert isinstance(answer, control.Failed), answer
                 assert answer.code == "unavailable"
                 assert "No space left on device; nothing was done" in answer.reason
-            assert len(node.paths) == 0
+            assert len(node.core.paths) == 0
             monkeypatch.undo()
             assert isinstance(await broker.ask(management.Setup, epoch=2, command=1, paths=(hop(),)), control.Done)
-            assert len(node.paths) == 1
+            assert len(node.core.paths) == 1
         finally:
             await broker.close()
 
@@ -225,7 +225,7 @@ async def test_a_client_is_shown_by_its_proven_name_whatever_it_calls_itself(key
             await mallory.register("mallory/x")
             listing = await alice.ask(control.List, what="clients")
             assert {row["name"] for row in listing.rows} == {"alice", "mallory/alice"}
-            entry = node.variables.directory.named("mallory", "x")
+            entry = node.core.variables.directory.named("mallory", "x")
             assert entry is not None
             assert entry.owner_name == "mallory/alice"
             mallory.publish("plant/x", b"denied")

@@ -123,3 +123,21 @@ async def test_what_a_node_and_an_archive_do_is_allowed_by_their_units(tmp_path:
         memory = [line for line in lines if re.search(r"\b(mmap|mprotect)\(", line)]
         executable = [line for line in memory if "PROT_EXEC" in line]
         assert [line for line in executable if "PROT_WRITE" in line or "mprotect(" in line] == []
+
+
+def test_benches_are_not_part_of_what_is_installed(tmp_path: Path) -> None:
+    build = (
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build",
+        "--build-base",
+        str(tmp_path),
+        "--build-lib",
+        str(tmp_path / "lib"),
+    )
+    settings = {**os.environ, "CHAPPE_EXT": "bench._scan_nats"}  # of the compiled modules only one of the benches
+    subprocess.run(build, cwd=UNITS.parents[1], env=settings, capture_output=True, check=True)
+    assert [path.name for path in (tmp_path / "lib").iterdir()] == ["chappe"]
+    assert (tmp_path / "lib" / "chappe" / "cli" / "bench.py").exists()
+    assert list(tmp_path.rglob("*.so")) == []

@@ -128,7 +128,7 @@ async def test_refusals_are_counted_by_client_and_topic_and_audited_once(keys: K
             bob.publish("closed/a", b"")
         await bob.flush()
         await bob.close()
-        await eventually(lambda: node.control.refusals.rows()[0]["count"] == 1001)
+        await eventually(lambda: node.core.access.refusals.rows()[0]["count"] == 1001)
         lines = keys.audit("publish")
         assert [(line["who"], line["target"], line["outcome"]) for line in lines if line["who"] == "bob"] == [
             ("bob", "closed/a", "denied")

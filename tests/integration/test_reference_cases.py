@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import chappe
 from chappe.wire.base import Done, Qos
-from chappe.wire.control import PrepareMode, SetMode, Watch, Watching
+from chappe.wire.control import List, PrepareMode, SetMode, Unwatch, Watch, Watching
 from chappe.wire.management import ChangeMode, CommitMode, InformMode, Join, ModeState
 from chappe.wire.payloads import Status
 from chappe.wire.status import record
 from tests.support.deployed import Deployed, deployed, deployment
+from tests.support.nodes import eventually
 from tests.support.scriptedbroker import ScriptedBroker
 from tests.support.wireclient import WireClient
 
@@ -75,13 +77,23 @@ def multiples(interval_ms: int, stamps_ms: Iterable[int]) -> list[int]:
 # --- the timeline
 
 
-@pytest.mark.spec("GS-068", "GS-062", "GS-063")
-async def test_the_timeline_of_five_subscriptions_through_one_router(tmp_path: Path) -> None:
+LAYOUTS = [
+    {"e0": "close", "i0": "sparse", "e1": "close", "e2": "sparse", "e3": "close"},
+    {"e0": "sparse", "i0": "close", "e1": "sparse", "e2": "close", "e3": "sparse"},
+]
+
+
+@pytest.mark.spec("GS-068", "GS-062", "GS-063", "GS-065", "GS-066")
+@pytest.mark.parametrize("layouts", LAYOUTS, ids=["sparse inside", "close inside"])
+async def test_the_timeline_of_five_subscriptions_through_one_router(tmp_path: Path, layouts: dict[str, str]) -> None:
     """P = 30 ms at e0; s0 = 90, s1 = 180, s2 = 630 at e1, s3 = 240 at e2, s4 = 630 at e3, all by way of i0."""
     channels = ("e0-i0", "i0-e1", "i0-e2", "i0-e3")
     file = deployment({"leaf": ""}, {"leaf": ("e0", "i0", "e1", "e2", "e3")}, channels, inner=("i0",))
     wanted = {"s0": ("e1", 90), "s1": ("e1", 180), "s2": ("e1", 630), "s3": ("e2", 240), "s4": ("e3", 630)}
-    async with deployed(tmp_path, file) as made:
+    async with deployed(tmp_path, file, layouts) as made:
+        for router, layout in layouts.items():  # routers of both kinds beside each other
+            listing = await (await made.client(router, "operator")).ask(List, what="counters")
+            assert listing.rows[0]["layout"] == layout
         publisher = await made.client("e0", "p0")
         numbers = [await publisher.register(f"p0/{name}", rate_num=1, rate_den=30 * MS) for name in ("var", "fence")]
         run = Lockstep(made, publisher, numbers[1], 30)
@@ -104,6 +116,31 @@ async def test_the_timeline_of_five_subscriptions_through_one_router(tmp_path: P
         "s3": [0, 240, 480, 720],
         "s4": [0, 630],
     }
+
+
+@pytest.mark.spec("GS-067", "GS-062")
+async def test_every_hop_follows_when_a_subscription_comes_or_goes(tmp_path: Path) -> None:
+    """90 ms swallows 180 ms on the same channel; without it the slower one is served, near the source."""
+    file = deployment({"leaf": ""}, {"leaf": ("e0", "i0", "e1")}, ("e0-i0", "i0-e1"), inner=("i0",))
+    async with deployed(tmp_path, file) as made:
+        publisher = await made.client("e0", "p0")
+        number, fence = [
+            await publisher.register(f"p0/{name}", rate_num=1, rate_den=30 * MS) for name in ("v", "fence")
+        ]
+        run = Lockstep(made, publisher, fence, 30)
+        for name, interval_ms in (("slow", 180), ("fast", 90)):
+            run.readers[name] = await made.client("e1", name)
+            await run.readers[name].watch("p0/v", qos=(Qos(interval_ns=interval_ms * MS),))
+            await run.follow(name)
+        run.hops = [("e0", "i0"), ("i0", "e1")]
+        both, hops = await run.publish(number, range(0, 361, 30)), run.hops
+        assert both == {key: [0, 90, 180, 270, 360] for key in (*hops, "fast")} | {"slow": [0, 180, 360]}
+        assert isinstance(await run.readers["fast"].ask(Unwatch, variable_id=number), Done)
+        one = await run.publish(number, range(390, 751, 30))
+        assert one == {key: [540, 720] for key in (*hops, "slow")} | {"fast": []}
+        await run.readers["fast"].watch("p0/v", qos=(Qos(interval_ns=60 * MS),))
+        again = await run.publish(number, range(780, 1081, 30))
+        assert again == {key: [780, 840, 900, 960, 1020, 1080] for key in (*hops, "fast")} | {"slow": [900, 1080]}
 
 
 # --- the mode change
@@ -248,3 +285,54 @@ async def test_the_mode_change_by_its_broker_while_events_flow(tmp_path: Path) -
         assert ended[-1] < over_ms
         assert seen[example.var2, "s0"] == []
         assert {node.engine.status.slot for node in made.routers.values()} == {SECOND}
+
+
+@pytest.mark.spec("GS-116", "GS-048")
+async def test_a_group_gets_whole_sets_of_one_instant_while_its_broker_changes_modes(tmp_path: Path) -> None:
+    """Two variables by different routers, 20 ms in one mode and 40 ms in the other; meanwhile only what both have."""
+    file = deployment({"leaf": ""}, {"leaf": (*EDGES, *INNER)}, EXAMPLE, inner=INNER)
+    sets: list[tuple[int, int, bool]] = []  # instant in ms, mode, whether it was being changed
+    async with (
+        deployed(tmp_path, file) as made,
+        chappe.connect(made.url("e1"), name="one") as one,
+        chappe.connect(made.url("e2"), name="two") as two,
+        chappe.connect(made.url("e0"), name="reader") as reader,
+    ):
+
+        def complete(snapshot: chappe.Snapshot) -> None:
+            stamp_ms = snapshot.nominal // MS
+            assert {*snapshot.values()} == {float(stamp_ms)}, "both values are of the instant of the set"
+            sets.append((stamp_ms, reader.mode, reader.mode_changing))
+
+        assert isinstance(await made.operators["leaf"].ask(ChangeMode, mode=FIRST), Done)
+        variables = [await client.register("p", name, rate=100) for client, name in ((one, "a"), (two, "b"))]
+        quality = {FIRST: chappe.Qos(interval=0.02), SECOND: chappe.Qos(interval=0.04)}
+        group = await reader.group("g", qos=quality, callback=complete, history=1000)
+        for name in ("a", "b"):
+            await group.add("p", name)
+        end_ms = 0
+
+        async def some() -> None:
+            """Both are published at every instant, and the last has been delivered."""
+            nonlocal end_ms
+            for stamp_ms in range(end_ms, end_ms + 120, 10):
+                for variable in variables:
+                    variable.publish(float(stamp_ms), created=stamp_ms * MS)
+            end_ms += 120
+            await eventually(lambda: sets and sets[-1][0] >= end_ms - 40)
+
+        await some()
+        mode = FIRST
+        while sum(changing for _, _, changing in sets) < 12 or mode == FIRST:
+            mode = FIRST + SECOND - mode
+            change = asyncio.create_task(made.operators["leaf"].ask(ChangeMode, mode=mode))
+            while not change.done():
+                await some()
+            assert isinstance(await change, Done)
+            await eventually(lambda wanted=mode: (reader.mode, reader.mode_changing) == (wanted, False))  # type: ignore[misc]
+            await some()
+    stamps = [stamp for stamp, _, _ in sets]
+    assert stamps == sorted(set(stamps))
+    assert set(multiples(40, range(0, end_ms - 40, 10))) <= set(stamps), "what both modes have is never missing"
+    for stamp, mode, changing in sets:
+        assert stamp % (40 if changing or mode == SECOND else 20) == 0, (stamp, mode, changing)

@@ -5,7 +5,7 @@ import threading
 import psycopg
 import pytest
 
-from chappe.bench.postgres import Postgres
+from bench.postgres import Postgres
 from chappe.errors import StaleEpochError, StoreError
 from chappe.store import open_store
 from chappe.store.postgres_connection import without_password

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chappe.bench import peers
-from chappe.bench.load import Row, measure, ping_pong
-from chappe.bench.peers.common import Peer, running
+from bench import peers
+from bench.load import Row, measure, ping_pong
+from bench.peers.common import Peer, running
 
 PEERS = [pytest.param(peer, id=peer.name) for peer in peers.ALL]
 MESSAGES = 20_000

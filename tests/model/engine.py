@@ -35,6 +35,7 @@ from tests.model.queues import (
     frame,
     records,
 )  # fmt: skip
+from tests.model.routes import Subscription, resolve
 from tests.property.status_model import Model as StatusModel
 
 __all__ = [
@@ -197,7 +198,7 @@ class EngineModel:
         allowed = name not in self.denied
         number = int.from_bytes(payload[:4], "big")
         p.topics_in[number] = (kind, name) if allowed else None
-        p.courses.pop(number, None)
+        p.entries.pop(number, None)
 
     def _check_topic(self, kind: int, name: bytes) -> None:
         if kind == ord("s"):
@@ -238,8 +239,8 @@ class EngineModel:
             issuer = p.issuers_in[said]
         expired = self._expired(payload[12:]) if flags & 8 else False
         name = self._key_name((*topic, "")) if topic else ""
-        by_way = number in p.courses
-        p.counts["routed_in"] += by_way
+        routed = number in p.entries
+        p.counts["routed_in"] += routed
         if topic is None:
             p.refused += not p.peer  # a neighbour is not told: its publisher is a client of another node
             self._drop(p, "topic", "", "drop_not_permitted")
@@ -250,7 +251,7 @@ class EngineModel:
         if expired:
             if not again:
                 self._drop(p, "topic", name, "drop_expired")
-        elif by_way or not again:
+        elif routed or not again:
             self._deliver(port, p, number, topic, issuer, payload, again)
 
     def _delivers(self, port: int, p: Port, number: int) -> bool:
@@ -325,11 +326,8 @@ class EngineModel:
     ) -> bool:  # fmt: skip
         """Copies for the subscribers; False if there is none."""
         cls = CLASS[payload[4] & 7]
-        plain = sorted({s[0] for s in self.subscriptions if not s[2] and self._matches(s[1], topic)})
-        groups: dict[str, set[int]] = {}
-        for number, pattern, group in self.subscriptions:
-            if group and self._matches(pattern, topic):
-                groups.setdefault(group, set()).add(number)
+        route = resolve((Subscription(*each) for each in self.subscriptions), lambda each: self._matches(each, topic))
+        plain = route.receivers(())
         key = (*topic, "")
         self.numbers.setdefault(key, 0)
         for target in plain:
@@ -338,10 +336,9 @@ class EngineModel:
             if target in without or (target == port and p.peer):
                 continue
             self._copy(target, cls, key, issuer, payload)
-        for group, members in sorted(groups.items()):
+        for group, order in route.groups:
             if chosen is not None and group not in chosen:
                 continue
-            order = sorted(members)
             turn = self.cursors[group]
             for step in range(len(order)):
                 target = order[(turn + step) % len(order)]
@@ -351,7 +348,7 @@ class EngineModel:
                     break
             self.cursors[group] = turn + step + 1
             self._copy(target, cls, (*topic, group), issuer, payload)
-        return bool(plain or groups)
+        return bool(plain or route.groups)
 
     def _define(self, q: Port, key: Key) -> bool:
         """A number is defined within the bound of class 0; where that has no room no event may follow."""

@@ -1,4 +1,4 @@
-"""The slow engine in a mesh: ways, events that wait or are rescued, trains, and connections that come back."""
+"""The slow engine in a mesh: source routes, events that wait or are rerouted, trains, connections that come back."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from chappe.engine.routes import ForwardingDecision
 from tests.model.engine import ECHO, EVENT, PROBE, ROUTE, STATUS, TRAIN, TRAINED, EngineModel, frame
-from tests.model.queues import CLASS, ISSUER, PARCEL, TOPIC, Bad, Course, Key, Port, Queue, Waiting
+from tests.model.queues import CLASS, ISSUER, PARCEL, TOPIC, Bad, ForwardingEntry, Key, Port, Queue, Waiting
 
-Answer = tuple[bool, list[tuple[int, bytes]], int, tuple[str, ...] | None]
 RESENT = 0x20
 
 
 class MeshModel(EngineModel):
     def __init__(
-        self, publish: Callable[[str, bytes], Answer], forward: Callable[[int, bytes, str, bytes], Answer]
+        self,
+        publish: Callable[[str, bytes], ForwardingDecision],
+        forward: Callable[[int, bytes, str, bytes], ForwardingDecision],
     ) -> None:
         super().__init__()
         self.publish, self.forward = publish, forward
-        self.published: dict[tuple[int, bytes], Course] = {}
-        self.holding: list[Course] = []
+        self.published: dict[tuple[int, bytes], ForwardingEntry] = {}
+        self.holding: list[ForwardingEntry] = []
         self.tokens = 0
         self.trained: list[tuple[int, ...]] = []
 
@@ -99,17 +101,17 @@ class MeshModel(EngineModel):
         if not p.peer or len(payload) < 10:
             raise Bad
         number, kind, zero, size = struct.unpack(">IBBH", payload[:8])
-        way, name = payload[8 : 8 + size], payload[8 + size :]
-        if number >= 65536 or zero or not way or not name:
+        source_route, name = payload[8 : 8 + size], payload[8 + size :]
+        if number >= 65536 or zero or not source_route or not name:
             raise Bad
         self._check_topic(kind, name)
         if name in self.denied:
-            p.courses.pop(number, None)
+            p.entries.pop(number, None)
             p.topics_in[number] = None
             return
-        course = p.courses.get(number)
-        if course is None or (course.topic, course.way) != ((kind, name), way):
-            p.courses[number] = Course((kind, name), way)
+        entry = p.entries.get(number)
+        if entry is None or (entry.topic, entry.source_route) != ((kind, name), source_route):
+            p.entries[number] = ForwardingEntry((kind, name), source_route)
         p.topics_in[number] = (kind, name)
 
     def _train(self, p: Port, payload: bytes) -> None:
@@ -136,120 +138,120 @@ class MeshModel(EngineModel):
                 p.counts["drop_queue_full"] += 1
 
     def _delivers(self, port: int, p: Port, number: int) -> bool:
-        course = p.courses.get(number)
-        if course is None:
+        entry = p.entries.get(number)
+        if entry is None:
             return True
-        if course.asked != self.generation:
-            self._ask(port, p.counts, course)
-        return course.local
+        if entry.asked != self.generation:
+            self._ask(port, p.counts, entry)
+        return entry.deliver_here
 
     def _deliver(
         self, port: int, p: Port, number: int, topic: tuple[int, bytes], issuer: int, payload: bytes, again: bool
     ) -> None:
-        course = p.courses.get(number)
-        if course is None:
+        entry = p.entries.get(number)
+        if entry is None:
             if p.peer:
                 super()._deliver(port, p, number, topic, issuer, payload, again)
                 return
-            course = self.published.setdefault(topic, Course(topic, b""))
-            if course.asked != self.generation:
-                self._ask(-1, p.counts, course)
+            entry = self.published.setdefault(topic, ForwardingEntry(topic, b""))
+            if entry.asked != self.generation:
+                self._ask(-1, p.counts, entry)
         wanted = False
-        if course.local and not again:
-            without = {target for target, _ in course.branches}
-            wanted = self._local(port, p, topic, issuer, payload, without, course.groups)
-        if course.missing and not again:
-            p.counts["drop_no_way"] += course.missing
-            self.address_drops[("topic", self._key_name((*topic, "")), "drop_no_way")] += course.missing
-        elif not wanted and not course.branches and not again:
+        if entry.deliver_here and not again:
+            without = {target for target, _ in entry.next_hops}
+            wanted = self._local(port, p, topic, issuer, payload, without, entry.groups)
+        if entry.unusable and not again:
+            p.counts["drop_no_way"] += entry.unusable
+            self.address_drops[("topic", self._key_name((*topic, "")), "drop_no_way")] += entry.unusable
+        elif not wanted and not entry.next_hops and not again:
             p.counts["unrouted"] += 1
-        if course.branches and not self._keep_back(p, course, issuer, payload):
-            self._send(course, CLASS[payload[4] & 7], issuer, payload)
+        if entry.next_hops and not self._keep_back(p, entry, issuer, payload):
+            self._send(entry, CLASS[payload[4] & 7], issuer, payload)
 
-    # --- ways
+    # --- forwarding
 
-    def _ask(self, port: int, counts: Any, course: Course) -> None:
-        course.asked = self.generation
-        kind, name = chr(course.topic[0]), course.topic[1]
+    def _ask(self, port: int, counts: Any, entry: ForwardingEntry) -> None:
+        entry.asked = self.generation
+        kind, name = chr(entry.topic[0]), entry.topic[1]
         try:
-            said = self.publish(kind, name) if port < 0 else self.forward(port, course.way, kind, name)
-            course.local, branches, hold, groups = said
-            course.missing = not course.local and not branches
+            said = self.publish(kind, name) if port < 0 else self.forward(port, entry.source_route, kind, name)
+            entry.deliver_here, next_hops, hold, groups = said[:4]
+            entry.unusable = not entry.deliver_here and not next_hops
         except ValueError:
             counts["way_errors"] += 1
-            course.local, branches, hold, groups, course.missing = port < 0, [], 0, None, True
-        course.groups = None if groups is None else frozenset(groups)
-        course.branches = []
-        for target, way in branches:
-            if target == port or not self._usable(target) or not way:
-                course.missing += 1
+            entry.deliver_here, next_hops, hold, groups, entry.unusable = port < 0, [], 0, None, True
+        entry.groups = None if groups is None else frozenset(groups)
+        entry.next_hops = []
+        for target, source_route in next_hops:
+            if target == port or not self._usable(target) or not source_route:
+                entry.unusable += 1
                 continue
-            if self._define(self.ports[target], (*course.topic, way)):
-                course.branches.append((target, way))
+            if self._define(self.ports[target], (*entry.topic, source_route)):
+                entry.next_hops.append((target, source_route))
             else:
-                course.missing += 1
+                entry.unusable += 1
         if hold and port < 0:
-            course.hold_until = max(course.hold_until, self.mono_ns + hold)
+            entry.hold_until = max(entry.hold_until, self.mono_ns + hold)
 
     def _usable(self, port: int) -> bool:
         return port in self.ports and self.ports[port].open and self.ports[port].peer
 
-    def _send(self, course: Course, cls: int, issuer: int, payload: bytes) -> None:
-        for target, way in course.branches:
-            key: Key = (*course.topic, way)
+    def _send(self, entry: ForwardingEntry, cls: int, issuer: int, payload: bytes) -> None:
+        for target, source_route in entry.next_hops:
+            key: Key = (*entry.topic, source_route)
             self.ports[target].counts["routed_out"] += self._copy(target, cls, key, issuer, payload)
 
     # --- events that wait
 
-    def _keep_back(self, p: Port, course: Course, issuer: int, payload: bytes) -> bool:
-        if course.hold_until == 0:
+    def _keep_back(self, p: Port, entry: ForwardingEntry, issuer: int, payload: bytes) -> bool:
+        if entry.hold_until == 0:
             return False
-        if self.mono_ns >= course.hold_until:
-            course.hold_until = 0
-            self._send_held(course)
+        if self.mono_ns >= entry.hold_until:
+            entry.hold_until = 0
+            self._send_held(entry)
             return False
-        if not course.held:
-            self.holding.append(course)
-        course.held.append((CLASS[payload[4] & 7], issuer, payload))
+        if not entry.held:
+            self.holding.append(entry)
+        entry.held.append((CLASS[payload[4] & 7], issuer, payload))
         p.counts["held"] += 1
         return True
 
-    def _send_held(self, course: Course) -> None:
-        if not course.held:
+    def _send_held(self, entry: ForwardingEntry) -> None:
+        if not entry.held:
             return
-        if not course.branches:
-            reason = "drop_no_way" if course.missing else "unrouted"
-            self.past[reason] += len(course.held)
-            if course.missing:
-                self.address_drops[("topic", self._key_name((*course.topic, "")), reason)] += len(course.held)
-        for item in course.held:
-            self._send(course, *item)
-        course.held = []
-        place = self.holding.index(course)
+        if not entry.next_hops:
+            reason = "drop_no_way" if entry.unusable else "unrouted"
+            self.past[reason] += len(entry.held)
+            if entry.unusable:
+                self.address_drops[("topic", self._key_name((*entry.topic, "")), reason)] += len(entry.held)
+        for item in entry.held:
+            self._send(entry, *item)
+        entry.held = []
+        place = self.holding.index(entry)
         last = self.holding.pop()
-        if last is not course:
+        if last is not entry:
             self.holding[place] = last
 
     def release_held(self) -> int:
         released = place = 0
         while place < len(self.holding):
-            course = self.holding[place]
-            if course.hold_until <= self.mono_ns and course.asked != self.generation:
-                self._ask(-1, self.past, course)
-            if course.hold_until > self.mono_ns:
+            entry = self.holding[place]
+            if entry.hold_until <= self.mono_ns and entry.asked != self.generation:
+                self._ask(-1, self.past, entry)
+            if entry.hold_until > self.mono_ns:
                 place += 1
                 continue
-            released += len(course.held)
-            self._send_held(course)
-            course.hold_until = 0
+            released += len(entry.held)
+            self._send_held(entry)
+            entry.hold_until = 0
         return released
 
     def held_ns(self) -> int:
-        return max(0, min(course.hold_until for course in self.holding) - self.mono_ns) if self.holding else -1
+        return max(0, min(entry.hold_until for entry in self.holding) - self.mono_ns) if self.holding else -1
 
-    # --- rescue
+    # --- events of lost neighbours
 
-    def rescue(self, port: int, limit: int) -> list[tuple[bytes, int, int, str, bytes, bytes, bytes]]:
+    def take_unconfirmed(self, port: int, limit: int) -> list[tuple[bytes, int, int, str, bytes, bytes, bytes]]:
         """As the engine's, the frames without their topic numbers."""
         p = self.ports[port]
         self.park_port(port)
@@ -262,23 +264,23 @@ class MeshModel(EngineModel):
                     return found
                 session, epoch = self.issuers[int.from_bytes(item.data[9:12], "big")]
                 sequence = int.from_bytes(item.data[12:16], "big")
-                kind, name, way = item.key
-                assert isinstance(way, bytes)
-                found.append((session, epoch, sequence, chr(kind), name, way, item.data[8:]))
+                kind, name, source_route = item.key
+                assert isinstance(source_route, bytes)
+                found.append((session, epoch, sequence, chr(kind), name, source_route, item.data[8:]))
                 item.data = b"\0" + item.data[1:]
                 p.counts["rescued"] += 1
         return found
 
-    def redirect(self, rescued: tuple[Any, ...], branches: list[tuple[int, bytes]]) -> int:
-        session, epoch, _, kind, name, _, rest = rescued
+    def reroute(self, event: tuple[Any, ...], next_hops: list[tuple[int, bytes]]) -> int:
+        session, epoch, _, kind, name, _, rest = event
         issuer = self._issuer(session, epoch)
         payload = b"????" + bytes([rest[0] | RESENT]) + rest[1:]
         queued = 0
-        for target, way in branches:
-            if not self._usable(target) or not way:
+        for target, source_route in next_hops:
+            if not self._usable(target) or not source_route:
                 self.past["drop_no_way"] += 1
                 continue
-            done = self._copy(target, CLASS[payload[4] & 7], (ord(kind), name, way), issuer, payload)
+            done = self._copy(target, CLASS[payload[4] & 7], (ord(kind), name, source_route), issuer, payload)
             self.ports[target].counts["routed_out"] += done
             queued += done
         return queued

@@ -13,7 +13,7 @@ CLASS = [0, 1, 1, 2, 2, 3, 3]
 WINDOW = 4096
 
 
-Key = tuple[int, bytes, str | bytes]  # type, topic, and its group or its way
+Key = tuple[int, bytes, str | bytes]  # type, topic, and its group or its source route
 
 
 class Bad(Exception):
@@ -62,7 +62,7 @@ class Queue:
     sent: int = 0  # written,
     released: int = 0  # and given back
     keep: int = 0  # end of the last event, which must be confirmed
-    token: int = 0  # probe under way, and what it confirms
+    token: int = 0  # probe under source_route, and what it confirms
     probed: int = 0
 
     def size(self) -> int:
@@ -88,16 +88,16 @@ class Queue:
 
 
 @dataclass(eq=False)
-class Course:
-    """Where events of a topic go that came by a way, or from clients (way b"")."""
+class ForwardingEntry:
+    """Where events of a topic go that came by a source route, or from clients (b"")."""
 
     topic: tuple[int, bytes]
-    way: bytes
+    source_route: bytes
     asked: int = 0
-    local: bool = False
+    deliver_here: bool = False
     groups: frozenset[str] | None = None
-    missing: int = 0
-    branches: list[tuple[int, bytes]] = field(default_factory=list)
+    unusable: int = 0
+    next_hops: list[tuple[int, bytes]] = field(default_factory=list)
     hold_until: int = 0
     held: list[tuple[int, int, bytes]] = field(default_factory=list)  # class, issuer, payload
 
@@ -120,7 +120,7 @@ class Port:
     starved: bool = False  # a definition found no room
     sticky: tuple[int, int] | None = None  # class and bytes of it that must be written first
     topics_in: dict[int, tuple[int, bytes] | None] = field(default_factory=dict)
-    courses: dict[int, Course] = field(default_factory=dict)  # of the numbers that have a way
+    entries: dict[int, ForwardingEntry] = field(default_factory=dict)  # of the numbers that have a source_route
     train_out: list[int] = field(default_factory=list)  # token, bytes, bytes sent
     train_in: list[int] = field(default_factory=list)  # token, bytes, bytes that came, first, half, bytes by then
     issuers_in: dict[int, int] = field(default_factory=dict)

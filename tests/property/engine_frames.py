@@ -9,11 +9,11 @@ import hypothesis.strategies as st
 from tests.model.engine import CONTROL, ECHO, EVENT, ISSUER, PROBE, ROUTE, STATUS, TOPIC, TRAIN, TRAINED, frame
 
 WALL_NS = 10_000_000_000
-WAYS = [b"w", b"x", b"yy", b"z"]
+SOURCE_ROUTES = [b"w", b"x", b"yy", b"z"]
 TOPICS = [b"a", b"a/b", b"a/b/c", b"d"]
 VARIABLES = [1, 2, (5 << 22) | 3]
 
-ways = st.sampled_from(WAYS)
+source_routes = st.sampled_from(SOURCE_ROUTES)
 variables = st.sampled_from(VARIABLES)
 stamps = st.one_of(st.integers(-30, 60).map(lambda step: step * 10), st.just(WALL_NS + 10**10))
 topics = st.sampled_from(["a", "a/b", "a/b/c", "d", "d/b"])
@@ -59,15 +59,15 @@ extensions = st.one_of(
 )
 events = st.builds(event, numbers, numbers, st.integers(1, 40), st.integers(0, 6), extensions, st.binary(max_size=20))
 route_frames = st.builds(
-    lambda number, way, topic: frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(way)) + way + topic.encode()),
+    lambda number, by, topic: frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(by)) + by + topic.encode()),
     numbers,
-    ways,
+    source_routes,
     topics,
 )
 typed_route_frames = st.builds(
-    lambda number, way: frame(ROUTE, struct.pack(">IBBHq", number, 108, 0, len(way), 0)[:8] + way + bytes(8)),
+    lambda number, by: frame(ROUTE, struct.pack(">IBBHq", number, 108, 0, len(by), 0)[:8] + by + bytes(8)),
     numbers,
-    ways,
+    source_routes,
 )
 train_frames = st.builds(
     lambda size, offset, length: frame(TRAIN, struct.pack(">QII", 3, size, offset) + bytes(length - 20)),

@@ -8,7 +8,17 @@ from typing import Any
 
 from tests.model.engine import CONTROL, ECHO, ISSUER, PROBE, ROUTE, STATUS, TOPIC, TRAIN, TRAINED, frame
 from tests.model.queues import PARCEL
-from tests.property.engine_frames import ADDRESSES, ID, TOPICS, VARIABLES, WALL_NS, WAYS, event, extension, record
+from tests.property.engine_frames import (
+    ADDRESSES,
+    ID,
+    SOURCE_ROUTES,
+    TOPICS,
+    VARIABLES,
+    WALL_NS,
+    event,
+    extension,
+    record,
+)
 from tests.property.twins import CLIENTS, PEERS, Twins
 
 PATTERNS = ["a", "a/#", "+/b", "#", "a/+/c", "d", "d/b", "+", "n:a/b", f"n:a/b@{ID}", f"n:d@{ID}", "n:b@", "n:@"]
@@ -43,9 +53,9 @@ def _frame(pick: random.Random, peer: bool, sequence: int) -> bytes:
     if kind < 88:
         return frame(ISSUER, struct.pack(">II", number, 1) + bytes([pick.randrange(100, 140)]) * 16)
     if kind < 96:
-        way = pick.choice(WAYS)
+        source_route = pick.choice(SOURCE_ROUTES)
         of, topic = pick.choice(KEYS)
-        return frame(ROUTE, struct.pack(">IBBH", number, of, 0, len(way)) + way + topic)
+        return frame(ROUTE, struct.pack(">IBBH", number, of, 0, len(source_route)) + source_route + topic)
     if kind < 97:
         return frame(TRAINED, struct.pack(">QQQqq", number, 1, 2, -3, 4))
     cut = pick.choice([40, 60])
@@ -53,16 +63,16 @@ def _frame(pick: random.Random, peer: bool, sequence: int) -> bytes:
     return first + frame(TRAIN, struct.pack(">QII", number, 100, cut) + bytes(100 - cut - 20))
 
 
-def _branches(pick: random.Random) -> list[tuple[int, bytes]]:
-    # one branch a port: runs of two ways to one port would be mixed otherwise than single events
-    return [(port, pick.choice(WAYS)) for port in pick.sample([*PEERS, 0, 9], pick.randrange(4))]
+def _next_hops(pick: random.Random) -> list[tuple[int, bytes]]:
+    # one next hop a port: runs of two source routes to one port would be mixed otherwise than single events
+    return [(port, pick.choice(SOURCE_ROUTES)) for port in pick.sample([*PEERS, 0, 9], pick.randrange(4))]
 
 
 def _answer(pick: random.Random) -> Any:
     if pick.random() < 0.1:
         return None
     groups = pick.choice([None, None, (), ("g",), ("g", "h")])
-    return pick.random() < 0.7, _branches(pick), pick.choice([0, 0, 10**7]), groups
+    return pick.random() < 0.7, _next_hops(pick), pick.choice([0, 0, 10**7]), groups
 
 
 def _change(twins: Twins, pick: random.Random) -> None:
@@ -86,9 +96,9 @@ def _change(twins: Twins, pick: random.Random) -> None:
         twins.switch_mode(pick.randrange(2))
     else:
         twins.published[pick.choice(TOPICS)] = _answer(pick)
-        twins.forwarded[pick.choice(WAYS)] = _answer(pick)
+        twins.forwarded[pick.choice(SOURCE_ROUTES)] = _answer(pick)
         if pick.random() < 0.8:
-            twins.new_ways()
+            twins.forwarding_changed()
 
 
 def walk(twins: Twins, pick: random.Random, steps: int) -> None:
@@ -126,7 +136,7 @@ def walk(twins: Twins, pick: random.Random, steps: int) -> None:
         elif kind < 97:
             twins.resume(port)
         elif kind < 98:
-            twins.rescue(pick.choice(PEERS), pick.randrange(1, 4), _branches(pick))
+            twins.lose(pick.choice(PEERS), pick.randrange(1, 4), _next_hops(pick))
         else:
             twins.replace(port, pick.random() < 0.5)
         if twins.model.ports[port].failed:

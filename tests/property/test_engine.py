@@ -1,4 +1,4 @@
-"""For any table changes, mode switches, ways and input cut at any byte, the engine gives what the slow model gives."""
+"""For any table changes, modes, routes and input cut at any byte, the engine gives what the slow model gives."""
 
 from __future__ import annotations
 
@@ -12,16 +12,26 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.property import engine_walk
-from tests.property.engine_frames import TOPICS, client_bytes, patterns, peer_bytes, variables, ways, whole_trains
+from tests.property.engine_frames import (
+    TOPICS,
+    client_bytes,
+    patterns,
+    peer_bytes,
+    source_routes,
+    variables,
+    whole_trains,
+)
 from tests.property.twins import CLIENTS, PEERS, Twins
 
 ports = st.integers(0, 6)
 peers = st.sampled_from(PEERS)
 cuts = st.lists(st.integers(0, 400), max_size=4)
-# one branch a port: runs of two ways to one port would be mixed otherwise than single events
-branches = st.lists(st.tuples(st.sampled_from([*PEERS, 0, 9]), ways), max_size=3, unique_by=lambda branch: branch[0])
+# one next hop a port: runs of two source routes to one port would be mixed otherwise than single events
+next_hops = st.lists(
+    st.tuples(st.sampled_from([*PEERS, 0, 9]), source_routes), max_size=3, unique_by=lambda next_hop: next_hop[0]
+)
 served = st.sampled_from([None, None, None, (), ("g",), ("g", "h")])
-answers = st.tuples(st.booleans(), branches, st.sampled_from([0, 0, 10**7]), served)
+answers = st.tuples(st.booleans(), next_hops, st.sampled_from([0, 0, 10**7]), served)
 subscriptions = st.lists(st.tuples(ports, patterns, st.sampled_from(["", "", "g", "h"])), max_size=8)
 
 
@@ -31,7 +41,7 @@ class EngineAgrees(RuleBasedStateMachine):
     @initialize(
         subscriptions=subscriptions,
         published=st.dictionaries(st.sampled_from(TOPICS), answers, max_size=4),
-        forwarded=st.dictionaries(ways, answers, max_size=4),
+        forwarded=st.dictionaries(source_routes, answers, max_size=4),
         inputs=st.lists(ports, max_size=3),
         paths=st.lists(st.tuples(ports, st.sampled_from([0, 20]), st.integers(0, 6)), max_size=4),
     )
@@ -88,12 +98,12 @@ class EngineAgrees(RuleBasedStateMachine):
         else:
             self.twins.switch_mode(level)
 
-    @rule(topic=st.sampled_from(TOPICS), way=ways, published=answers | st.none(), forwarded=answers | st.none(),
-          told=st.booleans())  # fmt: skip
-    def change_ways(self, topic: bytes, way: bytes, published: Any, forwarded: Any, told: bool) -> None:
-        self.twins.published[topic], self.twins.forwarded[way] = published, forwarded
-        if told:
-            self.twins.new_ways()
+    @rule(topic=st.sampled_from(TOPICS), by=source_routes, published=answers | st.none(), forwarded=answers | st.none(),
+          changed=st.booleans())  # fmt: skip
+    def change_routes(self, topic: bytes, by: bytes, published: Any, forwarded: Any, changed: bool) -> None:
+        self.twins.published[topic], self.twins.forwarded[by] = published, forwarded
+        if changed:
+            self.twins.forwarding_changed()
 
     @rule(step=st.sampled_from([1, 10**7, 10**8]), release=st.booleans())
     def time_passes(self, step: int, release: bool) -> None:
@@ -118,14 +128,14 @@ class EngineAgrees(RuleBasedStateMachine):
         else:
             self.twins.replace(port, first)
 
-    @rule(port=peers, action=st.integers(0, 2), number=st.integers(0, 3), branches=branches)
-    def serve_peer(self, port: int, action: int, number: int, branches: list[tuple[int, bytes]]) -> None:
+    @rule(port=peers, action=st.integers(0, 2), number=st.integers(0, 3), next_hops=next_hops)
+    def serve_peer(self, port: int, action: int, number: int, next_hops: list[tuple[int, bytes]]) -> None:
         if action == 0:
             self.twins.confirm(port)
         elif action == 1:
             self.twins.send_train(port, number, [40, 276, 500, 1500][number])
         else:
-            self.twins.rescue(port, number + 1, branches)
+            self.twins.lose(port, number + 1, next_hops)
 
     @invariant()
     def same_counters(self) -> None:
@@ -150,7 +160,7 @@ TestClose = pytest.mark.spec("GS-065")(EngineAgreesClose.TestCase)
 
 @pytest.mark.parametrize("layout", ["sparse", "close"])
 def test_long_walks_with_much_traffic_agree(layout: str) -> None:
-    """Hypothesis finds short ways to a difference; these walks come to states that take hundreds of steps."""
+    """Hypothesis finds short paths to a difference; these walks come to states that take hundreds of steps."""
     seen: Counter[str] = Counter()
     for seed in range(20):
         twins = Twins(layout)

@@ -21,7 +21,7 @@ from chappe.wire.management import (
     Issued,
     SetFlood,
     Unpublish,
-    Unwant,
+    UnsubscribeRequest,
     Withdrawn,
 )
 from tests.support.clouds import LEAF, Cloud, check
@@ -199,7 +199,7 @@ def live(history: list[tuple[str, int, int]], seed: int) -> None:
         world.do(*action)
     world.end()
     check(world.plane, LEAF, world.active)
-    items = read(world.plane.stores[LEAF].dump())
+    items = read(world.plane.stores[LEAF].load())
     subscribed = {(s.entity, f"{s.publisher}/{s.name}", s.variable_id) for s in items["subscription"].values()}
     for client in world.clients:
         assert not client.router.requests, "every request was answered"
@@ -257,12 +257,12 @@ def every_table_can_be_emptied(world: World) -> None:
         client = next(client for client in world.clients if client.name == function["creator"])
         client.router.uncondense(client.entity, f"{function['publisher']}/{function['variable']}")
     world.plane.advance(1)
-    for entity, *_ in {(s.entity,) for s in read(world.plane.stores[LEAF].dump())["subscription"].values()}:
+    for entity, *_ in {(s.entity,) for s in read(world.plane.stores[LEAF].load())["subscription"].values()}:
         client = next(client for client in world.clients if client.name == entity)
-        own = [s for s in read(world.plane.stores[LEAF].dump())["subscription"].values() if s.entity == entity]
+        own = [s for s in read(world.plane.stores[LEAF].load())["subscription"].values() if s.entity == entity]
         for subscription in own:
-            client.router.ask(Unwant, entity=client.entity, variable_id=subscription.variable_id)
-    for publication in read(world.plane.stores[LEAF].dump())["publication"].values():
+            client.router.ask(UnsubscribeRequest, entity=client.entity, variable_id=subscription.variable_id)
+    for publication in read(world.plane.stores[LEAF].load())["publication"].values():
         client = next(client for client in world.clients if client.name == publication.entity)
         client.router.ask(Unpublish, entity=client.entity, variable_id=publication.variable.variable_id)
     world.plane.advance(1)

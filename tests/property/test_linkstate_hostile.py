@@ -7,12 +7,13 @@ from functools import partial
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from chappe.linkstate.outputs import Notice, Send
+from chappe.linkstate.changes import Notice
 from chappe.linkstate.settings import SECOND, Settings
 from chappe.linkstate.units import VertexId
+from chappe.machine import Send
 from chappe.wire import control
 from chappe.wire.base import Message
-from chappe.wire.mesh import Digest, InterestAdvert, LinkAdvert, LinkFact, Statement, Wanted
+from chappe.wire.mesh import Digest, InterestAdvert, LinkAdvert, LinkFact, Statement, StatementRequest
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates
 from tests.support.statements import stated
@@ -54,7 +55,7 @@ def message(kind: str, ids: list[bytes], *parts: object) -> Message:
     if kind == "digest":
         return Digest(adverts=tuple(parts[0]))  # type: ignore[arg-type]
     if kind == "wanted":
-        return Wanted(keys=tuple(parts[0]))  # type: ignore[arg-type]
+        return StatementRequest(keys=tuple(parts[0]))  # type: ignore[arg-type]
     fields: dict[str, object] = dict(parts[0])  # type: ignore[call-overload]
     age_ms = int(str(fields.pop("age_ms")))
     if kind == "interest":
@@ -80,7 +81,7 @@ def test_whatever_a_neighbour_says_nothing_breaks(script: list[tuple[object, ...
     for kind, *parts in script:
         said = control.decode(control.encode(message(str(kind), ids, *parts)))
         outputs = mesh.nodes["a"].receive("liar", said, mesh.now_ns)
-        assert all(output.message is said or isinstance(output.message, Wanted | Statement)
+        assert all(output.message is said or isinstance(output.message, StatementRequest | Statement)
                    for output in outputs if isinstance(output, Send))  # fmt: skip
         assert sum(isinstance(output, Notice) for output in outputs) <= 1
         mesh.put("a", outputs)

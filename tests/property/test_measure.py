@@ -100,7 +100,7 @@ def test_loss_is_that_of_the_last_hundred_probes(fates: list[str]) -> None:
 def test_a_node_has_what_a_replay_of_its_samples_gives(samples: list[float]) -> None:
     rtts = [int(sample * 2 * MS) for sample in samples]
     initiator = Initiator(Settings(adaptive=False), random.Random(1))
-    initiator.add(3, "tcp", False, 0)
+    initiator.add(3, False, 0)
     initiator.wake(0)
     now_ns, waiting, batch = 0, list(rtts), 0
     while waiting:
@@ -176,8 +176,8 @@ def test_the_compiled_window_is_the_one_of_the_formulas(seed: int, rows: int) ->
 def test_the_compiled_evaluation_is_that_of_the_formulas(seed: int, profile: str) -> None:
     """Windows, costs, intervals and what counts as news, for rows with samples, losses and nothing."""
     rng = np.random.default_rng(seed)
-    links = Links(Settings(profile=profile, told=(profile,), history=12), 1)
-    rows = np.array([links.add(link, "udp", lossy=link % 2 == 0) for link in range(5)])
+    links = Links(Settings(profile=profile, advertised=(profile,), history=12), 1)
+    rows = np.array([links.add(link, lossy=link % 2 == 0) for link in range(5)])
     windows, told = Windows(rows=len(links.link)), np.full(len(links.link), np.nan)
     level = rng.uniform(0.05, 200, len(rows))
     for second in range(1, 60):

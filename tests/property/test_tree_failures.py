@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chappe.status.topology import Topology
 from chappe.wire.base import Qos
 from chappe.wire.management import Granted, Issued, Withdrawn
 from tests.support.forest import Forest
 from tests.support.modelrouter import ModelRouter
-from tests.support.tree import THREE_LEVELS, TWO_CLOUDS
+from tests.support.tree import NARROW_MIDDLE, THREE_LEVELS, TWO_CLOUDS
 
 QUALITIES = (Qos(), Qos(redundancy=2, worst_redundancy=1), Qos(redundancy=2), Qos(interval_ns=40_000_000))
 
@@ -112,7 +113,7 @@ class World:
             self.plane.settle()
         self.forest.check()
         decided = {
-            (item.seek.edge, item.seek.want.publisher.removeprefix("p."))
+            (item.seek.edge, item.seek.request.publisher.removeprefix("p."))
             for item in self.forest.decisions().values()
         }  # fmt: skip
         cloud = {spec.name: spec.cloud for spec in self.forest.topology.router}
@@ -131,42 +132,49 @@ def faults(world: World) -> dict[str, Callable[[], None]]:
     return found
 
 
-FAULTS = list(faults(World(Forest(TWO_CLOUDS))))
+CASES = [(TWO_CLOUDS, "n1", "s1", Qos(redundancy=2), fault) for fault in faults(World(Forest(TWO_CLOUDS)))]
+CASES += [(NARROW_MIDDLE, "a1", "c1", Qos(), fault) for fault in faults(World(Forest(NARROW_MIDDLE)))
+          if "west" in fault]  # fmt: skip
+NAMES = [fault for *_, fault in CASES]
 
 
 @pytest.mark.spec("GS-088")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_failure_after_any_message_of_a_set_up_leaves_nothing_half_done(fault: str) -> None:
+@pytest.mark.parametrize(("topology", "source", "edge", "qos", "fault"), CASES, ids=NAMES)
+def test_a_failure_after_any_message_of_a_set_up_leaves_nothing_half_done(
+    topology: Topology, source: str, edge: str, qos: Qos, fault: str
+) -> None:
     done = False
     after = 0
     while not done:
-        world = World(Forest(TWO_CLOUDS))
-        world.publish("n1")
+        world = World(Forest(topology))
+        world.publish(source)
         world.plane.settle()
-        world.want("s1", "n1", Qos(redundancy=2))
+        world.want(edge, source, qos)
         done = not all(world.plane.step() for _ in range(after))
         faults(world)[fault]()
         world.plane.advance(0.2)
         world.finish()
-        assert world.wants["s1", "n1"][0] in world.plane.routers["s1"].answers
+        assert world.wants[edge, source][0] in world.plane.routers[edge].answers
         after += 1
     assert after > 40
 
 
 @pytest.mark.spec("GS-088")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_failure_after_any_message_of_a_removal_leaves_nothing_behind(fault: str) -> None:
+@pytest.mark.parametrize(("topology", "source", "edge", "qos", "fault"), CASES, ids=NAMES)
+def test_a_failure_after_any_message_of_a_removal_leaves_nothing_behind(
+    topology: Topology, source: str, edge: str, qos: Qos, fault: str
+) -> None:
     done = False
     after = 0
     while not done:
-        world = World(Forest(TWO_CLOUDS))
-        world.publish("n1")
+        world = World(Forest(topology))
+        world.publish(source)
         world.plane.settle()
-        world.want("s1", "n1", Qos(redundancy=2))
+        world.want(edge, source, qos)
         world.plane.settle()
-        world.unwant("s1", "n1")
+        world.unwant(edge, source)
         done = not all(world.plane.step() for _ in range(after))
         faults(world)[fault]()
         world.plane.advance(0.2)
@@ -179,12 +187,13 @@ def test_a_failure_after_any_message_of_a_removal_leaves_nothing_behind(fault: s
 CLIENTS = ("publish", "publish", "want", "want", "want", "unwant", "unpublish")
 TIME = ("steps", "steps", "steps", "advance")
 FAILURES = ("cut", "heal", "restart", "fail over")
+TREES = (TWO_CLOUDS, THREE_LEVELS, NARROW_MIDDLE)
 ACTIONS = st.tuples(st.sampled_from(CLIENTS + TIME + FAILURES), st.integers(0, 30), st.integers(0, 30))
 
 
 @pytest.mark.spec("GS-090")
 @pytest.mark.timeout(300)
-@given(st.integers(0, 2**32), st.sampled_from([TWO_CLOUDS, THREE_LEVELS]), st.lists(ACTIONS, max_size=30))
+@given(st.integers(0, 2**32), st.sampled_from(TREES), st.lists(ACTIONS, max_size=30))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_happens_tables_are_what_was_granted(seed, topology, actions) -> None:  # type: ignore[no-untyped-def]
     world = World(Forest(topology, Random(seed).randrange))

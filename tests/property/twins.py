@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chappe.engine._engine import Engine
+from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.errors import ProtocolError
 from tests.model.engine import ECHO, ISSUER, PROBE, ROUTE, TOPIC, frame
-from tests.model.mesh import Answer, MeshModel
-from tests.property.engine_frames import TOPICS, WALL_NS, WAYS
+from tests.model.mesh import MeshModel
+from tests.property.engine_frames import SOURCE_ROUTES, TOPICS, WALL_NS
 from tests.property.status_model import Path
 
 SHAPES: dict[int, dict[str, Any]] = {
@@ -30,20 +30,20 @@ OWN_PROBE = bytes([PROBE, 0, 0, 16])
 
 class Twins:
     def __init__(self, layout: Any) -> None:
-        self.published: dict[bytes, Answer | None] = {}
-        self.forwarded: dict[bytes, Answer | None] = {}
+        self.published: dict[bytes, tuple[Any, ...] | None] = {}
+        self.forwarded: dict[bytes, tuple[Any, ...] | None] = {}
         self.questions: tuple[list[Any], list[Any]] = [], []
         self.tokens: dict[int, list[int]] = {}
         denied = {b"d/b"}
         self.engine = Engine(
             layout=layout,
             authorize=lambda port, kind, topic: topic not in denied,
-            publish_way=lambda kind, topic: self._answer(0, self.published.get(topic, ()), kind, topic),
-            forward_way=lambda port, way, *topic: self._answer(0, self.forwarded.get(way, ()), port, way, *topic),
+            plan_route=lambda kind, topic: self._answer(0, self.published.get(topic, ()), kind, topic),
+            forward_route=lambda port, by, *topic: self._answer(0, self.forwarded.get(by, ()), port, by, *topic),
         )
         self.model = MeshModel(
             lambda kind, topic: self._answer(1, self.published.get(topic, ()), kind, topic),
-            lambda port, way, *topic: self._answer(1, self.forwarded.get(way, ()), port, way, *topic),
+            lambda port, by, *topic: self._answer(1, self.forwarded.get(by, ()), port, by, *topic),
         )
         self.model.denied = denied
         self.shapes: dict[int, dict[str, Any]] = {}
@@ -55,11 +55,11 @@ class Twins:
         self.engine.clock(0, WALL_NS)
 
     def _answer(self, who: int, answer: Any, *question: Any) -> Any:
-        """What both are told; whoever knows the ways fails where an answer is None."""
+        """What both are told; whoever knows the routes fails where an answer is None."""
         self.questions[who].append(question)
         if answer is None:
             raise ValueError("no map")
-        return answer or (True, [], 0, None)
+        return ForwardingDecision(*(answer or (True,)))
 
     def _open(self, shape: dict[str, Any]) -> None:
         issuer = bytes([self.total_opened % 256]) * 16
@@ -73,8 +73,8 @@ class Twins:
             issuers = [struct.pack(">II", number, 1) + bytes([100 + port + number * 8]) * 16 for number in range(4)]
             first += [frame(ISSUER, each) for each in issuers]
             for number in range(2):
-                way = WAYS[number]
-                first.append(frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(way)) + way + TOPICS[number]))
+                by = SOURCE_ROUTES[number]
+                first.append(frame(ROUTE, struct.pack(">IBBH", number, 115, 0, len(by)) + by + TOPICS[number]))
         self.feed(port, b"".join(first))
 
     def _settle_groups(self) -> None:
@@ -158,8 +158,8 @@ class Twins:
     def switch_mode(self, mode: int) -> None:
         self.engine.status.slot = self.model.status.slot = mode
 
-    def new_ways(self) -> None:
-        self.engine.topics.new_ways()
+    def forwarding_changed(self) -> None:
+        self.engine.topics.forwarding_changed()
         self.model.generation += 1
 
     # --- time
@@ -210,11 +210,11 @@ class Twins:
         self.model.resume_port(port, shown)
         assert shown == self.model.peek(port, shown)
 
-    def rescue(self, port: int, limit: int, branches: list[tuple[int, bytes]]) -> None:
-        rescued, expected = self.engine.rescue(port, limit), self.model.rescue(port, limit)
-        assert [(*item[:6], item.frame[8:]) for item in rescued] == expected
-        for item, same in zip(rescued, expected, strict=True):
-            assert self.engine.redirect(item, (True, branches, 0, None)) == self.model.redirect(same, branches)
+    def lose(self, port: int, limit: int, next_hops: list[tuple[int, bytes]]) -> None:
+        taken, expected = self.engine.take_unconfirmed(port, limit), self.model.take_unconfirmed(port, limit)
+        assert [(*item[:6], item.frame[8:]) for item in taken] == expected
+        for item, same in zip(taken, expected, strict=True):
+            assert self.engine.reroute(item, next_hops) == self.model.reroute(same, next_hops)
         self.tokens.pop(port, None)
 
     def replace(self, port: int, first: bool) -> None:
@@ -242,7 +242,7 @@ class Twins:
             assert {name: count for name, count in counts.items() if count} == dict(+p.counts), f"port {port}"
             assert lost == p.lost
         asked, expected = self.questions
-        assert asked == expected, "questions about ways"
+        assert asked == expected, "questions about routes"
         asked.clear()
         expected.clear()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from chappe.bench.forecast_traces import SAMPLE_S, traces
+from bench.forecast_traces import SAMPLE_S, traces
 from chappe.errors import ConfigError
 from chappe.pipeline import forecasting, periods
 from chappe.pipeline.baselines import baseline

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from chappe.archive.schema import DATASETS, given
+from chappe.archive.schema import DATASETS, input_schema
 from chappe.archive.segments import Segments
 from chappe.archive.writer import Limits, Writer
 from chappe.pipeline.jobs import ingest as jobs_ingest
@@ -60,7 +60,7 @@ class Written:
         self._writer = Writer(Segments(folder / "segments"), folder / "log", Limits(age_ns=1 << 62))
 
     def write(self, dataset: str, *rows: dict[str, Any]) -> None:
-        self._writer.append(dataset, pa.RecordBatch.from_pylist(list(rows), schema=given(dataset)), START_NS)
+        self._writer.append(dataset, pa.RecordBatch.from_pylist(list(rows), schema=input_schema(dataset)), START_NS)
         self._writer.sync()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from chappe.archive.schema import given
+from chappe.archive.schema import input_schema
 from chappe.archive.segments import Segments
 from chappe.archive.writer import Limits, Writer
 from chappe.pipeline.jobs.forecast import Forecast
@@ -61,8 +61,8 @@ def test_what_is_malformed_repeated_late_or_out_of_order_changes_no_statistics_a
     rows = _told()
     place = Place(tmp_path / "work", str(tmp_path / "segments"), str(tmp_path / "log"))
     writer = Writer(Segments(tmp_path / "segments"), tmp_path / "log", Limits(age_ns=1 << 62))
-    spoilt = clean_table("measurements", _spoilt(rows)).select(given("measurements").names)
-    for batch in spoilt.cast(given("measurements")).combine_chunks().to_batches():
+    spoilt = clean_table("measurements", _spoilt(rows)).select(input_schema("measurements").names)
+    for batch in spoilt.cast(input_schema("measurements")).combine_chunks().to_batches():
         writer.append("measurements", batch, START_NS)
     writer.sync()
     writer.close()

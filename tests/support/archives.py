@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from chappe.archive.schema import given
+from chappe.archive.schema import input_schema
 
 START_NS = 1_790_000_000_000_000_000
 
@@ -16,4 +16,4 @@ def readings(numbers: range, step_ns: int = 1_000_000, start_ns: int = START_NS)
          "received_ns": start_ns + number * step_ns}
         for number in numbers
     ]  # fmt: skip
-    return pa.RecordBatch.from_pylist(rows, schema=given("counters"))
+    return pa.RecordBatch.from_pylist(rows, schema=input_schema("counters"))

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import chappe.runtime.node
+import chappe.runtime.build
 from chappe.core.sections import Config
 from chappe.runtime.broker.role import BrokerRole
+from chappe.runtime.build import MakeRoleProcess
 from chappe.runtime.config.reader import parse
 from chappe.runtime.node import Node
 from chappe.wire import management
@@ -59,14 +60,17 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> list[CounterBroker]:
     """Every node with [manages] of this process is a counter; these are all of them."""
     made: list[CounterBroker] = []
 
-    def role_of(config: Config, node: Node) -> BrokerRole | None:
-        def make(role: str, topology: object) -> CounterBroker:
-            made.append(CounterBroker(role))
-            return made[-1]
+    def make(role: str, topology: object) -> CounterBroker:
+        made.append(CounterBroker(role))
+        return made[-1]
 
-        return BrokerRole(node, config.manages, make) if config.manages is not None else None
+    def role_of(config: Config, process: bytes) -> MakeRoleProcess | None:
+        name, manages = config.node.name, config.manages
+        if manages is None:
+            return None
+        return lambda sessions, access: BrokerRole(name, process, manages, sessions, access, make)
 
-    monkeypatch.setattr(chappe.runtime.node, "role_of", role_of)
+    monkeypatch.setattr(chappe.runtime.build, "role_of", role_of)
     return made
 
 
@@ -95,7 +99,7 @@ def role(node: Node) -> BrokerRole:
 
 
 def leads(node: Node) -> bool:
-    return role(node).leadership.state == "leading"
+    return role(node).state == "leading"
 
 
 def told(client: WireClient, kind: type[Message]) -> list[Message]:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
-from chappe.runtime.config.deployment import TopologyFile, managed
+from chappe.cli._deployment import TopologyFile, managed
 from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire import control
@@ -87,7 +87,7 @@ class Cloud:
     @property
     def tables(self) -> dict[str, tuple[int, int]]:
         """Entries of the status table and paths, of every router in this loop that has any."""
-        sizes = {name: (node.engine.status.entries(), len(node.paths)) for name, node in self.nodes.items()}
+        sizes = {name: (node.engine.status.entries(), len(node.core.paths)) for name, node in self.nodes.items()}
         return {name: size for name, size in sizes.items() if any(size)}
 
 

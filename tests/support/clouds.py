@@ -96,10 +96,10 @@ class Cloud:
 
 def check(plane: Plane, role: str, process: str = "") -> None:
     """Tables of routers, loads and durable state of a role are the same; nothing doubled, nothing half allocated."""
-    items = read(plane.stores[role].dump())
+    items = read(plane.stores[role].load())
     leaf = plane.broker(process or role)
     assert isinstance(leaf, LeafBroker)
-    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.cloud.topology_state.sites}
+    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.parts.cloud.topology_state.sites}
     for subscription in items["subscription"].values():
         assert subscription.state == GRANTED, subscription
         assert subscription.held is None
@@ -114,8 +114,8 @@ def check(plane: Plane, role: str, process: str = "") -> None:
     assert not items["leftover"]
     assert not items["notice"]
     fresh = LeafBroker(role, plane.topology, NUMBER)
-    fresh.restore(plane.stores[role].dump())
-    ours = {row["resource"]: row["load"] for row in leaf.cloud.allocator.loads()}
-    assert ours == {row["resource"]: row["load"] for row in fresh.cloud.allocator.loads()}
+    fresh.restore(plane.stores[role].load())
+    ours = {row["resource"]: row["load"] for row in leaf.parts.cloud.allocator.loads()}
+    assert ours == {row["resource"]: row["load"] for row in fresh.parts.cloud.allocator.loads()}
     names = {(s.entity, s.function, s.publisher, s.name) for s in items["subscription"].values()}
     assert len(names) == len(items["subscription"])

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from chappe.status.machine import Address, Change, Output, Persist, Send
+from chappe.machine import Address, Change, Connected, Disconnected, Effect, Input, Persist, Send
 from chappe.status.topology import Topology
 from chappe.wire.base import Done, Failed, Message
 from chappe.wire.management import AddRouter, Child, Claim, Join, Lead, RemoveRouter, Withdrawn
@@ -33,20 +33,19 @@ class CounterBroker:
             if item.kind == "counter" and item.value is not None:
                 self.count = int(item.value)
 
-    def lead(self, epoch: int, now_ns: int) -> list[Output]:
+    def lead(self, epoch: int, now_ns: int) -> list[Effect]:
         self.epoch = epoch
         return self._hello() if "+parent" in self.connections else []
 
-    def connected(self, address: Address, now_ns: int) -> list[Output]:
-        self.connections.append(f"+{address}")
-        return self._hello() if address == "parent" and self.epoch else []
-
-    def lost(self, address: Address, now_ns: int) -> list[Output]:
-        self.connections.append(f"-{address}")
-        self.joined.discard(address)
-        return []
-
-    def receive(self, address: Address, message: Message, now_ns: int) -> list[Output]:
+    def receive(self, address: Address, message: Input, now_ns: int) -> list[Effect]:
+        match message:
+            case Connected():
+                self.connections.append(f"+{address}")
+                return self._hello() if address == "parent" and self.epoch else []
+            case Disconnected():
+                self.connections.append(f"-{address}")
+                self.joined.discard(address)
+                return []
         self.heard.append((address, message))
         match message:
             case Join() | Child():
@@ -60,38 +59,45 @@ class CounterBroker:
                 return [Send(address, Failed(id=message.id, code="unknown", reason=f"no router {message.name}"))]
         return []
 
-    def tick(self, now_ns: int) -> list[Output]:
+    def tick(self, now_ns: int) -> list[Effect]:
         self.ticks += 1
         return []
+
+    def next_tick(self) -> int:
+        return 0
 
     def rows(self, what: str) -> list[dict[str, Any]]:
         if what != "count":
             raise KeyError(f"{what!r} cannot be listed; count can")
         return [{"count": self.count, "epoch": self.epoch}]
 
-    def _hello(self) -> list[Output]:
+    def _hello(self) -> list[Effect]:
         return [Send("parent", Child(id=1, role=self.role, epoch=self.epoch, mode=0, issuer=b"c"))]
 
-    def _count(self, address: Address, request: AddRouter) -> list[Output]:
+    def _count(self, address: Address, request: AddRouter) -> list[Effect]:
         self.count += 1
         number = str(self.count).encode()
         changes = (Change("counter", "count", number), Change("request", request.name, number))
-        told = [Send(router, Withdrawn(variable_id=self.count, reason=request.name)) for router in sorted(self.joined)]
+        told = [
+            Send(router, Withdrawn(variable_id=self.count, reason=request.name))
+            for router in sorted(self.joined, key=str)
+        ]
         asked = [Send("parent", Claim(id=1_000 + self.count, publisher=request.name, cloud=self.role))]
         return [Persist(changes), Send(address, Done(id=request.id)), *told, *asked]
 
 
 def main() -> int:
-    import chappe.runtime.node as node
     from chappe.core.sections import Config
+    from chappe.runtime import build
     from chappe.runtime.broker.role import BrokerRole
     from chappe.runtime.process import main as run
 
-    def role_of(config: Config, at: node.Node) -> BrokerRole:
-        assert config.manages is not None
-        return BrokerRole(at, config.manages, make=CounterBroker)
+    def role_of(config: Config, process: bytes) -> build.MakeRoleProcess:
+        name, manages = config.node.name, config.manages
+        assert manages is not None
+        return lambda sessions, access: BrokerRole(name, process, manages, sessions, access, make=CounterBroker)
 
-    node.role_of = role_of  # type: ignore[attr-defined]
+    build.role_of = role_of
     return run()
 
 

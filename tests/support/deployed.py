@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from chappe.runtime.config.deployment import TopologyFile, managed
+import msgspec
+
+from chappe.cli._deployment import TopologyFile, managed
 from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire.control import List, Listing
@@ -100,14 +102,19 @@ class Deployed:
     @property
     def tables(self) -> dict[str, tuple[int, int]]:
         """Entries of the status table and paths, of every router that has any."""
-        sizes = {name: (node.engine.status.entries(), len(node.paths)) for name, node in self.routers.items()}
+        sizes = {name: (node.engine.status.entries(), len(node.core.paths)) for name, node in self.routers.items()}
         return {name: size for name, size in sizes.items() if any(size)}
 
 
 @contextlib.asynccontextmanager
-async def deployed(folder: Path, file: TopologyFile) -> AsyncIterator[Deployed]:
-    """Everything is started, brokers lead, all channels are up."""
+async def deployed(
+    folder: Path, file: TopologyFile, layouts: Mapping[str, str] | None = None
+) -> AsyncIterator[Deployed]:
+    """Everything is started, brokers lead, all channels are up. `layouts`: of the status tables of some routers."""
     made = Deployed(file, folder)
+    for name, layout in (layouts or {}).items():
+        config = made.configs[name]
+        made.configs[name] = msgspec.structs.replace(config, node=msgspec.structs.replace(config.node, layout=layout))
     try:
         for name in made.configs:
             await made.start(name)

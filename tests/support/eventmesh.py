@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from chappe.events.forwarding import ForwardingTable, Outputs
 from chappe.events.interest import Pattern, Subscriptions, Wanted
 from chappe.events.source_route import decode
+from chappe.linkstate.changes import InterestChanged, MapResult, Notice, RoutesChanged
 from chappe.linkstate.network_map import LinkState
-from chappe.linkstate.outputs import InterestChanged, Notice, Output, RoutesChanged, Send
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.units import Address, VertexId
+from chappe.machine import Send
 from chappe.measure.cost import Metrics
 from chappe.wire.base import Message
 
@@ -115,10 +116,10 @@ class EventMesh:
         self._obey(node, self.states[node].want(self.mine[node].patterns(), published, self.now_ns))
         self.forwarding[node].changed()
 
-    def _obey(self, node: str, outputs: Iterable[Output]) -> None:
+    def _obey(self, node: str, outputs: Iterable[MapResult]) -> None:
         for output in outputs:
             if isinstance(output, Send):
-                self.mail.append((node, output.peer, output.message))
+                self.mail.append((node, str(output.to), output.message))
             elif isinstance(output, RoutesChanged | InterestChanged):
                 self.forwarding[node].changed()
             elif isinstance(output, Notice):

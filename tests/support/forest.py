@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from chappe.status.allocation.rates import event_bytes
 from chappe.status.inner.broker import InnerBroker
 from chappe.status.inner.decisions import DecisionItem
 from chappe.status.leaf.broker import LeafBroker
@@ -92,7 +93,7 @@ class Forest:
         seeking: set[str] = set()
         promised: dict[str, set[str]] = {}
         for role in self.topology.leaves:
-            items = read(self.plane.stores[role].dump())
+            items = read(self.plane.stores[role].load())
             expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in self.topology.members(role)}
             legs = [(s.variable, s.grants, s.legs) for s in items["subscription"].values() if not s.sought]
             legs += [(r.variable, r.grants, r.legs) for r in items["reservation"].values()]
@@ -107,15 +108,33 @@ class Forest:
                     seeking.add(subscription.key)
             for key in items["reservation"]:
                 promised.setdefault(key, set()).add(role)
+        for role in self.topology.brokers:
+            for kind, key in self.plane.stores[role].items:
+                if kind == "promise":
+                    assert self.inner(role).promises.by_key[key].committed
+                    promised.setdefault(key, set()).add(role)
         assert all(item.ended is None for item in decisions.values())
         assert {key: set(item.clouds) for key, item in decisions.items()} == promised
         assert decisions.keys() == seeking
+        self._within_capacity()
         for broker in self.topology.broker:
             if self.topology.children(broker.name):
                 self._same_loads(broker.name)
 
+    def _within_capacity(self) -> None:
+        """By the tables of routers alone: no channel of the deployment carries more than it can."""
+        for channel in self.topology.channel:
+            for a, b in (channel.between, channel.between[::-1]):
+                streams: dict[int, float] = {}
+                for path in self.router(a).paths.values():
+                    if path.target == b:
+                        load = event_bytes(path.variable) * 1e9 / path.intervals_ns[0]
+                        number = path.variable.variable_id
+                        streams[number] = max(load, streams.get(number, 0.0))
+                assert sum(streams.values()) <= channel.bytes_per_s, f"{a} - {b}: {streams}"
+
     def _same_loads(self, role: str) -> None:
         """What the broker has reserved is what one that starts now would have."""
         fresh = InnerBroker(role, self.topology)
-        fresh.restore(self.plane.stores[role].dump())
+        fresh.restore(self.plane.stores[role].load())
         assert fresh.rows("loads") == self.inner(role).rows("loads")

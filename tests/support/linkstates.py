@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 import networkx as nx
 
+from chappe.linkstate.changes import CostAdvertised, Notice, RoutesChanged
 from chappe.linkstate.database import key_of
 from chappe.linkstate.network_map import LinkState
-from chappe.linkstate.outputs import CostAdvertised, Notice, RoutesChanged, Send
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import Address, VertexId, level_between, visible
+from chappe.machine import Send
 from chappe.measure.cost import Metrics
 from chappe.wire import control
 from chappe.wire.mesh import Key, Statement, decode_advert
@@ -115,7 +116,7 @@ class LinkStates:
                 if isinstance(output.message, Statement):
                     advert = decode_advert(output.message.body)
                     self.stated[key_of(advert)].add(advert.sequence)
-                self.queues[name, output.peer].append(control.encode(output.message))
+                self.queues[name, str(output.to)].append(control.encode(output.message))
             elif isinstance(output, Notice):
                 self.notices.append((name, output))
             elif isinstance(output, CostAdvertised):

@@ -1,212 +1,171 @@
-"""Members of a mesh with real engines in one test, in virtual time: bytes are carried by hand, at once or later."""
+"""Members of a mesh in the simulator, as tests of one member look at them: its ports, effects and readings."""
 
 from __future__ import annotations
 
-import random
-from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from chappe.engine._engine import Engine
-from chappe.events.member import Log, Measured, Member, MemberSettings, Output, Publish, Refuse, Send
-from chappe.links.link import control_frame
+from chappe.events.member import Member
+from chappe.events.member_links import Link
+from chappe.events.member_settings import MemberSettings
+from chappe.events.reporting import Measured
 from chappe.linkstate.units import Address
-from chappe.wire.control import decode
-from chappe.wire.events import Event, Topic, TopicName
-from chappe.wire.frames import FrameReader, Kind, encode_frame
+from chappe.machine import Close, Effect, Log, Publish
+from chappe.measure.cost import Metrics
+from chappe.sim.client import Client
+from chappe.sim.connection import Connection
+from chappe.sim.link import Quality
+from chappe.sim.network import Network
+from chappe.sim.node import Design, Node, plain_config
+from chappe.wire.events import Event
+from chappe.wire.frames import FrameReader, Kind
 
 SECOND = 1_000_000_000
-STEP_NS = 2_000_000
-START_NS = 1_000 * SECOND
 
 
-@dataclass(slots=True)
-class Wire:
-    """A link between two nodes; each way takes `delay_ns`."""
+class Recorder:
+    """Keeps the readings of a member; `weigh` may be replaced."""
 
-    ends: tuple[str, str]
-    delay_ns: int = 0
-    up: bool = False
-    flying: deque[tuple[int, str, bytes]] = field(default_factory=deque)
+    def __init__(self) -> None:
+        self.readings: list[Measured] = []
+        self.weigh: Callable[[Link, Metrics | None], Metrics | None] = lambda link, own: own
+
+    def report(self, readings: Sequence[Measured], now_ns: int, wall_ns: int) -> list[Effect]:
+        self.readings += readings
+        return []
+
+    def lost(self, link: Link, now_ns: int) -> None:
+        """Readings of it are kept."""
 
 
 @dataclass(slots=True)
 class Place:
-    """A node: its engine, its member, its ports, and what came out."""
+    """A node, and what its machines asked for."""
 
-    name: str
-    engine: Engine
-    member: Member
-    ports: dict[str, int] = field(default_factory=dict)
+    node: Node
+    reporter: Recorder
     published: list[Publish] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
-    readings: list[Measured] = field(default_factory=list)
-    refusals: list[Refuse] = field(default_factory=list)
-    running: bool = True
+    refusals: list[Close] = field(default_factory=list)
+
+    @property
+    def engine(self) -> Engine:
+        return self.node.engine
+
+    @property
+    def member(self) -> Member:
+        member = self.node.core.member
+        assert member is not None
+        return member
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return self.node.ports
+
+    def record(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Publish):
+                self.published.append(effect)
+            elif isinstance(effect, Log):
+                self.logs.append(effect)
+            elif isinstance(effect, Close):
+                self.refusals.append(effect)
 
 
-class Reader:
-    """A client without a connection: what it subscribed to arrives in `bodies`."""
+@dataclass(slots=True)
+class Wire:
+    """A link whose delay tests change."""
 
-    def __init__(self, place: Place, issuer: bytes) -> None:
-        self.place = place
-        self.port = place.engine.open_port(issuer=issuer, loss=False)
+    link: Connection
+
+    @property
+    def delay_ns(self) -> int:
+        return round(self.link.pipes[0].quality.delay_ms * 1e6)
+
+    @delay_ns.setter
+    def delay_ns(self, delay_ns: int) -> None:
+        self.link.change(Quality(delay_ms=delay_ns / 1e6))
+
+
+class Reader(Client):
+    """A client: what it subscribed to arrives in `bodies`."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        super().__init__(node, name, name.encode().ljust(16, b"."))
         self.bodies: list[bytes] = []
         self._frames = FrameReader(1 << 24)
-        self._topics: dict[str, int] = {}
-        self._sequence = 0
 
-    def subscribe(self, pattern: str, group: str = "") -> None:
-        self.place.engine.topics.subscribe(self.port, pattern, "s", group)
-        self.place.member.subscribed("s", pattern, group)
-
-    def unsubscribe(self, pattern: str, group: str = "") -> None:
-        self.place.engine.topics.unsubscribe(self.port, pattern, "s", group)
-        self.place.member.unsubscribed("s", pattern, group)
-
-    def publish(self, topic: str, body: bytes) -> None:
-        frames = b""
-        if topic not in self._topics:
-            self._topics[topic] = len(self._topics) + 1
-            frames = encode_frame(Kind.TOPIC, Topic(self._topics[topic], TopicName(topic)).encode())
-        self._sequence += 1
-        event = Event(self._topics[topic], self._sequence, body)
-        self.place.engine.feed(self.port, frames + encode_frame(Kind.EVENT, event.encode()))
-
-    def take(self) -> None:
-        engine = self.place.engine
-        while piece := bytes(engine.peek(self.port)):
-            engine.consumed(self.port, len(piece))
-            for frame in self._frames.feed(piece):
-                if frame.kind is Kind.EVENT:
-                    self.bodies.append(Event.decode(frame.payload).body)
+    def take(self, piece: bytes) -> None:
+        for frame in self._frames.feed(piece):
+            if frame.kind is Kind.EVENT:
+                self.bodies.append(Event.decode(frame.payload).body)
+        super().take(piece)
 
 
 class Members:
     """A mesh; `run` lets time pass."""
 
     def __init__(self, seed: int = 1, **settings: Any) -> None:
-        self.now_ns = START_NS
+        self.network = Network(seed)
         self.places: dict[str, Place] = {}
         self.wires: dict[frozenset[str], Wire] = {}
-        self.readers: list[Reader] = []
-        self._rng = random.Random(seed)
         self._settings = settings
+        self._readers = 0
+
+    @property
+    def now_ns(self) -> int:
+        return self.network.clock.now_ns
 
     def node(self, name: str, unit: str = "", **settings: Any) -> Place:
-        place: Place
-
-        def publish_way(kind: str, topic: bytes) -> Any:
-            return place.member.publish_way(kind, topic)
-
-        def forward_way(port: int, source_route: bytes, kind: str, topic: bytes) -> Any:
-            return place.member.forward_way(port, source_route, kind, topic)
-
-        engine = Engine(publish_way=publish_way, forward_way=forward_way)
-        engine.clock(self.now_ns, self.now_ns)
-        chosen = MemberSettings(**{**self._settings, **settings})
-        member = Member(Address.parse(unit, name), engine, chosen, random.Random(self._rng.random()))
-        place = self.places[name] = Place(name, engine, member)
+        chosen = {**self._settings, **settings}
+        reports, recorder = chosen.pop("readings", False), Recorder()
+        address = Address.parse(unit, name)
+        design = Design(plain_config(address, True), MemberSettings(**chosen), reporter=recorder if reports else None)
+        node = self.network.add_node(address, design)
+        place = self.places[name] = Place(node, recorder)
+        node.on_effects = place.record
+        node.start()
         return place
 
     def link(self, a: str, b: str, delay_ms: float = 0.0) -> Wire:
         """Connect two nodes, for the first time or again."""
-        wire = self.wires.setdefault(frozenset((a, b)), Wire((a, b)))
-        wire.delay_ns = round(delay_ms * 1e6)
-        wire.up = True
-        for me, other in ((a, b), (b, a)):
-            place = self.places[me]
-            place.engine.clock(self.now_ns, self.now_ns)
-            if other not in place.ports:
-                place.ports[other] = place.engine.open_port(
-                    peer=True, retain=True, max_frame=0xFF_FFFF, loss=False, max_topics=1 << 24
-                )
-            else:
-                place.engine.resume_port(place.ports[other])
-            self._obey(place, place.member.up(place.ports[other], other, self.now_ns))
-        return wire
+        ends = frozenset((a, b))
+        known, quality = self.wires.get(ends), Quality(delay_ms=delay_ms)
+        if known is None:
+            known = self.wires[ends] = Wire(self.network.join(a, b, quality))
+        else:
+            known.link.change(quality)
+            known.link.intact = True
+            known.link.dial(at_once=True)
+        return known
 
     def cut(self, a: str, b: str) -> None:
-        """The connection is lost, with all that was on it."""
-        wire = self.wires[frozenset((a, b))]
-        wire.up = False
-        wire.flying.clear()
-        for me, other in ((a, b), (b, a)):
-            place = self.places[me]
-            if place.running:
-                place.engine.clock(self.now_ns, self.now_ns)
-                place.engine.park_port(place.ports[other])
-                self._obey(place, place.member.down(place.ports[other], self.now_ns))
+        """The connection is lost, with all that was on it; both ends know at once."""
+        self.wires[frozenset((a, b))].link.end()
+        self.run(0)
 
     def kill(self, name: str) -> None:
         """The process is gone: its neighbours lose their links to it."""
-        self.places[name].running = False
-        for wire in self.wires.values():
-            if name in wire.ends and wire.up:
-                self.cut(*wire.ends)
+        self.network.crash(name)
+
+    def restart(self, name: str) -> Place:
+        """The node is back with empty tables; its clients and links are not."""
+        place = self.places[name]
+        place.node.clients.clear()
+        place.node.start()
+        return place
 
     def reader(self, name: str) -> Reader:
-        reader = Reader(self.places[name], self._rng.randbytes(16))
-        self.readers.append(reader)
+        self._readers += 1
+        reader = Reader(self.places[name].node, f"reader-{self._readers}")
+        self.places[name].node.clients.append(reader)
+        reader.attach()
         return reader
 
     def run(self, seconds: float = 1.0) -> None:
-        """Let that much time pass."""
-        until_ns = self.now_ns + round(seconds * SECOND)
-        while self.now_ns < until_ns:
-            self.now_ns += STEP_NS
-            self.step()
-
-    def step(self) -> None:
-        """One instant: deliver what has arrived, let members act, collect what they sent."""
-        for wire in self.wires.values():
-            while wire.flying and wire.flying[0][0] <= self.now_ns:
-                _, to, piece = wire.flying.popleft()
-                place = self.places[to]
-                other = next(end for end in wire.ends if end != to)
-                if place.running:
-                    place.engine.clock(self.now_ns, self.now_ns)
-                    place.engine.feed(place.ports[other], piece)
+        """Let that much time pass; tests may have fed an engine or asked a member meanwhile."""
         for place in self.places.values():
-            if place.running:
-                self._act(place)
-        for reader in self.readers:
-            if reader.place.running:
-                reader.take()
-        for wire in self.wires.values():
-            if wire.up:
-                self._collect(wire)
-
-    def _act(self, place: Place) -> None:
-        place.engine.clock(self.now_ns, self.now_ns)
-        for port, payload in place.engine.take_control():
-            self._obey(place, place.member.receive(port, decode(payload), self.now_ns))
-        self._obey(place, place.member.arrived(self.now_ns))
-        self._obey(place, place.member.tick(self.now_ns))
-        place.member.probe(self.now_ns)
-        if place.engine.held_ns() == 0:
-            place.engine.release_held()
-
-    def _collect(self, wire: Wire) -> None:
-        for me, other in (wire.ends, wire.ends[::-1]):
-            place = self.places[me]
-            if not place.running:
-                continue
-            port = place.ports[other]
-            while piece := bytes(place.engine.peek(port)):
-                place.engine.consumed(port, len(piece))
-                wire.flying.append((self.now_ns + wire.delay_ns, other, piece))
-
-    def _obey(self, place: Place, outputs: list[Output]) -> None:
-        for output in outputs:
-            match output:
-                case Send(port, message):
-                    assert place.engine.send(port, control_frame(message), 0)
-                case Publish():
-                    place.published.append(output)
-                case Log():
-                    place.logs.append(output)
-                case Measured():
-                    place.readings.append(output)
-                case Refuse():
-                    place.refusals.append(output)
+            place.node.touch()
+        self.network.run(seconds)

@@ -121,7 +121,7 @@ def wants(node: Node, topic: str) -> set[str]:
 def quiet(node: Node) -> bool:
     """Whether a node has applied all that it knows."""
     assert node.mesh is not None
-    return node.mesh.member.next_ns() > 0
+    return node.mesh.member.next_tick() > 0
 
 
 def settled(nodes: Mapping[str, Node], delays_ms: Mapping[tuple[str, str], float], slack_ms: float = 3.0) -> bool:

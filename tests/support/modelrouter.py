@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chappe.wire.base import Command, Done, Failed, Message, Qos, Request, Variable
+from chappe.wire.base import Answer, Command, Done, Failed, Message, Qos, Request, Variable
 from chappe.wire.control import PrepareMode, SetMode
 from chappe.wire.management import (
     Arrived,
@@ -28,11 +28,11 @@ from chappe.wire.management import (
     Reset,
     Setup,
     Standby,
+    SubscribeRequest,
     Teardown,
     Uncondense,
     Unpublish,
-    Unwant,
-    Want,
+    UnsubscribeRequest,
     Withdrawn,
 )
 
@@ -102,7 +102,7 @@ class ModelRouter:
                 self._obey(process, message)
             case Withdrawn() | Regranted():
                 self.notices.append(message)
-            case Request() if message.id in self.requests:
+            case Answer() if message.id in self.requests:
                 del self.requests[message.id]
                 self.answers[message.id] = message
 
@@ -196,10 +196,12 @@ class ModelRouter:
 
     def want(self, entity: Entity, name: str, *qos: Qos, **fields: Any) -> int:
         publisher, _, variable = name.partition("/")
-        return self.ask(Want, entity=entity, publisher=publisher, variable=variable, qos=qos or (Qos(),), **fields)
+        return self.ask(
+            SubscribeRequest, entity=entity, publisher=publisher, variable=variable, qos=qos or (Qos(),), **fields
+        )
 
     def unwant(self, entity: Entity, variable_id: int) -> int:
-        return self.ask(Unwant, entity=entity, variable_id=variable_id)
+        return self.ask(UnsubscribeRequest, entity=entity, variable_id=variable_id)
 
     def condense(self, entity: Entity, function: Any) -> int:
         return self.ask(Condense, entity=entity, function=function)

@@ -1,8 +1,8 @@
-"""A management plane in memory: brokers and model routers, links that can be cut, processes that can be lost.
+"""A management plane in memory with chosen order of delivery: real brokers and role machines, model routers.
 
-Virtual time. Messages of one link and direction keep their order; which link is served next is chosen by `choose`.
-A broker process is a `Broker` with the duties of its shell: what follows a `Persist` leaves after it is committed, a
-commit of an old epoch is refused and ends that process.
+Virtual time. Messages of one link and direction keep their order; which link is served next, and when a process begins
+or ends a commit, is chosen by `choose`. The store is the simulator's: a commit of an old epoch is refused and ends the
+term of that process.
 
     plane = Plane(topology, lambda role: LeafBroker(role, topology, 1))
     plane.start("leaf")                      # the process leads at once; more of one role: start("leaf#1", lead=False)
@@ -19,53 +19,43 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 
-from chappe.status.machine import Address, Broker, Change, Output, Persist, Send
+from chappe.core.broker.log import BrokerLog
+from chappe.core.broker.machine import BrokerMachine
+from chappe.core.session import Session
+from chappe.errors import StaleEpochError
+from chappe.machine import Audit, AuditIntent, AuditWritten, Change, Close, Effect, Send
+from chappe.security.identity import dev_identity
+from chappe.security.rules import RuleBook
+from chappe.sim.managed.store import RoleStore
+from chappe.status.machine import Broker
 from chappe.status.topology import Topology
-from chappe.wire.base import Message, Request
+from chappe.wire.base import Answer, Message, Request
 from chappe.wire.control import decode, encode
-from chappe.wire.management import Child, Join, Lead, Standby
 from tests.support.modelrouter import ModelRouter
 
 TICK_NS = 50_000_000
 
 
-class Stored:
-    """The durable state of a role, with the epoch that may write it."""
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.items: dict[tuple[str, str], bytes] = {}
-
-    def commit(self, epoch: int, changes: Iterable[Change]) -> bool:
-        if epoch != self.epoch:
-            return False
-        for change in changes:
-            if change.value is None:
-                self.items.pop((change.kind, change.key), None)
-            else:
-                self.items[change.kind, change.key] = change.value
-        return True
-
-    def dump(self) -> list[Change]:
-        return [Change(kind, key, value) for (kind, key), value in sorted(self.items.items())]
-
-
 class Process:
-    """A broker and what its shell does."""
+    """A process of a broker's role: the machine, its connections, and the transaction that is under way."""
 
-    def __init__(self, name: str, role: str, broker: Broker) -> None:
+    def __init__(self, plane: Plane, name: str, role: str, broker: Broker) -> None:
         self.name, self.role, self.broker = name, role, broker
-        self.outbox: deque[Output] = deque()
         self.paused = False
         self.unnoticed: deque[tuple[Callable[[Process, str], None], str]] = deque()  # links that changed meanwhile
-        self.fenced = False
-        self.parents: dict[str, bool] = {}  # processes of the parent role that are connected
-        self.parent = ""  # the one that leads
-        self.children: dict[Address, tuple[str, int]] = {}  # process and epoch that spoke last for each child
-        self.parent_epoch = 0
-        self.told = False  # the broker knows that there is a parent
-        self.greeting: Child | None = None  # what it said to the parent first
-        self.greeted: set[str] = set()  # those that have not answered it
+        self.ports: dict[str, int] = {}  # by the name of the other end
+        self.sessions: dict[int, Session] = {}
+        self.transaction: tuple[int, list[Change]] | None = None  # with its epoch
+        self.next_port = 1
+        self.machine = BrokerMachine(
+            _shown(name), role, plane.topology, RuleBook.open, lambda epoch: True,
+            lambda session: self.sessions.get(session.port) is session, BrokerLog(role), lambda: plane.now_ns,
+        )  # fmt: skip
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has a transaction to begin or to end."""
+        return not self.paused and (self.transaction is not None or self.machine.has_changes)
 
 
 class Operator:
@@ -92,7 +82,7 @@ class Plane:
         self.topology, self.make = topology, make
         self.choose = Random(choose).randrange if isinstance(choose, int) else choose
         self.now_ns = 1_000_000_000
-        self.stores: dict[str, Stored] = {broker.name: Stored() for broker in topology.broker}
+        self.stores: dict[str, RoleStore] = {broker.name: RoleStore(broker.name) for broker in topology.broker}
         self.processes: dict[str, Process] = {}
         self.routers: dict[str, ModelRouter] = {}
         self.operators: dict[str, Operator] = {}
@@ -108,7 +98,7 @@ class Plane:
     def start(self, name: str, lead: bool = True) -> Broker:
         """Start a broker process; with `lead` it is the active one of its role at once."""
         role = name.partition("#")[0]
-        process = self.processes[name] = Process(name, role, self.make(role))
+        process = self.processes[name] = Process(self, name, role, self.make(role))
         for other in self._neighbours(process):
             self._connect(name, other)
         if lead:
@@ -116,21 +106,13 @@ class Plane:
         return process.broker
 
     def elect(self, name: str) -> None:
-        """The process gets the lease of its role."""
+        """The process gets the lease of its role; whoever had it does not know yet."""
         process = self.processes[name]
-        stored = self.stores[process.role]
-        stored.epoch += 1
-        process.broker.restore(stored.dump())
-        self._out(process, process.broker.lead(stored.epoch, self.now_ns))
-        for peer in [pair[1] for pair in self.queues if pair[0] == name]:
-            address = self._address(process, peer)
-            if address.startswith("child/") and process.children.get(address, ("", 0))[0] != peer:
-                continue
-            if address != "parent" or not process.told:
-                process.told |= address == "parent"
-                self._out(process, process.broker.connected(address, self.now_ns))
-            if address.startswith(("router/", "child/")):
-                self._out(process, [Send(address, Lead(role=process.role, epoch=stored.epoch))])
+        store = self.stores[process.role]
+        epoch = store.acquire(name, self.now_ns, 0)
+        assert epoch is not None
+        process.broker.restore(store.load())
+        self._carry_out(process, process.machine.lead(process.broker, epoch, self.now_ns))
 
     def start_routers(self, *names: str) -> None:
         """Start routers (all of them): they connect to every process of their role."""
@@ -164,8 +146,6 @@ class Plane:
 
     def resume(self, name: str) -> None:
         process = self.processes[name]
-        if process.fenced:
-            return  # it knows that its term is over
         process.paused = False
         while process.unnoticed:
             notice, peer = process.unnoticed.popleft()
@@ -229,73 +209,37 @@ class Plane:
         if process.paused:
             process.unnoticed.append((self._connected, peer))
             return
-        address = self._address(process, peer)
-        if address == "parent":
-            process.parents[peer] = True
-            if process.told and process.greeting is not None:  # it may lead by now
-                self.put(process.name, peer, process.greeting)
-                return
-        if process.broker.epoch and not address.startswith("child/"):  # which of its processes speaks, it says first
-            process.told |= address == "parent"
-            self._out(process, process.broker.connected(address, self.now_ns))
+        port = process.ports[peer] = process.next_port
+        process.next_port += 1
+        role = "client" if peer in self.operators else "node"
+        above = self.topology.brokers[process.role].parent
+        session = process.sessions[port] = Session(
+            port, _shown(peer), role, dev_identity(_shown(peer), "admin" if role == "client" else "node"),
+            manager=bool(above) and peer.partition("#")[0] == above,
+        )  # fmt: skip
+        self._carry_out(process, process.machine.opened(session, self.now_ns))
 
     def _lost(self, process: Process, peer: str) -> None:
         if process.paused:
             process.unnoticed.append((self._lost, peer))
             return
-        address = self._address(process, peer)
-        if address == "parent":
-            process.parents.pop(peer, None)
-            if process.parents and process.parent not in ("", peer):
-                return
-            self._no_parent(process)
-            return
-        if address.startswith("child/"):
-            if process.children.get(address, ("", 0))[0] != peer:
-                return
-            del process.children[address]
-        self._drop(process, address)
-        if process.broker.epoch:
-            self._out(process, process.broker.lost(address, self.now_ns))
-
-    def _no_parent(self, process: Process) -> None:
-        """The parent is not who it was; whoever is there is asked who leads."""
-        process.parent = ""
-        self._drop(process, "parent")
-        if not process.broker.epoch:
-            return
-        if process.told:
-            self._out(process, process.broker.lost("parent", self.now_ns))
-        process.told = bool(process.parents)
-        if process.parents:
-            self._out(process, process.broker.connected("parent", self.now_ns))
-
-    def _drop(self, process: Process, address: Address) -> None:
-        """What waits for a commit and was meant for that connection does not leave on another one."""
-        process.outbox = deque(o for o in process.outbox if isinstance(o, Persist) or o.to != address)
-
-    def _address(self, process: Process, peer: str) -> Address:
-        if peer in self.routers or peer in self.clouds:
-            return f"router/{peer}"
-        if peer in self.operators:
-            return peer
-        role = peer.partition("#")[0]
-        return "parent" if role == self.topology.brokers[process.role].parent else f"child/{role}"
+        session = process.sessions.pop(process.ports.pop(peer))
+        self._carry_out(process, process.machine.closed(session, self.now_ns))
 
     # delivery
 
     def step(self) -> bool:
-        """One thing happens: a message arrives, or a process commits and sends; False if nothing is left to do."""
+        """One thing happens: a message arrives, a process begins or ends a commit; False if nothing is left to do."""
         ready: list[tuple[str, str] | Process] = [
             pair for pair, queue in self.queues.items() if queue and not self._stands_still(pair[1])
         ]
-        ready += [process for process in self.processes.values() if process.outbox and not process.paused]
+        ready += [process for process in self.processes.values() if process.ready]
         if not ready:
             return False
         self.steps += 1
         chosen = ready[self.choose(len(ready))]
         if isinstance(chosen, Process):
-            self._flush(chosen)
+            self._commit(chosen)
         else:
             self._deliver(*chosen)
         return True
@@ -317,9 +261,10 @@ class Plane:
             self.settle()
 
     def tick(self) -> None:
+        """Processes whose machine asked to be called by now."""
         for process in list(self.processes.values()):
-            if not process.paused:
-                self._out(process, process.broker.tick(self.now_ns))
+            if not process.paused and process.machine.next_tick() <= self.now_ns:
+                self._carry_out(process, process.machine.tick(self.now_ns))
 
     def _stands_still(self, name: str) -> bool:
         process = self.processes.get(name)
@@ -331,82 +276,43 @@ class Plane:
         if target in self.routers:
             self.routers[target].receive(source, message)
         elif target in self.operators:
-            if isinstance(message, Request):
+            if isinstance(message, Answer):
                 self.operators[target].answers[message.id] = message
         else:
-            self._receive(self.processes[target], source, message)
+            process = self.processes[target]
+            session = process.sessions[process.ports[source]]
+            assert process.machine.takes(message), message
+            self._carry_out(process, process.machine.receive(session, message, self.now_ns))
 
-    def _receive(self, process: Process, source: str, message: Message) -> None:
-        address = self._address(process, source)
-        if address.startswith("child/") and not self._speaks(process, address, source, message):
+    def _commit(self, process: Process) -> None:
+        """Begin the next transaction, or end the one that is under way and let what follows leave."""
+        if process.transaction is None:
+            process.transaction = (process.machine.epoch, process.machine.changes())
             return
-        if process.broker.epoch == 0:
-            if isinstance(message, Join | Child):
-                self.put(process.name, source, Standby(role=process.role))
-            return
-        if address == "parent":
-            match message:
-                case Lead() if message.epoch < process.parent_epoch:
-                    return
-                case Lead():
-                    known = source == process.parent and message.epoch == process.parent_epoch
-                    anew = not known and source not in process.greeted
-                    process.greeted.discard(source)
-                    process.parent_epoch = message.epoch
-                    if anew:  # it has just begun to lead and knows nothing of this child
-                        self._no_parent(process)
-                        return
-                    process.parent = source
-                case Standby():
-                    process.greeted.discard(source)
-                    if source == process.parent:
-                        self._no_parent(process)
-                    return
-                case _ if source != process.parent:
-                    return
-        self._out(process, process.broker.receive(address, message, self.now_ns))
+        epoch, changes = process.transaction
+        process.transaction = None
+        try:
+            self.stores[process.role].commit(epoch, changes)
+        except StaleEpochError as error:
+            self._carry_out(process, process.machine.resign(str(error)))
+        else:
+            self._carry_out(process, process.machine.committed(epoch))
 
-    def _speaks(self, process: Process, address: Address, source: str, message: Message) -> bool:
-        """Whether this process speaks for its role: the one that said so last, in no older epoch than another."""
-        peer, epoch = process.children.get(address, ("", 0))
-        if not isinstance(message, Child):
-            return peer == source
-        if peer != source and epoch > message.epoch:
-            return False
-        process.children[address] = (source, message.epoch)
-        if peer != source and process.broker.epoch:
-            if peer:
-                self._drop(process, address)
-                self._out(process, process.broker.lost(address, self.now_ns))
-            self._out(process, process.broker.connected(address, self.now_ns))
-        return True
+    def _carry_out(self, process: Process, effects: Iterable[Effect]) -> None:
+        assert not process.machine.resigned.startswith("the broker failed"), process.machine.resigned
+        peers = {port: peer for peer, port in process.ports.items()}
+        for effect in effects:
+            match effect:
+                case Send(int() as port, message) | Audit(answer=Send(int() as port, message)):
+                    if port in peers:
+                        self.put(process.name, peers[port], message)
+                case AuditIntent():
+                    written = AuditWritten(effect.number)
+                    self._carry_out(process, process.machine.audited(written, self.now_ns))
+                case Close(int() as port):
+                    self._disconnect(process.name, peers[port])
 
-    def _out(self, process: Process, outputs: Iterable[Output]) -> None:
-        process.outbox.extend(outputs)
 
-    def _flush(self, process: Process) -> None:
-        """Commit the next changes, if any are waiting, and send what follows up to the ones after."""
-        first = True
-        while process.outbox and (first or not isinstance(process.outbox[0], Persist)):
-            output = process.outbox.popleft()
-            first = False
-            if isinstance(output, Persist):
-                if not self.stores[process.role].commit(process.broker.epoch, output.changes):
-                    process.fenced = process.paused = True
-                    process.outbox.clear()
-                    return
-                continue
-            if isinstance(output.message, Child):
-                process.greeting = output.message
-                process.greeted = set(process.parents)
-                process.parent = ""
-            for peer in self._peers(process, output.to):
-                self.put(process.name, peer, output.message)
-
-    def _peers(self, process: Process, address: Address) -> list[str]:
-        if address == "parent":
-            return [process.parent] if process.parent else list(process.parents)
-        kind, _, name = address.partition("/")
-        if kind == "child":
-            return [process.children[address][0]] if address in process.children else []
-        return [name if kind == "router" else address]
+def _shown(name: str) -> str:
+    """A process as others see it: `ROLE-1` for `ROLE#1`."""
+    return name.replace("#", "-")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from chappe.bench import postgres
-from chappe.bench.postgres import Postgres
+from bench import postgres
+from bench.postgres import Postgres
 from chappe.errors import ChappeError
 
 _numbers = itertools.count()

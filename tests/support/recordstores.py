@@ -11,7 +11,8 @@ from chappe.aggregation import averages, conditions, mining
 from chappe.aggregation.access import View
 from chappe.aggregation.averages import WEEK_NS
 from chappe.errors import ConfigError, StoreError
-from chappe.store.records import EVENT_COLUMNS, RecordStore, open_records
+from chappe.store.opening import open_records
+from chappe.store.records import EVENT_COLUMNS, RecordStore
 from tests.support.records import DAY, HOUR, LINK, NOW, SECOND, links, record, rows
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from chappe.core.outputs import Output, Send
+from chappe.core.roles import Host
 from chappe.core.session import Session
+from chappe.machine import NEVER, AuditWritten, Effect, Send
 from chappe.runtime.config.reader import parse
 from chappe.runtime.node import Node
 from chappe.wire import control
-from chappe.wire.base import Command, Done, Failed, Message, Request
+from chappe.wire.base import Answer, Command, Done, Failed, Message, Request
 from chappe.wire.management import Join, Lead, Standby
 
 Kind = TypeVar("Kind", bound=Message)
@@ -34,8 +35,7 @@ class ScriptedBroker:
     ) -> ScriptedBroker:
         broker = cls(**how)
         text = f'{toml}\n[node]\nname = "{broker.name}"\n' + (f'[[listen]]\nurl = "{url}"\n' if url else "")
-        broker.node = Node(parse(text), dev=dev)
-        broker.node.role = broker.node.control.role = broker
+        broker.node = Node(parse(text), dev=dev, role=lambda sessions, access: broker)
         await broker.node.start()
         return broker
 
@@ -56,7 +56,7 @@ class ScriptedBroker:
         for router in routers or tuple(self._ports):
             self.say(router, Lead(role="leaf", epoch=self.epoch))
 
-    def answer(self, router: str, request: Request, kind: type[Request], **fields: Any) -> None:
+    def answer(self, router: str, request: Request, kind: type[Answer], **fields: Any) -> None:
         self.say(router, kind(id=request.id, **fields))
 
     async def command(self, router: str, kind: type[Command], **fields: Any) -> Message:
@@ -86,17 +86,17 @@ class ScriptedBroker:
 
     # --- a role of a node
 
-    async def open(self) -> None: ...
+    async def open(self, host: Host) -> None: ...
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
-    def opened(self, session: Session, now_ns: int) -> list[Output]:
+    def opened(self, session: Session, now_ns: int) -> list[Effect]:
         self._ports[session.name] = session.port
         return []
 
-    def closed(self, session: Session, now_ns: int) -> list[Output]:
+    def closed(self, session: Session, now_ns: int) -> list[Effect]:
         if self._ports.get(session.name) == session.port:
             del self._ports[session.name]
         return []
@@ -104,7 +104,7 @@ class ScriptedBroker:
     def takes(self, message: Message) -> bool:
         return not isinstance(message, control.Goodbye)
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
+    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
         if isinstance(message, Done | Failed) and message.id in self._answers:
             self._answers.pop(message.id).set_result(message)
             return []
@@ -115,8 +115,14 @@ class ScriptedBroker:
             return [Send(session.port, said)]
         return []
 
-    def tick(self, now_ns: int) -> list[Output]:
+    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
         return []
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        return []
+
+    def next_tick(self) -> int:
+        return NEVER
 
     def rows(self, what: str) -> list[dict[str, Any]] | None:
         return None

@@ -16,7 +16,7 @@ def hops_of(routers: Iterable[Node]) -> Counter[Hop]:
     return Counter(
         (row["variable"], router.name, row["source"], row["target"])
         for router in routers
-        for row in router.paths.rows()
+        for row in router.core.paths.rows()
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
+from chappe.machine import Change, Connected, Disconnected, Effect, Persist, Send
 from chappe.status.inner.broker import InnerBroker
-from chappe.status.machine import Change, Output, Persist, Send
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
-from chappe.wire.base import Done, Message, Qos, Request, Variable
+from chappe.wire.base import Answer, Done, Message, Qos, Variable
 from chappe.wire.control import decode, encode
 from chappe.wire.management import (
     AddChannel,
@@ -28,7 +30,7 @@ from chappe.wire.management import (
     RouterFact,
     Seek,
     SetFlood,
-    Want,
+    SubscribeRequest,
 )
 
 SECOND = 1_000_000_000
@@ -73,6 +75,18 @@ THREE_LEVELS = deployment(
 """A chain of four clouds below two inner brokers; a1-d1 is a second, slower way between the ends."""
 
 
+def narrowed(topology: Topology, *narrow: str) -> Topology:
+    """The same with some channels that have room for one stream of 100 events/s."""
+    return msgspec.structs.replace(topology, channel=tuple(
+        msgspec.structs.replace(channel, bytes_per_s=3_000.0) if "-".join(channel.between) in narrow else channel
+        for channel in topology.channel
+    ))  # fmt: skip
+
+
+NARROW_MIDDLE = narrowed(THREE_LEVELS, "A2-b1", "A2-B2", "C2-d1", "C2-D2")
+"""The channels that west and east manage have room for one stream each."""
+
+
 class Played:
     """An inner broker with the test as its shell, its store, and all its neighbours."""
 
@@ -94,7 +108,7 @@ class Played:
         self.epoch += 1
         self.take(self.broker.lead(self.epoch, self.now_ns))
 
-    def take(self, outputs: list[Output]) -> list[Send]:
+    def take(self, outputs: list[Effect]) -> list[Send]:
         """Commit, then collect what is sent, as it is on the wire."""
         sends = []
         for output in outputs:
@@ -117,7 +131,7 @@ class Played:
         """Children connect and tell their part of the deployment."""
         sends = []
         for child in children:
-            sends += self.take(self.broker.connected(f"child/{child}", self.now_ns))
+            sends += self.take(self.broker.receive(f"child/{child}", Connected(), self.now_ns))
             height = self.topology.height(child)
             sends += self.say(f"child/{child}", Child(id=1, role=child, epoch=1, mode=0, issuer=b"1", height=height,
                                                       claims=claims))  # fmt: skip
@@ -125,7 +139,7 @@ class Played:
         return sends
 
     def lose(self, child: str) -> list[Send]:
-        return self.take(self.broker.lost(f"child/{child}", self.now_ns))
+        return self.take(self.broker.receive(f"child/{child}", Disconnected(), self.now_ns))
 
     def pass_time(self, seconds: float) -> list[Send]:
         self.now_ns += round(seconds * SECOND)
@@ -185,8 +199,10 @@ def variable(name: str, number: int = 1, interval_ms: float = 10, **fields: Any)
 
 def seek(key: str, name: str, cloud: str, edge: str, *qos: Qos, number: int = 5, **fields: Any) -> Seek:
     publisher, _, own = name.partition("/")
-    want = Want(id=0, entity=Entity("reader", b"1"), publisher=publisher, variable=own, qos=qos or (Qos(),), **fields)
-    return Seek(id=number, subscription=key, cloud=cloud, edge=edge, want=want)
+    want = SubscribeRequest(
+        id=0, entity=Entity("reader", b"1"), publisher=publisher, variable=own, qos=qos or (Qos(),), **fields
+    )
+    return Seek(id=number, subscription=key, cloud=cloud, edge=edge, request=want)
 
 
 def messages(sends: Iterable[Send], *kinds: type[Message]) -> list[tuple[str, Any]]:
@@ -199,7 +215,7 @@ def answer(sends: Iterable[Send], to: str, number: int) -> Any:
     found = [
         send.message
         for send in sends
-        if send.to == to and isinstance(send.message, Request) and send.message.id == number
+        if send.to == to and isinstance(send.message, Answer) and send.message.id == number
     ]
     assert len(found) == 1, found
     return found[0]

@@ -17,7 +17,7 @@ from chappe.wire.frames import PREAMBLE, FrameReader, Kind, encode_frame
 from chappe.wire.payloads import Credit, Denial, Echo, Loss, Payload, Probe, Status, decode_payload, encode_payload
 from chappe.wire.status import Record, Value, record
 
-Answer = TypeVar("Answer", bound=control.Request)
+Answer = TypeVar("Answer", bound=control.Answer)
 
 
 class WireClient:
@@ -39,7 +39,7 @@ class WireClient:
         self.heartbeats = 0
         self.closed = asyncio.Event()
         self._reader, self._writer = reader, writer
-        self._answers: dict[int, asyncio.Future[control.Request]] = {}
+        self._answers: dict[int, asyncio.Future[control.Answer]] = {}
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._topics_in: dict[int, str | int] = {}
         self._topics_out: dict[tuple[str, str], int] = {}
@@ -117,7 +117,7 @@ class WireClient:
     def resume(self) -> None:
         self._reading.set()
 
-    async def ask(self, request: type[control.Request], **fields: Any) -> Any:
+    async def ask(self, request: type[control.Request], /, **fields: Any) -> Any:
         """The answer to a request."""
         self._number += 1
         waiting = self._answers[self._number] = asyncio.get_running_loop().create_future()
@@ -226,11 +226,11 @@ class WireClient:
                 self.refused = payload
             case control.Goodbye():
                 self.goodbye = payload
-            case control.Request():
+            case control.Answer():
                 answered = self._answers.pop(payload.id, None)
                 if answered is not None:
                     answered.set_result(payload)
                 else:
                     self.told.append(payload)
-            case control.Message():
+            case control.Notice() | control.Request() | control.Command():
                 self.told.append(payload)

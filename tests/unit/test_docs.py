@@ -33,13 +33,15 @@ def keys_of_sections() -> dict[str, set[str]]:
 def _struct(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return annotation
-    return next(found for inner in get_args(annotation) if (found := _struct(inner)) is not None)
+    return next((found for inner in get_args(annotation) if (found := _struct(inner)) is not None), None)
 
 
 def keys_of_page() -> dict[str, set[str]]:
     """The keys of each table as the page lists them."""
     found = {}
-    for heading, body in re.findall(r"^## `\[+(\w+)\]+`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+    for heading, body in re.findall(
+        r"^## `\[+(\w+)(?:\.KIND)?\]+`\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    ):
         cells = re.findall(r"^\| (`[^|]*) \|", body, re.MULTILINE)
         found[heading] = {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
     return found

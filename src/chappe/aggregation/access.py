@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from chappe.aggregation.messages import Metric
 from chappe.errors import ConfigError
+from chappe.measure.messages import Metric
 from chappe.measure.record import METRICS, Record
 
 OPEN = ""  # user group of records that everybody may see
@@ -29,7 +29,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metrics: tuple[Metric, ...] = METRICS  # type: ignore[assignment]
     exchange: bool = False
 
-    def shown(self, record: Record) -> Record | None:
+    def visible_part(self, record: Record) -> Record | None:
         """The record as the group sees it, without what is hidden; None if it does not see it at all."""
         if not self._sees(record):
             return None
@@ -78,8 +78,3 @@ class Access:
     def exchanged(self) -> list[View]:
         """Views that other realms get."""
         return [view for view in self._views.values() if view.exchange]
-
-
-def shown(records: Iterable[Record], view: View) -> list[Record]:
-    """What a group sees of records."""
-    return [seen for record in records if (seen := view.shown(record)) is not None]

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from chappe.aggregation import messages
 from chappe.aggregation.access import Access
 from chappe.aggregation.alerts import Alerts
-from chappe.aggregation.messages import (
+from chappe.measure import messages, record
+from chappe.measure.messages import (
     Advice,
     AlertEvent,
     Announce,
@@ -24,7 +24,6 @@ from chappe.aggregation.messages import (
     Publish,
     RealmSnapshot,
 )
-from chappe.measure import record
 from chappe.measure.record import Record, RecordError, problem
 
 SECOND = 1_000_000_000
@@ -333,7 +332,7 @@ class Aggregator:
         changed = [each for place, each in own.items() if told.get(place) != each.stamp_ns]
         self._told = {place: each.stamp_ns for place, each in own.items()}
         for view in self.access.exchanged():
-            seen = [shown for each in changed if (shown := view.shown(each)) is not None]
+            seen = [shown for each in changed if (shown := view.visible_part(each)) is not None]
             parts = [seen[start : start + PART] for start in range(0, len(seen), PART)]
             for number, part in enumerate(parts):
                 snapshot = RealmSnapshot(

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from chappe.aggregation import conditions
 from chappe.aggregation.conditions import Condition
-from chappe.aggregation.messages import AlertEvent
 from chappe.errors import ConfigError
+from chappe.measure.messages import AlertEvent
 from chappe.measure.record import Record
 
 SECOND = 1_000_000_000

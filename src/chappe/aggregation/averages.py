@@ -110,7 +110,7 @@ def bottlenecks(
 
 
 def important(store: RecordStore, number: int = 10, since_ns: int = 0, view: View = EVERYTHING) -> list[str]:
-    """The links that steer routes most: those whose cost was told most often, then those measured most (MR-098)."""
+    """The links that steer routes most: cost advertised most often, then measured most often (MR-098)."""
     where, values = view.where()
     sql = (
         "SELECT link, sum(CASE WHEN published THEN 1 ELSE 0 END), count(*) FROM perf_record "
@@ -135,7 +135,7 @@ def history(
         f"AND {where} ORDER BY stamp_ns DESC, node LIMIT {int(limit)}"
     )
     rows = store.query(sql, one_link=link, since=since_ns, until=until_ns, **values)
-    return _seen(rows[::-1], view)
+    return _visible(rows[::-1], view)
 
 
 def current(store: RecordStore, where: str = "1 = 1", view: View = EVERYTHING) -> list[Record]:
@@ -148,7 +148,7 @@ def current(store: RecordStore, where: str = "1 = 1", view: View = EVERYTHING) -
     # The condition is about what the group sees, so that it cannot find out by asking what is hidden from it.
     inside = f"SELECT {visible} FROM perf_link WHERE {rows_of_view}"
     rows = store.query(f"SELECT {NAMES} FROM ({inside}) AS seen WHERE {where} ORDER BY node, uri, link", **values)
-    return _seen(rows, view)
+    return _visible(rows, view)
 
 
 def records(
@@ -160,7 +160,7 @@ def records(
         f"SELECT {NAMES} FROM perf_record WHERE stamp_ns >= :since AND stamp_ns < :until AND {where} "
         f"ORDER BY stamp_ns, link, node LIMIT {int(limit)}"
     )
-    return _seen(store.query(sql, since=since_ns, until=until_ns, **values), view)
+    return _visible(store.query(sql, since=since_ns, until=until_ns, **values), view)
 
 
 def of_row(row: Sequence[Any]) -> Record:
@@ -177,8 +177,8 @@ def of_row(row: Sequence[Any]) -> Record:
     )  # fmt: skip
 
 
-def _seen(rows: Sequence[Sequence[Any]], view: View) -> list[Record]:
-    return [seen for row in rows if (seen := view.shown(of_row(row))) is not None]
+def _visible(rows: Sequence[Sequence[Any]], view: View) -> list[Record]:
+    return [seen for row in rows if (seen := view.visible_part(of_row(row))) is not None]
 
 
 def _means(view: View) -> list[str]:

@@ -12,7 +12,8 @@ from chappe.aggregation.access import Access, View
 from chappe.aggregation.aggregator import Settings, StandingOrder
 from chappe.aggregation.alerts import Alerts, Rule
 from chappe.aggregation.foreign.mapping import Foreign
-from chappe.attached import Attachment, Section, decoded, resolved, text_of
+from chappe.client.access import NodeAccess, decode_config, read_config, resolve_paths
+from chappe.core.sections import Section
 from chappe.errors import ConfigError
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -25,7 +26,7 @@ class Follow(Section, frozen=True):
     group: Name
 
 
-class Aggregates(Attachment, frozen=True, kw_only=True):
+class Aggregates(NodeAccess, frozen=True, kw_only=True):
     """`[aggregates]`: who this aggregator is, which node it uses, and what it keeps for how long."""
 
     name: Name
@@ -51,7 +52,7 @@ class Config(Section, frozen=True):
     order: tuple[StandingOrder, ...] = ()
 
     def settings(self) -> Settings:
-        """What the aggregator itself is told."""
+        """The settings of the aggregator itself."""
         of = self.aggregates
         advises = {link.uuid(): (link.node, link.weight) for each in self.foreign for link in each.link if link.weight}
         return Settings(
@@ -63,13 +64,13 @@ class Config(Section, frozen=True):
 
 def load(path: str | Path) -> Config:
     """The tree of a file, its paths relative to it; ConfigError names the file, the key and the reason."""
-    return parse(text_of(path), str(path), Path(path).parent)
+    return parse(read_config(path), str(path), Path(path).parent)
 
 
 def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
     """The tree of a TOML text."""
-    config = decoded(text, source, Config, _check)
-    return msgspec.structs.replace(config, aggregates=resolved(config.aggregates, base, "store", "xml"))
+    config = decode_config(text, source, Config, _check)
+    return msgspec.structs.replace(config, aggregates=resolve_paths(config.aggregates, base, "store", "xml"))
 
 
 def _check(config: Config) -> None:
@@ -77,7 +78,7 @@ def _check(config: Config) -> None:
     Access(config.view)
     config.settings()
     of = config.aggregates
-    of.check("aggregates")
+    of.check_access("aggregates")
     for each in of.follow:
         if each.realm == of.realm:
             raise ConfigError(f"aggregates.follow: {each.realm} is the own realm; its reports come anyway")

@@ -34,10 +34,10 @@ def forecast(values: ArrayLike) -> Forecast | None:
     series = series[np.isfinite(series)][-(JUDGED + WINDOW) :]
     if len(series) < LEAST:
         return None
-    told = opinions(series)
-    errors = {name: float(np.mean(np.abs(said[:-1] - series[1:]))) for name, said in told.items()}
+    predictions = opinions(series)
+    errors = {name: float(np.mean(np.abs(said[:-1] - series[1:]))) for name, said in predictions.items()}
     best = min(errors, key=lambda name: errors[name])
-    return Forecast(float(told[best][-1]), best, errors[best], len(series) - 1)
+    return Forecast(float(predictions[best][-1]), best, errors[best], len(series) - 1)
 
 
 def opinions(series: Series) -> dict[str, Series]:

@@ -7,26 +7,25 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from chappe import attached
 from chappe.aggregation.config import Config, load
 from chappe.aggregation.role import Role
-from chappe.attached import WAIT_S, Connect
+from chappe.client.process import WAIT_S, exit_code, run_role
 
 
-def main(arguments: Sequence[str], connect: Connect) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the aggregator of a file until SIGTERM or SIGINT; the exit code."""
-    return attached.exit_code("chappe.aggregation", arguments, lambda path: run(path, connect))
+    return exit_code("chappe.aggregation", arguments, run)
 
 
-def run(path: str | Path, connect: Connect) -> int:
+def run(path: str | Path) -> int:
     """The same, with errors raised: ConfigError and StoreError before anything is connected."""
     config = load(path)
-    return attached.run(lambda: Role(config), partial(_connected, config, connect))
+    return run_role(lambda: Role(config), partial(_connected, config))
 
 
-async def _connected(config: Config, connect: Connect, role: Role, over: asyncio.Event) -> None:
+async def _connected(config: Config, role: Role, over: asyncio.Event) -> None:
     of = config.aggregates
-    async with connect(of.urls, name=of.name, wait_s=WAIT_S, **of.access("aggregates")) as client:
+    async with of.connect("aggregates", of.name, wait_s=WAIT_S) as client:
         await role.subscribe(client)
         print("serving", flush=True)
         await role.serve(client, over)

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -23,12 +22,15 @@ from chappe.aggregation.config import Config
 from chappe.aggregation.flatfile import FlatFile
 from chappe.aggregation.foreign import prometheus, pscheduler
 from chappe.aggregation.foreign.mapping import Foreign
-from chappe.aggregation.messages import AlertEvent, Publish
-from chappe.attached import until
+from chappe.client._inbox import Subscription
+from chappe.client.client import Client
+from chappe.client.process import run_jobs
 from chappe.errors import ChappeError, StoreError
 from chappe.executor import SerialExecutor
+from chappe.measure.messages import AlertEvent, Publish
 from chappe.measure.record import Record, Refused
-from chappe.store.records import EVENT_COLUMNS, RecordStore, open_records
+from chappe.store.opening import open_records
+from chappe.store.records import EVENT_COLUMNS, RecordStore
 
 log = structlog.get_logger(__name__)
 PENDING = 200_000  # records that wait for the store; beyond, nothing more is read
@@ -49,7 +51,7 @@ class Role:
         self._store: RecordStore | None = None
         self._flat: FlatFile | None = None
         self._thread = SerialExecutor("store")
-        self._subscriptions: list[Any] = []
+        self._subscriptions: list[Subscription] = []
         self._records: list[Record] = []
         self._events: list[AlertEvent] = []
         self._parties: dict[tuple[str, str, str], int] = {}  # when each was last stored
@@ -61,17 +63,17 @@ class Role:
         """Open the store and go on from what is in it; StoreError says what to do."""
         await self._thread.run(self._open)
 
-    async def subscribe(self, client: Any) -> None:
-        """Hear reports before others are told that this one is there."""
+    async def subscribe(self, client: Client) -> None:
+        """Subscribe to reports before this one announces itself."""
         for topic in self.aggregator.topics:
             self._subscriptions.append(await client.subscribe(topic, on_full="block"))
 
-    async def serve(self, client: Any, over: asyncio.Event) -> None:
+    async def serve(self, client: Client, over: asyncio.Event) -> None:
         """Until it is over; then what was heard is stored."""
         self.serving = True
         jobs = [self._read(each, client) for each in self._subscriptions]
         jobs += [self._poll(each, client) for each in self.config.foreign]
-        await until(over, (*jobs, self._tick(client), self._write(), self._prune()))
+        await run_jobs(over, (*jobs, self._tick(client), self._write(), self._prune()))
         await self._commit()
         with contextlib.suppress(ChappeError):
             await client.flush()
@@ -100,25 +102,25 @@ class Role:
     def _age_ns(self) -> int:
         return int(self.config.aggregates.keep_days * DAY_NS)
 
-    async def _read(self, subscription: Any, client: Any) -> None:
+    async def _read(self, subscription: Subscription, client: Client) -> None:
         async for batch in subscription.batches():
             await self._room.wait()
             now_ns = time.time_ns()
             for message in batch:
                 await self._carry_out(self.aggregator.receive(str(message.topic), message.body, now_ns), client)
 
-    async def _tick(self, client: Any) -> None:
+    async def _tick(self, client: Client) -> None:
         while True:
             await self._carry_out(self.aggregator.tick(time.time_ns()), client)
             left_s = (self.aggregator.next_ns() - time.time_ns()) / 1e9
             await asyncio.sleep(min(max(left_s, 0.01), 1.0))
 
-    async def _poll(self, foreign: Foreign, client: Any) -> None:
+    async def _poll(self, foreign: Foreign, client: Client) -> None:
         """Read the results of another system again and again; repeats are known by their time and dropped."""
         while True:
             try:
                 text = await asyncio.to_thread(_fetch, foreign.place)
-                records, refused = translated(foreign, text, time.time_ns())
+                records, refused = translate_results(foreign, text, time.time_ns())
             except (OSError, ValueError) as error:
                 log.warning("a foreign system cannot be read", place=foreign.place, reason=str(error))
             else:
@@ -128,7 +130,7 @@ class Role:
                 await self._carry_out(self.aggregator.foreign(own, time.time_ns()), client)
             await asyncio.sleep(foreign.every_s)
 
-    async def _carry_out(self, outputs: Sequence[Output], client: Any) -> None:
+    async def _carry_out(self, outputs: Sequence[Output], client: Client) -> None:
         for output in outputs:
             match output:
                 case Keep(records):
@@ -199,7 +201,7 @@ class Role:
                 log.error("the store was not pruned", reason=str(error))
 
 
-def translated(foreign: Foreign, text: bytes, now_ns: int) -> tuple[list[Record], list[Refused]]:
+def translate_results(foreign: Foreign, text: bytes, now_ns: int) -> tuple[list[Record], list[Refused]]:
     """The records of a text of another system."""
     if foreign.kind == "pscheduler":
         return pscheduler.read(text, foreign.link)

@@ -10,11 +10,13 @@ from msgspec import Meta
 
 from chappe.archive.schema import DATASETS
 from chappe.archive.writer import Limits
-from chappe.attached import Attachment, Section, decoded, resolved, text_of
+from chappe.client.access import NodeAccess, decode_config, read_config, resolve_paths
+from chappe.core.sections import Section
 from chappe.errors import ConfigError, ProtocolError
 from chappe.links.address import parse as parse_address
 from chappe.security.pages import PageAccess
 from chappe.wire.events import check_topic
+from chappe.wire.topics import has_wildcard, pattern_problem
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.]+$")]
 Mode = Annotated[int, Meta(ge=0, le=15)]
@@ -28,13 +30,13 @@ class Variables(Section, frozen=True):
     interval_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
 
 
-class Archive(Attachment, frozen=True, kw_only=True):
+class Archive(NodeAccess, frozen=True, kw_only=True):
     """`[archive]`: what this archive is called, which node it taps, what it keeps, where and for how long."""
 
     name: Name
     folder: str  # of the segments: a path or a URI like s3://bucket/history
     log: str  # a folder on a local disk
-    brokers: tuple[str, ...] = ()  # urls of brokers, which tell those alone who ask them
+    brokers: tuple[str, ...] = ()  # urls of brokers, which publish to their own clients alone
     topics: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
     variables: tuple[Variables, ...] = ()
     modes: Annotated[tuple[Mode, ...], Meta(min_length=1)] = (0,)  # in which variables are taken; not in a crisis
@@ -60,7 +62,7 @@ class Archive(Attachment, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """What the writer is told."""
+        """The limits of the writer."""
         return Limits(age_ns=round(self.age_s * 1e9), bytes=self.bytes, waiting_bytes=self.waiting_bytes)
 
     @property
@@ -78,12 +80,12 @@ class Config(Section, frozen=True):
 
 def load(path: str | Path) -> Config:
     """The tree of a file, its paths relative to it; ConfigError names the file, the key and the reason."""
-    return parse(text_of(path), str(path), Path(path).parent)
+    return parse(read_config(path), str(path), Path(path).parent)
 
 
 def parse(text: str, source: str = "configuration", base: Path = Path()) -> Config:
     """The tree of a TOML text."""
-    return _resolved(decoded(text, source, Config, _check), base)
+    return _resolve_config(decode_config(text, source, Config, _check), base)
 
 
 def from_table(table: object, source: str, base: Path = Path()) -> Config:
@@ -93,17 +95,17 @@ def from_table(table: object, source: str, base: Path = Path()) -> Config:
         _check(config)
     except (msgspec.ValidationError, ConfigError) as error:
         raise ConfigError(f"{source}: {error}") from None
-    return _resolved(config, base)
+    return _resolve_config(config, base)
 
 
-def _resolved(config: Config, base: Path) -> Config:
-    archive = resolved(config.archive, base, "folder", "log")
+def _resolve_config(config: Config, base: Path) -> Config:
+    archive = resolve_paths(config.archive, base, "folder", "log")
     return msgspec.structs.replace(config, archive=archive, metrics=config.metrics.resolved(base))
 
 
 def _check(config: Config) -> None:
     of = config.archive
-    of.check("archive")
+    of.check_access("archive")
     if "://" in of.log:
         raise ConfigError(f"archive.log: {of.log} is no folder; the log is on a local disk, `folder` may be a URI")
     for dataset in of.retention_days:
@@ -122,10 +124,10 @@ def _check(config: Config) -> None:
 
 def _check_pattern(pattern: str) -> None:
     """A pattern is a topic some of whose levels are wildcards."""
-    levels = pattern.split("/")
-    if "#" in levels[:-1]:
-        raise ConfigError(f"archive.topics: {pattern!r}: '#' is the last level or none")
+    problem = pattern_problem(pattern)
+    if problem:
+        raise ConfigError(f"archive.topics: {pattern!r}: {problem}")
     try:
-        check_topic("/".join("x" if level in ("+", "#") else level for level in levels))
+        check_topic("/".join("x" if has_wildcard(level) else level for level in pattern.split("/")))
     except ProtocolError as error:
         raise ConfigError(f"archive.topics: {pattern!r}: {error}") from None

@@ -15,7 +15,7 @@ import msgspec
 
 from chappe.errors import ChappeError
 from chappe.measure import record
-from chappe.wire import told
+from chappe.wire import feeds
 
 BODY_BYTES: Final = 4 << 20
 REPORT: Final = "PBR/Report"
@@ -33,7 +33,7 @@ class FeedError(ChappeError):
 class Feed:
     """Events that are rows of a dataset: `rows(topic, body, received_ns)` gives them, or raises FeedError.
 
-    at_brokers: brokers tell it, too. They forward nothing and are in no mesh: subscribe at each process of them.
+    at_brokers: brokers publish it, too. They forward nothing and are in no mesh: subscribe at each process of them.
     """
 
     dataset: str
@@ -75,8 +75,8 @@ def measurements(topic: str, body: bytes, received_ns: int) -> list[Row]:
 
 def counters(topic: str, body: bytes, received_ns: int) -> list[Row]:
     """Rows of the counters of a node."""
-    node = _named(topic, told.COUNTERS)
-    message = _decoded(topic, body, told.Counters)
+    node = _publisher_of(topic, feeds.COUNTERS)
+    message = _decode(topic, body, feeds.Counters)
     return [
         {
             "node": node,
@@ -93,7 +93,7 @@ def counters(topic: str, body: bytes, received_ns: int) -> list[Row]:
 
 def broker(topic: str, body: bytes, received_ns: int) -> list[Row]:
     """Rows of the log of a broker."""
-    role = _named(topic, told.BROKER_LOG)
+    role = _publisher_of(topic, feeds.BROKER_LOG)
     return [
         {
             "broker": role,
@@ -103,13 +103,13 @@ def broker(topic: str, body: bytes, received_ns: int) -> list[Row]:
             "detail": _detail(topic, each.detail),
             "received_ns": received_ns,
         }
-        for each in _decoded(topic, body, told.Actions).actions
+        for each in _decode(topic, body, feeds.Actions).actions
     ]
 
 
 def quality(topic: str, body: bytes, received_ns: int) -> list[Row]:
     """Rows of what a client noticed of its quality."""
-    client = _named(topic, told.QUALITY)
+    client = _publisher_of(topic, feeds.QUALITY)
     return [
         {
             "client": client,
@@ -121,29 +121,29 @@ def quality(topic: str, body: bytes, received_ns: int) -> list[Row]:
             "detail": _detail(topic, each.detail),
             "received_ns": received_ns,
         }
-        for each in _decoded(topic, body, told.Quality).breaches
+        for each in _decode(topic, body, feeds.Quality).breaches
     ]
 
 
 FEEDS: Final[Mapping[str, Feed]] = MappingProxyType(
     {
         "measurements": Feed("measurements", (f"{REPORT}/#",), measurements),
-        "counters": Feed("counters", (f"{told.COUNTERS}/+",), counters, at_brokers=True),
-        "broker": Feed("broker", (f"{told.BROKER_LOG}/+",), broker, at_brokers=True),
-        "quality": Feed("quality", (f"{told.QUALITY}/+",), quality),
+        "counters": Feed("counters", (f"{feeds.COUNTERS}/+",), counters, at_brokers=True),
+        "broker": Feed("broker", (f"{feeds.BROKER_LOG}/+",), broker, at_brokers=True),
+        "quality": Feed("quality", (f"{feeds.QUALITY}/+",), quality),
     }
 )
 
 
-def _named(topic: str, prefix: str) -> str:
-    """Who tells: the one level behind the prefix."""
+def _publisher_of(topic: str, prefix: str) -> str:
+    """The name of the publisher: the one level behind the prefix."""
     name = topic.removeprefix(f"{prefix}/")
     if name == topic or not name or "/" in name:
         raise FeedError(f"{topic[:200]}: is no topic of this feed; they are {prefix}/NAME")
     return name
 
 
-def _decoded(topic: str, body: bytes, kind: type[M]) -> M:
+def _decode(topic: str, body: bytes, kind: type[M]) -> M:
     if len(body) > BODY_BYTES:
         raise FeedError(f"{topic}: has {len(body)} bytes, at most {BODY_BYTES} are read")
     try:

@@ -1,4 +1,4 @@
-"""The log of one dataset: rows in the order of their offsets, on disk before anybody is told that they are safe.
+"""The log of one dataset: rows in the order of their offsets, on disk before anybody hears that they are safe.
 
 A part of the log is a file of [frames][chappe.archive.frames]. Readers go up to the last mark of the newest part, and
 in an older one up to where the next begins: a part begins when all before it is synced. What a crash left behind the
@@ -129,7 +129,7 @@ def parts(folder: Path, dataset: str) -> list[Path]:
 
 
 def sign(folder: Path, name: str) -> None:
-    """Note whose log it is, for readers that are told the folder alone."""
+    """Note whose log it is, for readers that know the folder alone."""
     if owner(folder) != name:
         ensure_folder(folder)
         hidden = folder / f".{NAME}"
@@ -160,7 +160,7 @@ class Log:
         self.failures = 0  # syncs
         self._waiting: list[bytes] = []  # frames that are not synced yet
         self.unwritten = 0  # bytes of them
-        self._marked = True  # readers have been told of all that is synced
+        self._marked = True  # readers know of all that is synced
         self.next = self.synced = self.first = 0
         known = parts(folder, dataset)
         content = examine(known[-1], first_of(known[-1])) if known else None
@@ -305,7 +305,7 @@ class Log:
         self.path, self.first, self._end = path, self.synced, len(content)
 
     def _mark(self) -> None:
-        """Tell readers that all is synced; one that cannot be written is written with the next rows."""
+        """Mark all as synced for readers; one that cannot be written is written with the next rows."""
         mark = encode(self.next, 0, b"")
         try:
             self._write(mark)

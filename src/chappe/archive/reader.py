@@ -144,7 +144,7 @@ class Reader:
     def _rows(self, piece: Piece, columns: Sequence[str] | None, from_ns: int, to_ns: int) -> Iterator[pa.RecordBatch]:
         """All rows of a piece, with the columns that are wanted and the time if it is asked for."""
         names = columns
-        if columns is not None and _limited(from_ns, to_ns):
+        if columns is not None and _has_limits(from_ns, to_ns):
             names = [*dict.fromkeys((*columns, RECEIVED_NS))]
         if piece.segment is not None:
             yield from self._segments.read(piece.segment, piece.start, piece.stop, names)
@@ -189,13 +189,13 @@ def _split(piece: Piece, first: int, rows: int) -> list[Piece]:
     return [replace(piece, start=begin, stop=end) for begin, end in pairwise(borders)]
 
 
-def _limited(from_ns: int, to_ns: int) -> bool:
+def _has_limits(from_ns: int, to_ns: int) -> bool:
     return from_ns > 0 or to_ns < ALWAYS_NS
 
 
 def _within(rows: pa.RecordBatch, columns: Sequence[str] | None, from_ns: int, to_ns: int) -> Iterator[pa.RecordBatch]:
     """The rows received in a range of time with the columns that are wanted, if there are any."""
-    if _limited(from_ns, to_ns):
+    if _has_limits(from_ns, to_ns):
         received = rows.column(RECEIVED_NS)
         rows = rows.filter(pc.and_(pc.greater_equal(received, from_ns), pc.less(received, to_ns)))
         rows = rows if columns is None else rows.select(list(columns))

@@ -1,4 +1,4 @@
-"""The archive bound to a client: what it hears becomes rows, and publishers of durable events are told."""
+"""The archive bound to a client: what it hears becomes rows, and publishers of durable events get confirmations."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ import pyarrow.compute as pc
 import structlog
 
 from chappe.archive.config import Config
+from chappe.archive.confirmations import OWN, DurableEvent, Identity, KnownEvents, confirmations
 from chappe.archive.feeds import FEEDS, Feed
 from chappe.archive.metrics import Snapshot
 from chappe.archive.reader import Reader
-from chappe.archive.rows import Kept, event_rows, kept
-from chappe.archive.schema import given
+from chappe.archive.rows import StoredEvent, event_rows, stored_event
+from chappe.archive.schema import input_schema
 from chappe.archive.sink import Sink
-from chappe.archive.stored import OWN, STORE, Durable, Identity, Known, confirmations, decode_again
-from chappe.archive.watching import Quality, Watching
-from chappe.attached import until
+from chappe.archive.watching import Watching
+from chappe.client._inbox import Message, Subscription
+from chappe.client.client import Client
+from chappe.client.process import run_jobs
 from chappe.disk import ensure_folder
 from chappe.errors import ChappeError, ConfigError, DeniedError
+from chappe.wire.durable import STORE_TOPIC, decode_store_request
 from chappe.wire.patterns import Pattern, matches, summarise
 
 log = structlog.get_logger(__name__)
@@ -43,22 +46,23 @@ RECENT = 1 << 17  # of them that are read for other events: node and archive may
 class Role:
     """Made with `open`, then `subscribe`, then `serve` until it is over, then `close`."""
 
-    def __init__(self, config: Config, quality: Quality, feeds: Mapping[str, Feed] = FEEDS) -> None:
+    def __init__(self, config: Config, feeds: Mapping[str, Feed] = FEEDS) -> None:
         self.config = config
         self.of = config.archive
         self.serving = False
         self.sink = Sink(self.of)
-        self.known = Known()
-        self._quality = quality
+        self.known = KnownEvents()
         self._feeds = [feeds[name] for name in self.of.feeds if name in feeds]
         self._lock: TextIO | None = None
-        self._client: Any = None
-        self._events: list[tuple[Any, tuple[Pattern, ...]]] = []  # subscriptions, and the patterns of those before
-        self._fed: list[tuple[Any, Feed]] = []
-        self._again: Any = None
+        self._client: Client | None = None
+        self._events: list[
+            tuple[Subscription, tuple[Pattern, ...]]
+        ] = []  # subscriptions, and the patterns of those before
+        self._fed: list[tuple[Subscription, Feed]] = []
+        self._again: Subscription | None = None
         self._watching: Watching | None = None
         self._left = 0  # messages that were queued at the end, and there was no time to take them
-        self._told: dict[str, int] = {}  # drops that were logged
+        self._logged_drops: dict[str, int] = {}  # drops that were logged
 
     async def open(self) -> None:
         """Go on where the log ends; ConfigError and StoreError say what to do."""
@@ -66,8 +70,8 @@ class Role:
         await self.sink.open()
         await asyncio.to_thread(self._remember)
 
-    async def subscribe(self, client: Any) -> None:
-        """Hear everything before anybody is told that this archive is there."""
+    async def subscribe(self, client: Client) -> None:
+        """Subscribe to everything before this archive announces itself."""
         self._client = client
         if self.of.durable:
             await _check_confirm(client)
@@ -79,11 +83,11 @@ class Role:
             for topic in feed.topics:
                 self._fed.append((await client.subscribe(topic, on_full="drop"), feed))
         if self.of.durable:
-            self._again = await client.subscribe(STORE, on_full="drop", since=0)
-        self._watching = Watching(self.of, self.sink, client, self._quality)
+            self._again = await client.subscribe(STORE_TOPIC, on_full="drop", since=0)
+        self._watching = Watching(self.of, self.sink, client)
 
-    async def hear(self, client: Any, subscribed: Callable[[], None]) -> None:
-        """What a broker tells those alone who ask it; until cancelled."""
+    async def hear(self, client: Client, subscribed: Callable[[], None]) -> None:
+        """Take in what a broker publishes to its own clients alone; until cancelled."""
         feeds = [(await client.subscribe(topic, on_full="drop"), feed) for feed in self._feeds if feed.at_brokers
                  for topic in feed.topics]  # fmt: skip
         assert self._watching is not None
@@ -96,7 +100,7 @@ class Role:
         finally:
             self._watching.brokers.remove(client)
 
-    async def serve(self, client: Any, over: asyncio.Event) -> None:
+    async def serve(self, client: Client, over: asyncio.Event) -> None:
         """Until it is over; then what was heard is stored."""
         self.serving = True
         assert self._watching is not None
@@ -106,7 +110,7 @@ class Role:
             jobs.append(self._read_again(self._again))
         arrived = asyncio.Event()
         ending = self._await_arrival(client, over, arrived)
-        await until(arrived, (*jobs, self._watching.run(), self._report(client), self.sink.run(), ending))
+        await run_jobs(arrived, (*jobs, self._watching.run(), self._report(client), self.sink.run(), ending))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.of.drain_timeout_s):
                 await self._take_rest()
@@ -114,7 +118,7 @@ class Role:
         self._left = sum(len(queue) for queue in self._queues)
         await self.sink.close()
         with contextlib.suppress(ChappeError):
-            self._tell(client)
+            self._publish_report(client)
             await client.flush(self.of.commit_ms / 1e3 + 5.0)
 
     async def close(self) -> None:
@@ -138,7 +142,8 @@ class Role:
         """What it has done and what waits, for /metrics."""
         sink, watching, client = self.sink, self._watching, self._client
         queues = [("events", each) for each, _ in self._events] + [(feed.dataset, each) for each, feed in self._fed]
-        queues += [("events", self._again)] * (self._again is not None)
+        if self._again is not None:
+            queues.append(("events", self._again))
         queued, full = Counter[str](), Counter[str]()
         for dataset, queue in queues:
             queued[dataset] += len(queue)
@@ -157,11 +162,12 @@ class Role:
         )  # fmt: skip
 
     @property
-    def _queues(self) -> list[Any]:
+    def _queues(self) -> list[Subscription]:
         """Of subscriptions."""
-        return [each for each, _ in (*self._events, *self._fed)] + [self._again] * (self._again is not None)
+        queues = [each for each, _ in (*self._events, *self._fed)]
+        return queues if self._again is None else [*queues, self._again]
 
-    async def _await_arrival(self, client: Any, over: asyncio.Event, arrived: asyncio.Event) -> None:
+    async def _await_arrival(self, client: Client, over: asyncio.Event, arrived: asyncio.Event) -> None:
         """When it is over, read until the node has answered: what it sent before lies before the answer."""
         await over.wait()
         if client.state == "connected":
@@ -171,87 +177,90 @@ class Role:
 
     # --- what comes
 
-    async def _read_events(self, subscription: Any, earlier: Sequence[Pattern]) -> None:
+    async def _read_events(self, subscription: Subscription, earlier: Sequence[Pattern]) -> None:
         async for messages in subscription.batches(MESSAGES):
             self._take_events(messages, earlier)
 
-    def _take_events(self, messages: Sequence[Any], earlier: Sequence[Pattern]) -> None:
+    def _take_events(self, messages: Sequence[Message], earlier: Sequence[Pattern]) -> None:
         """Rows of messages that no other subscription of this archive takes."""
         events = []
         durable = []
         repeated = []
         taken: dict[str, bool] = {}  # by topic, of which there are few beside the messages
         for message in messages:
-            wanted = taken.get(message.topic)
+            topic = str(message.topic)
+            wanted = taken.get(topic)
             if wanted is None:
-                wanted = taken[message.topic] = self._wants(message.topic, earlier)
+                wanted = taken[topic] = self._takes_event(topic, earlier)
             if not wanted:
                 continue
             marked = self.of.durable and message.durable
             if marked:
-                event = Durable(Identity(*message.identifier), message.origin or "")
-                known = self.known.seen(event.identity)
+                event = DurableEvent(Identity(*message.identifier), message.origin or "")
+                known = self.known.record_arrival(event.identity)
                 if known is not None:
                     repeated += [event] * known
                     continue
                 durable.append(event)
-            elif self.known.stored(message.issuer, message.epoch, message.sequence):
+            elif self.known.is_stored(message.issuer, message.epoch, message.sequence):
                 continue
-            events.append(kept(message, marked))
+            events.append(stored_event(message, marked))
         self._put_events(events, durable)
         self._acknowledge(repeated)
 
-    async def _read_again(self, subscription: Any) -> None:
+    async def _read_again(self, subscription: Subscription) -> None:
         async for messages in subscription.batches(MESSAGES):
             self._take_again(messages)
 
-    def _take_again(self, messages: Sequence[Any]) -> None:
-        """Durable events of which their publisher has heard nothing."""
+    def _take_again(self, messages: Sequence[Message]) -> None:
+        """DurableEvent events of which their publisher has heard nothing."""
         events = []
         durable = []
         repeated = []
         for message in messages:
             try:
-                store = decode_again(message.body)
+                store = decode_store_request(message.body)
             except ChappeError as error:
                 log.warning("refused", reason=str(error))
                 self.sink.refused["events"] += 1
                 continue
             for was in store.events:
-                event = Durable(Identity(message.issuer, store.epoch, was.sequence), message.origin or "")
-                known = self.known.seen(event.identity)
+                event = DurableEvent(Identity(message.issuer, store.epoch, was.sequence), message.origin or "")
+                known = self.known.record_arrival(event.identity)
                 if known is None:
-                    events.append(Kept(was.topic, was.kind, *event.identity, was.created, was.body, True))
+                    events.append(StoredEvent(was.topic, was.kind, *event.identity, was.created, was.body, True))
                     durable.append(event)
                 elif known:
                     repeated.append(event)
         self._put_events(events, durable)
         self._acknowledge(repeated)
 
-    def _put_events(self, events: list[Kept], durable: list[Durable]) -> None:
+    def _put_events(self, events: list[StoredEvent], durable: list[DurableEvent]) -> None:
         if not events:
             return
+        assert self._client is not None
         size = sum(len(each.body) for each in events) + len(events) * MESSAGE_BYTES
-        make = partial(event_rows, events, self._client.node.name, time.time_ns())
-        told = partial(self._settled, durable) if durable else None
-        if not self.sink.put("events", len(events), size, make, told):
+        make = partial(event_rows, events, self._client.node_name, time.time_ns())
+        on_settled = partial(self._settled, durable) if durable else None
+        if not self.sink.put("events", len(events), size, make, on_settled):
             self.known.settle((each.identity for each in durable), stored=False)
 
-    def _settled(self, durable: Sequence[Durable], stored: bool) -> None:
+    def _settled(self, durable: Sequence[DurableEvent], stored: bool) -> None:
         self.known.settle((each.identity for each in durable), stored)
         if stored:
             self._acknowledge(durable)
 
-    def _acknowledge(self, durable: Sequence[Durable]) -> None:
-        """Tell publishers; one that does not hear it sends again."""
+    def _acknowledge(self, durable: Sequence[DurableEvent]) -> None:
+        """Confirm to publishers; one that gets no confirmation sends again."""
+        assert self._client is not None
         for address, body in confirmations(self.of.name, durable):
             self._client.publish(address, body)
 
-    async def _read_feed(self, subscription: Any, feed: Feed) -> None:
+    async def _read_feed(self, subscription: Subscription, feed: Feed) -> None:
         async for messages in subscription.batches(MESSAGES):
             self._take_feed(messages, feed)
 
-    def _take_feed(self, messages: Sequence[Any], feed: Feed) -> None:
+    def _take_feed(self, messages: Sequence[Message], feed: Feed) -> None:
         size = sum(len(message.body) for message in messages) + len(messages) * MESSAGE_BYTES
         pairs = [(str(message.topic), message.body) for message in messages]
         self.sink.put(feed.dataset, len(pairs), size, partial(self._fed_rows, pairs, feed, time.time_ns()))
@@ -272,7 +281,7 @@ class Role:
 
     def _fed_rows(self, messages: Sequence[tuple[str, bytes]], feed: Feed, received_ns: int) -> pa.RecordBatch:
         """Rows of all messages that are well-formed; one that is not is counted and costs no other."""
-        schema = given(feed.dataset)
+        schema = input_schema(feed.dataset)
         found = []
         for topic, body in messages:
             try:
@@ -284,7 +293,7 @@ class Role:
                 log.warning("a message is refused", topic=topic, reason=str(error))
         return pa.Table.from_batches(found, schema=schema).combine_chunks().to_batches()[0] if found else _none(schema)
 
-    def _wants(self, topic: str, earlier: Sequence[Pattern]) -> bool:
+    def _takes_event(self, topic: str, earlier: Sequence[Pattern]) -> bool:
         """Whether an event is a row of its own: no other subscription takes it, and it is nothing that a feed reads."""
         others = (*earlier, *(Pattern("s", text) for feed in self._feeds for text in feed.topics))
         return not topic.startswith(OWN) and not any(matches(each, "s", topic.encode()) for each in others)
@@ -308,13 +317,13 @@ class Role:
 
     # --- beside it
 
-    async def _report(self, client: Any) -> None:
-        """Tell who listens what was stored and dropped; a drop is logged, too."""
+    async def _report(self, client: Client) -> None:
+        """Publish what was stored and dropped; a drop is logged, too."""
         while True:
             await asyncio.sleep(self.of.report_s)
-            self._tell(client)
+            self._publish_report(client)
 
-    def _tell(self, client: Any) -> None:
+    def _publish_report(self, client: Client) -> None:
         counters = self.counters()
         if client.state == "connected":  # a report that nobody hears would wait, and there is another one soon
             client.publish(f"archive/report/{self.of.name}", json.dumps(counters).encode(), 6)
@@ -323,11 +332,13 @@ class Role:
     def _log_drops(self, counters: Mapping[str, Any]) -> None:
         drops = {**counters["dropped"], "queue": counters["queue_dropped"], "watch": counters["watch_dropped"]}
         new = {
-            name: count - self._told.get(name, 0) for name, count in drops.items() if count > self._told.get(name, 0)
+            name: count - self._logged_drops.get(name, 0)
+            for name, count in drops.items()
+            if count > self._logged_drops.get(name, 0)
         }
         if new:
             log.warning("rows were dropped: there was no room", **new)
-        self._told = drops
+        self._logged_drops = drops
 
     def _remember(self) -> None:
         """Events that are stored already and may be sent again: durable ones, and the last of all."""
@@ -351,11 +362,11 @@ class Role:
         for issuer, epoch, sequence in zip(*(rows.column(place).to_pylist() for place in range(3)), strict=True):
             if issuer:
                 identity = Identity(issuer, epoch, sequence)
-                self.known.seen(identity)
+                self.known.record_arrival(identity)
                 self.known.settle((identity,), stored=True)
 
 
-async def _check_confirm(client: Any) -> None:
+async def _check_confirm(client: Client) -> None:
     """DeniedError unless it may confirm what it stores: publishers would wait for nothing."""
     try:
         await client.check_right("confirm", "#")

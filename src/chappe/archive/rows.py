@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from chappe.archive.schema import Rows, given
+from chappe.archive.schema import Rows, input_schema
+from chappe.client._inbox import Message
+from chappe.client._status import StatusEvent
+from chappe.client.topics import topic_name
 
 FEW = 16  # events that are cheaper as rows
 LENGTH_BYTES = 2  # before the content of a user's type
@@ -41,11 +44,11 @@ def status_rows(batch: pa.RecordBatch, node: str, mode: int) -> pa.RecordBatch:
             pa.nulls(count, pa.string()),
             batch.column("received").cast(pa.int64()),
         ],
-        names=given("status").names,
+        names=input_schema("status").names,
     )
 
 
-def value_rows(events: Sequence[Any], node: str, mode: int) -> pa.RecordBatch:
+def value_rows(events: Sequence[StatusEvent], node: str, mode: int) -> pa.RecordBatch:
     """Values that a client gave one by one: of any type."""
     return pa.RecordBatch.from_pylist(
         [
@@ -56,7 +59,7 @@ def value_rows(events: Sequence[Any], node: str, mode: int) -> pa.RecordBatch:
             }
             for event in events
         ],
-        schema=given("status"),
+        schema=input_schema("status"),
     )  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def struct_content(raw: bytes) -> bytes:
     return raw[LENGTH_BYTES : LENGTH_BYTES + length]
 
 
-class Kept(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event to keep; (issuer, epoch, sequence) is its identity."""
 
     topic: str
@@ -88,28 +91,27 @@ class Kept(NamedTuple):
     durable: bool
 
 
-def kept(message: Any, durable: bool = False) -> Kept:
+def stored_event(message: Message, durable: bool = False) -> StoredEvent:
     """What is kept of a message of a client."""
     topic = message.topic
     if isinstance(topic, str):
         kind, text = "s", topic
-    elif isinstance(topic, int):
-        kind, text = "i", str(topic)
     else:
-        kind, text = "l", str(topic.value)
+        name = topic_name(topic)
+        kind, text = name.kind, str(name.name)
     issuer, epoch, sequence = message.identifier
-    return Kept(text, kind, issuer, epoch, sequence, message.created, message.body, durable)
+    return StoredEvent(text, kind, issuer, epoch, sequence, message.created, message.body, durable)
 
 
-def event_rows(events: Sequence[Kept], node: str, received_ns: int) -> Rows:
+def event_rows(events: Sequence[StoredEvent], node: str, received_ns: int) -> Rows:
     """Events as rows: of many their columns, because rows cost four times as much then."""
     if len(events) <= FEW:
         return [{"node": node, **each._asdict(), "received_ns": received_ns} for each in events]
-    schema, count = given("events"), len(events)
+    schema, count = input_schema("events"), len(events)
     columns = zip(*events, strict=True)
     arrays = [
-        pa.array(column, schema.field(name).type) for name, column in zip(Kept._fields, columns, strict=True)
-    ]  # the columns of the dataset have the names of the fields of Kept
+        pa.array(column, schema.field(name).type) for name, column in zip(StoredEvent._fields, columns, strict=True)
+    ]  # the columns of the dataset have the names of the fields of StoredEvent
     return pa.RecordBatch.from_arrays(
         [pa.repeat(node, count), *arrays, pa.repeat(pa.scalar(received_ns, pa.int64()), count)], schema=schema
     )

@@ -61,7 +61,7 @@ DATASETS: Final[dict[str, pa.Schema]] = {
         ("sequence", _WHOLE),
         ("created_ns", _WHOLE, True),
         ("body", pa.binary()),
-        ("durable", pa.bool_(), True),  # its publisher is told when it is stored
+        ("durable", pa.bool_(), True),  # its publisher gets a confirmation when it is stored
     ),
     # what a node measured of a link in one round
     "measurements": _dataset(
@@ -115,8 +115,8 @@ def schema_of(dataset: str) -> pa.Schema:
 
 
 @cache
-def given(dataset: str) -> pa.Schema:
-    """The columns that whoever appends to a dataset gives: without its offset and the timestamp for people."""
+def input_schema(dataset: str) -> pa.Schema:
+    """The columns of rows that are appended to a dataset: without its offset and the timestamp for people."""
     return pa.schema([field for field in schema_of(dataset) if field.name not in (OFFSET, RECEIVED)])
 
 
@@ -136,7 +136,7 @@ def complete(dataset: str, rows: Rows, first: int) -> pa.RecordBatch:
     """
     if not isinstance(rows, pa.RecordBatch):
         return _complete_few(dataset, rows, first)
-    schema = given(dataset)
+    schema = input_schema(dataset)
     columns = rows.columns if rows.schema.equals(schema) else _fitted(dataset, rows)
     for column, (name, nullable) in zip(columns, _nullable(dataset), strict=True):
         if not nullable and column.null_count:
@@ -165,12 +165,12 @@ def _row(dataset: str) -> pa.StructType:
 @cache
 def _nullable(dataset: str) -> tuple[tuple[str, bool], ...]:
     """Names of the columns that are given, and whether each may be empty: a schema makes these anew when asked."""
-    return tuple((field.name, field.nullable) for field in given(dataset))
+    return tuple((field.name, field.nullable) for field in input_schema(dataset))
 
 
 @cache
 def _names(dataset: str) -> frozenset[str]:
-    return frozenset(given(dataset).names)
+    return frozenset(input_schema(dataset).names)
 
 
 def _misfit(dataset: str, names: Iterable[str]) -> ConfigError:
@@ -181,7 +181,7 @@ def _misfit(dataset: str, names: Iterable[str]) -> ConfigError:
 
 def _fitted(dataset: str, rows: pa.RecordBatch) -> list[pa.Array]:
     """The columns that are given, in their order and of their types."""
-    schema, names = given(dataset), rows.schema.names
+    schema, names = input_schema(dataset), rows.schema.names
     if set(names) != _names(dataset):
         raise _misfit(dataset, names)
     columns = []

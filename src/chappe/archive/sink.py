@@ -1,6 +1,6 @@
 """Where the archive puts what it hears: rows of all datasets are synced together, in threads of their own.
 
-Nothing here waits for a disk on the loop. What finds no room is dropped and counted; who asked to be told is told once
+Nothing here waits for a disk on the loop. What finds no room is dropped and counted; whoever waits is called once
 the rows are on disk, or that they were not taken.
 """
 
@@ -32,7 +32,7 @@ SEGMENTS_NICE = 10
 AGAIN_S = 1.0  # after a disk or a store has failed
 DAY_NS = 86_400_000_000_000
 Make = Callable[[], Rows]
-Told = Callable[[bool], None]
+OnSettled = Callable[[bool], None]
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _Item:
     count: int
     size: int
     make: Make
-    told: Told | None
+    on_settled: OnSettled | None
     came_s: float  # on the monotonic clock
     end: int = 0  # the offset behind its rows, once they have one
 
@@ -56,7 +56,7 @@ class Sink:
         self._committing = SerialExecutor("log")
         self._closing = SerialExecutor("segments", _background)  # a slow store must not hold up a sync
         self._items: list[_Item] = []
-        self._untold: list[_Item] = []  # their rows wait for room on the disk
+        self._unsettled: list[_Item] = []  # their rows wait for room on the disk
         self._ended: list[tuple[str, Path]] = []  # parts of logs that are not segments yet
         self._something = asyncio.Event()
         self._enough = asyncio.Event()
@@ -78,18 +78,19 @@ class Sink:
         except OSError as error:
             raise StoreError(f"archive {self._of.name}: {error}; see `folder` and `log`") from error
 
-    def put(self, dataset: str, count: int, size: int, make: Make, told: Told | None = None) -> bool:
+    def put(self, dataset: str, count: int, size: int, make: Make, on_settled: OnSettled | None = None) -> bool:
         """Take about `count` rows of about `size` bytes, which `make` gives in a thread; False: no room, counted.
 
-        `told` is called on the loop, with True when they are on disk; with False if they were malformed or dropped.
+        `on_settled` is called on the loop: with True when they are on disk, with False if they were malformed
+        or dropped.
         """
         if self.waiting + size > self._of.waiting_bytes:
             self._drop(dataset, count)
             return False
-        self._items.append(_Item(dataset, count, size, make, told, time.monotonic()))
+        self._items.append(_Item(dataset, count, size, make, on_settled, time.monotonic()))
         self.waiting += size
         self._something.set()
-        if told is not None or self.waiting >= self._of.commit_bytes:
+        if on_settled is not None or self.waiting >= self._of.commit_bytes:
             self._enough.set()
         return True
 
@@ -149,7 +150,7 @@ class Sink:
     # --- on the loop
 
     async def _commit_all(self) -> None:
-        """Sync at once if somebody waits to be told, and while that goes on let others gather for the next sync."""
+        """Sync at once if somebody waits for it, and while that goes on let others gather for the next sync."""
         while True:
             await self._something.wait()
             if not self._enough.is_set():
@@ -165,7 +166,7 @@ class Sink:
                 await asyncio.sleep(AGAIN_S)
 
     async def _commit(self) -> None:
-        """Put what waits on disk and tell."""
+        """Put what waits on disk and report each part as settled."""
         items, self._items = self._items, []
         if self._oldest_s is None and items:
             self._oldest_s = items[0].came_s
@@ -176,14 +177,14 @@ class Sink:
         self.ends |= ends
         if not self.problem:
             self._oldest_s, self.synced_ns = None, time.time_ns()
-        waiting = [*self._untold, *(item for item in taken if item.told is not None)]
-        self._untold = [item for item in waiting if self.ends.get(item.dataset, 0) < item.end]
+        waiting = [*self._unsettled, *(item for item in taken if item.on_settled is not None)]
+        self._unsettled = [item for item in waiting if self.ends.get(item.dataset, 0) < item.end]
         for item in waiting:
-            if item.told is not None and self.ends.get(item.dataset, 0) >= item.end:
-                item.told(True)
+            if item.on_settled is not None and self.ends.get(item.dataset, 0) >= item.end:
+                item.on_settled(True)
         for item in failed:
-            if item.told is not None:
-                item.told(False)
+            if item.on_settled is not None:
+                item.on_settled(False)
 
     async def _rotate_all(self) -> None:
         while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -18,6 +18,9 @@ import structlog
 from chappe.archive.config import Archive, Variables
 from chappe.archive.rows import status_rows, struct_content, value_rows
 from chappe.archive.sink import Sink
+from chappe.client._status import StatusStream, Watch
+from chappe.client.client import Client
+from chappe.client.quality import Qos
 from chappe.errors import ChappeError, LinkError, TimeoutExpired, UnknownError
 
 log = structlog.get_logger(__name__)
@@ -27,25 +30,23 @@ AGAIN_S = 60.0  # after a refusal
 ROW_BYTES = 120  # of a value in memory, about
 BACKGROUND = 6  # the least priority
 COLUMNS = ("float", "int", "bool")  # types whose values come as columns
-Quality = Callable[..., Any]
 Variable = tuple[str, str]
 
 
 class Watching:
     """Looks for the variables of a configuration and puts their values into a sink."""
 
-    def __init__(self, of: Archive, sink: Sink, client: Any, quality: Quality) -> None:
+    def __init__(self, of: Archive, sink: Sink, client: Client) -> None:
         self._of = of
         self._sink = sink
         self._client = client
-        self._quality = quality
-        self._node = client.node.name
-        self.brokers: list[Any] = []  # clients of brokers, which know what is published elsewhere
+        self._node = client.node_name
+        self.brokers: list[Client] = []  # clients of brokers, which know what is published elsewhere
         self._taken: set[Variable] = set()
         self._later: dict[Variable, float] = {}  # not to be asked for before this time
-        self._streams: list[Any] = []
-        self._flood: Any = None
-        self._rest: list[Any] = []  # streams that were read when `run` ended
+        self._streams: list[StatusStream] = []
+        self._flood: StatusStream | None = None
+        self._rest: list[StatusStream] = []  # streams that were read when `run` ended
         self._dropped = 0  # of streams that are left
         self.gave_way = 0  # how often
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,7 +77,7 @@ class Watching:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _unwatch(self, streams: Sequence[Any]) -> None:
+    async def _unwatch(self, streams: Sequence[StatusStream]) -> None:
         for stream in streams:
             with contextlib.suppress(ChappeError):  # a lost connection has left them, too
                 await self._client.unwatch(stream)
@@ -116,11 +117,11 @@ class Watching:
     async def _discover(self) -> None:
         rows = await self._client.list("variables", LISTED)
         for broker in self.brokers:
-            rows += await _published(broker)
+            rows += await _list_publications(broker)
         known = {(row["publisher"], row["variable"]): row["type"] for row in rows}
         now = asyncio.get_running_loop().time()
         wanted: dict[tuple[float | None, str], list[Variable]] = {}
-        for variable, chosen in chosen_of(self._of.variables, known):
+        for variable, chosen in match_variables(self._of.variables, known):
             if variable not in self._taken and self._later.get(variable, 0.0) <= now:
                 wanted.setdefault((chosen.interval_s, known.get(variable, "")), []).append(variable)
         for (interval_s, kind), variables in wanted.items():
@@ -130,7 +131,7 @@ class Watching:
     async def _watch(self, variables: Sequence[Variable], interval_s: float | None, kind: str) -> None:
         try:
             stream = await self._client.watch_many(
-                variables, qos=self._quality(interval=interval_s, priority=BACKGROUND), modes=self._of.modes,
+                variables, qos=Qos(interval=interval_s, priority=BACKGROUND), modes=self._of.modes,
                 max_queue=self._of.queue, on_full="drop",
             )  # fmt: skip
         except (LinkError, TimeoutExpired):
@@ -148,26 +149,27 @@ class Watching:
             return
         self._taken.update(variables)
         for watch in stream.watches:
-            watch.quality.on_withdrawn = self._withdrawn
+            assert watch.quality is not None
+            watch.quality.on_withdrawn = self._forget_withdrawn
             if watch.type.startswith("struct:"):
                 watch.decoder = struct_content
         self._read(stream)
 
-    def _withdrawn(self, watch: Any, error: Exception) -> None:
+    def _forget_withdrawn(self, watch: Watch, error: Exception) -> None:
         self._taken.discard((watch.publisher, watch.variable))
 
-    def _columnar(self, stream: Any) -> bool:
+    def _columnar(self, stream: StatusStream) -> bool:
         """Whether its values are all of one type that comes as a column."""
         kinds = {watch.type for watch in stream.watches}
         return stream is not self._flood and len(kinds) == 1 and kinds <= set(COLUMNS)
 
-    def _read(self, stream: Any) -> None:
+    def _read(self, stream: StatusStream) -> None:
         self._streams.append(stream)
         task = asyncio.ensure_future(self._columns(stream) if self._columnar(stream) else self._values(stream))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, stream))
 
-    def _ended(self, stream: Any, task: asyncio.Task[None]) -> None:
+    def _ended(self, stream: StatusStream, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if stream in self._streams:
             self._streams.remove(stream)
@@ -175,20 +177,20 @@ class Watching:
         if not task.cancelled() and task.exception() is not None:
             log.info("values of some variables end", reason=str(task.exception()))
 
-    async def _columns(self, stream: Any) -> None:
+    async def _columns(self, stream: StatusStream) -> None:
         async for batch in stream.arrow(65_536, self._of.commit_ms / 1e3):
             make = partial(status_rows, batch, self._node, self._client.mode)
             self._sink.put("status", batch.num_rows, batch.num_rows * ROW_BYTES, make)
             await self._sink.room()
 
-    async def _values(self, stream: Any) -> None:
+    async def _values(self, stream: StatusStream) -> None:
         async for events in stream.batches(65_536):
             make = partial(value_rows, events, self._node, self._client.mode)
             self._sink.put("status", len(events), len(events) * ROW_BYTES, make)
             await self._sink.room()
 
 
-async def _published(broker: Any) -> list[dict[str, Any]]:
+async def _list_publications(broker: Client) -> list[dict[str, Any]]:
     """What is published in the cloud of a broker; nothing if it does not say, as one that does not lead."""
     try:
         rows: list[dict[str, Any]] = await broker.list("publications", LISTED)
@@ -197,8 +199,8 @@ async def _published(broker: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def chosen_of(wanted: Iterable[Variables], known: Iterable[Variable]) -> list[tuple[Variable, Variables]]:
-    """Each variable that is wanted, once, with the first entry that wants it; one named in full need not be known."""
+def match_variables(wanted: Iterable[Variables], known: Iterable[Variable]) -> list[tuple[Variable, Variables]]:
+    """Each variable that an entry names, once, with the first such entry; one named in full need not be known."""
     found: dict[Variable, Variables] = {}
     for entry in wanted:
         if not any(sign in entry.name for sign in "*?["):

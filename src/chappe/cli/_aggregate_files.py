@@ -73,7 +73,7 @@ def export(
     """Write measurements as XML, as a page, or in the form of another system."""
     with failing():
         with stored.open() as store:
-            text = written(_records(store, stored, last), form, stylesheet)
+            text = encode_records(_records(store, stored, last), form, stylesheet)
         if out is None:
             sys.stdout.buffer.write(text)
         else:
@@ -125,7 +125,7 @@ def xpath(
             typer.echo(text_of(found).rstrip() if isinstance(found, Record) else str(found))
 
 
-def written(records: list[Record], form: Form, stylesheet: Path | None = None) -> bytes:
+def encode_records(records: list[Record], form: Form, stylesheet: Path | None = None) -> bytes:
     """Records in a form."""
     from chappe.aggregation import xml
     from chappe.aggregation.foreign import prometheus, pscheduler

@@ -19,7 +19,7 @@ WAIT_S = 10.0
 
 
 class Action(StrEnum):
-    """What a monitor can be told."""
+    """What a monitor can be asked to do."""
 
     start = "start"
     stop = "stop"
@@ -50,7 +50,7 @@ def control(
     change: Annotated[str, typer.Option(metavar="KIND:VALUE", help="Of report_only: absolute:2 or percent:10.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: the answer as a JSON object.")] = False,
 ) -> None:
-    """Tell the monitor of a node what to measure, how often, and what to report; prints what it answers."""
+    """Ask the monitor of a node what to measure, how often, and what to report; prints what it answers."""
     request: dict[str, object] = {
         "id": f"operator-{os.getpid()}-{time.time_ns()}", "aggregator": f"operator-{os.getpid()}", "node": node,
         "action": action.value, "links": link or [], "metrics": metric or [], "interval_ms": interval_ms,
@@ -62,8 +62,8 @@ def control(
 async def _control(target: Target, realm: str, request: dict[str, object], as_json: bool) -> int:
     import msgspec
 
-    from chappe.aggregation import messages
-    from chappe.aggregation.messages import ControlReply, ControlRequest
+    from chappe.measure import messages
+    from chappe.measure.messages import ControlReply, ControlRequest
     from chappe.measure.record import RecordError
 
     try:
@@ -81,16 +81,16 @@ async def _control(target: Target, realm: str, request: dict[str, object], as_js
                     except RecordError:
                         continue
                     if reply.id == order.id:
-                        return _said(reply, as_json)
+                        return _print_reply(reply, as_json)
         except TimeoutError:
             pass
     raise TimeoutExpired(f"no monitor of {order.node} in realm {realm} answered within {WAIT_S:g} s; does it report?")
 
 
-def _said(reply: object, as_json: bool) -> int:
+def _print_reply(reply: object, as_json: bool) -> int:
     import msgspec
 
-    from chappe.aggregation.messages import ControlReply
+    from chappe.measure.messages import ControlReply
 
     assert isinstance(reply, ControlReply)
     if as_json:

@@ -16,8 +16,8 @@ HUNDRED = 100  # routers begin at a round port number above the brokers
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a generated deployment shall be like."""
+class GenerateOptions:
+    """What is generated: sizes, ports and rates of a deployment."""
 
     clouds: int = 1
     base_port: int = 7500
@@ -27,20 +27,22 @@ class Wishes:
     events_per_s: float = 1e6
 
 
-def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
-    """The TOML, always the same for the same grid and wishes; `remark` says where it comes from."""
-    if not 0 <= wishes.processes <= len(grid.sites):
-        raise ConfigError(f"--processes {wishes.processes}: there are {len(grid.sites)} routers; give 1 to that many")
-    if wishes.standby and not wishes.standby.startswith(("postgresql://", "postgres://")):
-        raise ConfigError(f"--standby {wishes.standby}: two processes share a PostgreSQL database; give postgresql://…")
-    cloud_of = cut(len(grid.sites), [(a, b) for a, b, _ in grid.branches], wishes.clouds)
-    process_of = _processes(cloud_of, wishes)
-    brokers = [*_brokers(wishes)]
+def deployment(grid: Grid, options: GenerateOptions, remark: str) -> str:
+    """The TOML, always the same for the same grid and options; `remark` says where it comes from."""
+    if not 0 <= options.processes <= len(grid.sites):
+        raise ConfigError(f"--processes {options.processes}: there are {len(grid.sites)} routers; give 1 to that many")
+    if options.standby and not options.standby.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            f"--standby {options.standby}: two processes share a PostgreSQL database; give postgresql://…"
+        )
+    cloud_of = cut(len(grid.sites), [(a, b) for a, b, _ in grid.branches], options.clouds)
+    process_of = _processes(cloud_of, options)
+    brokers = [*_brokers(options)]
     used = sum(len(broker["listen"]) for broker in brokers)
-    first = wishes.base_port + -(-used // HUNDRED) * HUNDRED
+    first = options.base_port + -(-used // HUNDRED) * HUNDRED
     if first + len(grid.sites) > LAST_PORT:
         raise ConfigError(
-            f"--base-port {wishes.base_port}: the ports of {len(grid.sites)} routers end above {LAST_PORT}"
+            f"--base-port {options.base_port}: the ports of {len(grid.sites)} routers end above {LAST_PORT}"
         )
     routers = (
         {
@@ -48,7 +50,7 @@ def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
             "cloud": f"cloud-{cloud_of[place] + 1}",
             "listen": _url(first + place),
             "process": process_of[place],
-            "events_per_s": wishes.events_per_s if wishes.events_per_s != Wishes.events_per_s else None,
+            "events_per_s": options.events_per_s if options.events_per_s != GenerateOptions.events_per_s else None,
             "x": None if site.x is None else round(site.x, 3),
             "y": None if site.y is None else round(site.y, 3),
         }
@@ -58,7 +60,7 @@ def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
         {
             "between": [grid.sites[a].name, grid.sites[b].name],
             "latency_ms": latency_ms,
-            "bytes_per_s": wishes.bytes_per_s if wishes.bytes_per_s != Wishes.bytes_per_s else None,
+            "bytes_per_s": options.bytes_per_s if options.bytes_per_s != GenerateOptions.bytes_per_s else None,
         }
         for a, b, latency_ms in grid.branches
     )
@@ -69,32 +71,32 @@ def deployment(grid: Grid, wishes: Wishes, remark: str) -> str:
     return "\n".join(parts)
 
 
-def _brokers(wishes: Wishes) -> Iterator[dict[str, Any]]:
-    each = 2 if wishes.standby else 1
-    names = [f"cloud-{number + 1}" for number in range(wishes.clouds)]
-    root = ["root"] if wishes.clouds > 1 else []
+def _brokers(options: GenerateOptions) -> Iterator[dict[str, Any]]:
+    each = 2 if options.standby else 1
+    names = [f"cloud-{number + 1}" for number in range(options.clouds)]
+    root = ["root"] if options.clouds > 1 else []
     for place, name in enumerate((*root, *names)):
-        port = wishes.base_port + place * each
+        port = options.base_port + place * each
         yield {
             "name": name,
             "parent": "root" if root and name != "root" else "",
             "listen": [_url(port + process) for process in range(each)],
-            "store": wishes.standby,
+            "store": options.standby,
             "number": None if name == "root" else names.index(name) + 1,
         }
 
 
-def _processes(cloud_of: list[int], wishes: Wishes) -> list[str]:
+def _processes(cloud_of: list[int], options: GenerateOptions) -> list[str]:
     """The process of each router: neighbours in one cloud share one, and all are about equally large."""
-    if not wishes.processes:
+    if not options.processes:
         return [""] * len(cloud_of)
     order = sorted(range(len(cloud_of)), key=lambda place: (cloud_of[place], place))
     found = [""] * len(cloud_of)
-    if wishes.processes % wishes.clouds:
+    if options.processes % options.clouds:
         groups = [order]
     else:
-        groups = [[place for place in order if cloud_of[place] == cloud] for cloud in range(wishes.clouds)]
-    of_each = wishes.processes // len(groups)
+        groups = [[place for place in order if cloud_of[place] == cloud] for cloud in range(options.clouds)]
+    of_each = options.processes // len(groups)
     for number, group in enumerate(groups):
         for at, place in enumerate(group):
             found[place] = f"routers-{number * of_each + at * of_each // len(group) + 1}"

@@ -13,6 +13,7 @@ import typer
 from chappe.cli._failures import say
 from chappe.cli._target import PANEL, Target
 from chappe.errors import ConfigError, LinkError, RefusedError
+from chappe.wire.constants import ALL_MODES
 
 if TYPE_CHECKING:
     from chappe.cli._tables import Row
@@ -51,7 +52,7 @@ class Operator(Target):
         """What the file of --deployment says; None without one."""
         if self.deployment is None:
             return None
-        from chappe.runtime.config.deployment import read
+        from chappe.cli._deployment import read
 
         found = read(self.deployment).topology
         if found is None:
@@ -136,7 +137,7 @@ def root_of(topology: Topology) -> str:
     return topology.root
 
 
-def named(variable: str) -> tuple[str, str]:
+def split_name(variable: str) -> tuple[str, str]:
     """(publisher, variable) of PUBLISHER/VARIABLE."""
     publisher, _, name = variable.partition("/")
     if not publisher or not name:
@@ -147,7 +148,7 @@ def named(variable: str) -> tuple[str, str]:
 def mask(text: str) -> int:
     """The bits of modes given as `all`, `3` or `0-3,5`."""
     if text == "all":
-        return 0xFFFF
+        return ALL_MODES
     found = 0
     for part in text.split(","):
         low, _, high = part.partition("-")

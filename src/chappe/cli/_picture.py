@@ -47,7 +47,7 @@ class Picture:
         return [*found.values()]
 
 
-def drawn(picture: Picture, width: int, channels: int) -> RenderableType:
+def draw(picture: Picture, width: int, channels: int) -> RenderableType:
     """The whole picture for a terminal of that width."""
     routers = picture.known_routers()
     clouds = dict.fromkeys(sorted(str(row.get("cloud", "")) for row in routers))

@@ -21,7 +21,7 @@ def add(app: typer.Typer) -> None:
     app.command(epilog=EPILOG)(report)
 
 
-def marked(text: str) -> tuple[int, str]:
+def parse_mark(text: str) -> tuple[int, str]:
     """Nanoseconds and a name, from `TIME=TEXT`; a time without a zone is UTC."""
     when, equals, name = text.partition("=")
     try:
@@ -62,7 +62,7 @@ def report(
         def begun(section: str, number: int, of: int) -> None:
             progress.update(task, description=section or "writing", completed=number, total=of)
 
-        lacking = build(work, out, title, hours, links, [marked(each) for each in mark or ()], begun)
+        lacking = build(work, out, title, hours, links, [parse_mark(each) for each in mark or ()], begun)
     for reason in lacking:
         say(f"not drawn: {reason}")
     typer.echo(out)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from chappe.cli._deployment import Process
 from chappe.cli._failures import DONE, FAILED, say, say_error
-from chappe.runtime.config.deployment import Process
 
 if TYPE_CHECKING:
-    from chappe.runtime.config.deployment import ArchiveProcess, Deployment
+    from chappe.cli._deployment import ArchiveProcess, Deployment
 
 MARGIN_S = 5.0  # beyond its own time for draining, until a process is killed
 LAST_LINES = 5
@@ -52,14 +52,14 @@ async def _start(running: list[_Running], over: asyncio.Event) -> None:
 
 async def _watch(running: list[_Running], over: asyncio.Event, keep_going: bool, serve: str) -> int:
     serving = asyncio.create_task(_say_all_serve(running, serve))
-    told = asyncio.create_task(_wait(over))
+    ending = asyncio.create_task(_wait(over))
     ends = {asyncio.create_task(each.ended()): each for each in running}
-    tasks = [serving, told, *ends]
+    tasks = [serving, ending, *ends]
     left, code = set(tasks), DONE
     try:
         while left & ends.keys():
             done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-            if told in done:
+            if ending in done:
                 return code
             for end in done & ends.keys():
                 code = FAILED
@@ -104,7 +104,7 @@ class _Running:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "chappe.cli", "up", str(self._file), "--only", self._of.name,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process, which tells the others
+            start_new_session=True,  # Ctrl-C is for this process, which ends the others
         )  # fmt: skip
         assert self._process.stdout is not None
         assert self._process.stderr is not None

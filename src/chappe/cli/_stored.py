@@ -60,7 +60,7 @@ class Stored:
     @contextmanager
     def open(self, *, make: bool = False) -> Iterator[RecordStore]:
         """The store; ConfigError if there is none and it is not to be made."""
-        from chappe.store.records import open_records
+        from chappe.store.opening import open_records
 
         config = self.config()
         place = self.store or (config.aggregates.store if config else "")
@@ -123,7 +123,7 @@ def moment(stamp_ns: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stamp_ns / 1e9))
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
+def display_row(row: dict[str, Any]) -> dict[str, Any]:
     """A row for people: stamps as times."""
     return {
         key.removesuffix("_ns"): moment(value) if key.endswith("_ns") and isinstance(value, int) else value

@@ -140,7 +140,7 @@ async def _until_told(job: Coroutine[Any, Any, int | None]) -> int | None:
     return await job
 
 
-def lost(error: Exception | None) -> None:
+def warn_lost(error: Exception | None) -> None:
     """Say that the connection is gone; the client tries again by itself."""
     say(f"connection lost ({error or 'end of stream'}), trying again")
 

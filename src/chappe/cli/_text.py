@@ -7,7 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from chappe.wire.addresses import Address, shown
+from chappe.wire.addresses import Address, redacted
 
 if TYPE_CHECKING:
     from chappe.client._inbox import Message
@@ -29,14 +29,14 @@ def body_fields(body: bytes) -> dict[str, str]:
         return {"body_base64": base64.b64encode(body).decode()}
 
 
-def _shown(topic: Long | Address) -> int | str:
-    return shown(topic.text) if isinstance(topic, Address) else topic.value
+def _topic_text(topic: Long | Address) -> int | str:
+    return redacted(topic.text) if isinstance(topic, Address) else topic.value
 
 
 def message_json(message: Message) -> str:
     """An event as one JSON object."""
     row: dict[str, Any] = {
-        "topic": message.topic if isinstance(message.topic, str | int) else _shown(message.topic),
+        "topic": message.topic if isinstance(message.topic, str | int) else _topic_text(message.topic),
         **body_fields(message.body),
         "priority": message.priority,
         "issuer": message.issuer.hex(),

@@ -9,7 +9,7 @@ import typer
 
 from chappe.cli import _aggregate_files, _aggregate_orders
 from chappe.cli._failures import exit_code, say, say_error
-from chappe.cli._stored import Stored, duration_ns, failing, link_named, moment, shown, since_ns
+from chappe.cli._stored import Stored, display_row, duration_ns, failing, link_named, moment, since_ns
 from chappe.cli._tables import Row, print_json, print_table
 from chappe.cli._target import targeted
 from chappe.errors import ChappeError
@@ -28,11 +28,10 @@ _aggregate_orders.add(app)
 @app.command(epilog="Example:\n\n  [bold]chappe aggregate run east.toml[/bold]")
 def run(file: ToFile) -> None:
     """Run an aggregator until Ctrl-C or SIGTERM; a line `serving` says that it is up."""
-    import chappe
     from chappe.aggregation.process import run as run_process
 
     try:
-        code = run_process(file, chappe.connect)
+        code = run_process(file)
     except ChappeError as error:
         say_error(error)
         raise typer.Exit(exit_code(error)) from None
@@ -171,7 +170,7 @@ def important(
     last: Last = "1d",
     as_json: Json = False,
 ) -> None:
-    """The history of the links whose cost was told most often: those that steer routes."""
+    """The history of the links whose cost was advertised most often: those that steer routes."""
     from chappe.aggregation.averages import averages as read
     from chappe.aggregation.averages import important as chosen
 
@@ -236,4 +235,4 @@ def _print(rows: list[dict[str, Any]], as_json: bool, plain: bool = False) -> No
     if as_json:
         print_json(rows)
     else:
-        print_table(rows if plain else [shown(row) for row in rows], everything=plain)
+        print_table(rows if plain else [display_row(row) for row in rows], everything=plain)

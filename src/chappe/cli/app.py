@@ -16,7 +16,7 @@ COMPLETING = "_CHAPPE_COMPLETE"  # set by the shell's completion
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One command: `module:name` of its function or Typer, and what it does in one line."""
 
     place: str
@@ -25,45 +25,47 @@ class Entry:
 
 
 COMMANDS = {
-    "node": Entry("chappe.cli.node:node", "Run a node until Ctrl-C or SIGTERM, then drain it.", MESH),
-    "up": Entry("chappe.cli.up:up", "Run a whole deployment on this machine.", MESH),
-    "deploy": Entry("chappe.cli.deploy:app", "Check a deployment file, or generate one from a grid.", MESH),
-    "demo": Entry(
+    "node": CommandEntry("chappe.cli.node:node", "Run a node until Ctrl-C or SIGTERM, then drain it.", MESH),
+    "up": CommandEntry("chappe.cli.up:up", "Run a whole deployment on this machine.", MESH),
+    "deploy": CommandEntry("chappe.cli.deploy:app", "Check a deployment file, or generate one from a grid.", MESH),
+    "demo": CommandEntry(
         "chappe.cli.demo:demo", "Two clouds with brokers, a change of mode, a flooded alert and a condensation.", MESH
     ),
-    "pub": Entry("chappe.cli.pub:pub", "Publish events to a topic, or values of a variable.", DATA),
-    "sub": Entry("chappe.cli.sub:sub", "Print the events of topics.", DATA),
-    "watch": Entry("chappe.cli.watch:watch", "Print the values of variables.", DATA),
-    "request": Entry("chappe.cli.request:request", "Publish a request and print the first answer.", DATA),
-    "top": Entry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
-    "ls": Entry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
-    "links": Entry(
+    "pub": CommandEntry("chappe.cli.pub:pub", "Publish events to a topic, or values of a variable.", DATA),
+    "sub": CommandEntry("chappe.cli.sub:sub", "Print the events of topics.", DATA),
+    "watch": CommandEntry("chappe.cli.watch:watch", "Print the values of variables.", DATA),
+    "request": CommandEntry("chappe.cli.request:request", "Publish a request and print the first answer.", DATA),
+    "top": CommandEntry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
+    "ls": CommandEntry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
+    "links": CommandEntry(
         "chappe.cli.links:links", "Show the links of a node: mean latency, deviation, jitter, loss, cost.", LOOK
     ),
-    "route": Entry("chappe.cli.route:route", "Explain the way of events from one node to another.", LOOK),
-    "dump": Entry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
-    "show": Entry("chappe.cli.show:show", "List what a broker knows.", OPERATE),
-    "map": Entry(
+    "route": CommandEntry("chappe.cli.route:route", "Explain the way of events from one node to another.", LOOK),
+    "dump": CommandEntry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
+    "show": CommandEntry("chappe.cli.show:show", "List what a broker knows.", OPERATE),
+    "map": CommandEntry(
         "chappe.cli.map:map_", "Draw routers where their coordinates say, or the map of a node of a mesh.", OPERATE
     ),
-    "paths": Entry("chappe.cli.paths:paths", "Print all paths of all subscriptions to a variable.", OPERATE),
-    "mode": Entry("chappe.cli.mode:app", "Show or change the operating mode.", OPERATE),
-    "flood": Entry("chappe.cli.flood:app", "Flood variables through clouds, and stop it.", OPERATE),
-    "condense": Entry("chappe.cli.condense:app", "Create, list and remove condensation functions.", OPERATE),
-    "topology": Entry("chappe.cli.topology:app", "Add and remove routers, channels and children.", OPERATE),
-    "aggregate": Entry(
+    "paths": CommandEntry("chappe.cli.paths:paths", "Print all paths of all subscriptions to a variable.", OPERATE),
+    "mode": CommandEntry("chappe.cli.mode:app", "Show or change the operating mode.", OPERATE),
+    "flood": CommandEntry("chappe.cli.flood:app", "Flood variables through clouds, and stop it.", OPERATE),
+    "condense": CommandEntry("chappe.cli.condense:app", "Create, list and remove condensation functions.", OPERATE),
+    "topology": CommandEntry("chappe.cli.topology:app", "Add and remove routers, channels and children.", OPERATE),
+    "aggregate": CommandEntry(
         "chappe.cli.aggregate:app", "Run an aggregator of measurements, and ask what it has stored.", OPERATE
     ),
-    "archive": Entry(
+    "archive": CommandEntry(
         "chappe.cli.archive:app", "Run an archive of a mesh, and look after what it has written.", OPERATE
     ),
-    "pipeline": Entry(
+    "pipeline": CommandEntry(
         "chappe.cli.pipeline:app", "Run the jobs of the data pipeline on Spark; see their tables.", TOOLS
     ),
-    "bench": Entry("chappe.bench.app:app", "Measure Chappe beside its peers.", TOOLS),
-    "cert": Entry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
-    "token": Entry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),
-    "version": Entry("chappe.cli.version:version", "Print the versions of Chappe, its wire format and Python.", TOOLS),
+    "bench": CommandEntry("chappe.cli.bench:app", "Measure Chappe beside its peers (from a checkout).", TOOLS),
+    "cert": CommandEntry("chappe.cli.cert:app", "Make, renew, revoke and show the certificates of a mesh.", TOOLS),
+    "token": CommandEntry("chappe.cli.token:app", "Make, show and revoke signed tokens of clients.", TOOLS),
+    "version": CommandEntry(
+        "chappe.cli.version:version", "Print the versions of Chappe, its wire format and Python.", TOOLS
+    ),
 }
 
 
@@ -92,7 +94,7 @@ def build(wanted: str | None = None) -> typer.Typer:
     return app
 
 
-def _add(app: typer.Typer, name: str, entry: Entry) -> None:
+def _add(app: typer.Typer, name: str, entry: CommandEntry) -> None:
     place, _, attribute = entry.place.partition(":")
     module = import_module(place)
     loaded: typer.Typer | Callable[..., Any] = getattr(module, attribute)
@@ -101,7 +103,10 @@ def _add(app: typer.Typer, name: str, entry: Entry) -> None:
         return
     examples: tuple[str, ...] = getattr(module, "EXAMPLES", ())
     epilog = "\n\n".join(("Examples:", *(f"  [bold]{example}[/bold]" for example in examples))) if examples else None
-    app.command(name, epilog=epilog, short_help=entry.line, rich_help_panel=entry.panel)(loaded)
+    settings: dict[str, Any] | None = getattr(module, "SETTINGS", None)
+    app.command(name, epilog=epilog, short_help=entry.line, rich_help_panel=entry.panel, context_settings=settings)(
+        loaded
+    )
 
 
 def _elsewhere() -> None:

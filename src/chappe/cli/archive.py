@@ -28,17 +28,15 @@ def run(
     file: ToFile, check_only: Annotated[bool, typer.Option("--check", help="Only say what is wrong with FILE.")] = False
 ) -> None:
     """Run an archive until Ctrl-C or SIGTERM; a line `serving` says that it is up."""
-    import chappe
     from chappe.archive.config import load
     from chappe.archive.process import run as run_process
-    from chappe.runtime.web import Web
 
     try:
         config = load(file)
         if check_only:
             typer.echo(f"{file}: ok")
             return
-        code = run_process(config, chappe.connect, chappe.Qos, Web)
+        code = run_process(config)
     except ChappeError as error:
         say_error(error)
         raise typer.Exit(exit_code(error)) from None
@@ -97,7 +95,7 @@ def compact(
 
     with failing():
         fewer = 0
-        for chosen, source in _chosen(folder, dataset, name):
+        for chosen, source in _select(folder, dataset, name):
             fewer += joined(_segments(folder, source), chosen, time.time_ns(), rows)
     say(f"{fewer} segments fewer")
 
@@ -115,7 +113,7 @@ def expire(
     with failing():
         before_ns = time.time_ns() - duration_ns(older)
         gone = 0
-        for chosen, source in _chosen(folder, dataset, name):
+        for chosen, source in _select(folder, dataset, name):
             gone += _segments(folder, source).expire(chosen, before_ns)
     say(f"{gone} segments deleted")
 
@@ -126,7 +124,7 @@ def _segments(folder: str, name: str = "archive") -> Segments:
     return Segments(folder, name)
 
 
-def _chosen(folder: str, dataset: str, name: str) -> list[tuple[str, str]]:
+def _select(folder: str, dataset: str, name: str) -> list[tuple[str, str]]:
     """Datasets and the archives that wrote them."""
     from chappe.archive.checks import contents
     from chappe.archive.schema import schema_of

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chappe.cli._failures import say
-from chappe.cli._operator import Operator, named
+from chappe.cli._operator import Operator, split_name
 from chappe.cli._tables import print_json, print_table
 from chappe.cli._target import run, targeted
 from chappe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chappe.wire.base import Request
+    from chappe.wire.base import Answer, Request
     from chappe.wire.management import Function
 
 app = typer.Typer(help="Create, list and remove condensation functions.", no_args_is_help=True)
@@ -62,7 +62,8 @@ def create(
 ) -> None:
     """Create a function that publishes PUBLISHER/VARIABLE; it stays when this command has ended.
 
-    The leaf broker places it beside a router of the cloud that has all its inputs.
+    It runs beside a router of the cloud that has its inputs; of several clouds the one with most of them runs it, and
+    the others compute their part where that saves traffic.
     """
     given = {
         "inputs": inputs or None, "calculator": calculator, "type": type_, "trigger": trigger,
@@ -92,17 +93,20 @@ def list_(
 async def _create(
     operator: Operator, output: str, edge: str, creator: str, file: Path | None, given: dict[str, Any]
 ) -> None:
-    from chappe.wire.management import Condense
+    from chappe.wire.management import Condense, Issued
 
     request = Condense(id=0, function=function(output, {**_read(file), **given}, file))
-    await _at_edge(operator, edge, creator, request)
-    say(f"{output} is created; it belongs to {creator}")
+    issued = await _at_edge(operator, edge, creator, request)
+    where = f", runs at {issued.place}" if isinstance(issued, Issued) and issued.place else ""
+    say(f"{output} is created{where}; it belongs to {creator}")
+    if isinstance(issued, Issued) and issued.parts:
+        say(f"other clouds compute {', '.join(issued.parts)} for it")
 
 
 async def _remove(operator: Operator, output: str, edge: str, creator: str) -> None:
     from chappe.wire.management import Uncondense
 
-    publisher, variable = named(output)
+    publisher, variable = split_name(output)
     await _at_edge(operator, edge, creator, Uncondense(id=0, publisher=publisher, variable=variable))
     say(f"{output} is removed")
 
@@ -139,7 +143,7 @@ def function(output: str, given: dict[str, Any], file: Path | None = None) -> Fu
 
     from chappe.wire.management import Function
 
-    publisher, variable = named(output)
+    publisher, variable = split_name(output)
     for key in ("inputs", "calculator"):
         if not given.get(key):
             raise ConfigError(f"--{key.removesuffix('s')} is required" + (f", or {key} in {file}" if file else ""))
@@ -156,15 +160,15 @@ def function(output: str, given: dict[str, Any], file: Path | None = None) -> Fu
 def _input(text: Any) -> tuple[str, str, int]:
     name, _, interval_ms = str(text).partition("@")
     try:
-        return *named(name), round(float(interval_ms or 0) * 1e6)
+        return *split_name(name), round(float(interval_ms or 0) * 1e6)
     except ValueError:
         raise ConfigError(f"--input {text}: {interval_ms!r} is no number of milliseconds") from None
 
 
-async def _at_edge(operator: Operator, edge: str, creator: str, request: Request) -> None:
+async def _at_edge(operator: Operator, edge: str, creator: str, request: Request) -> Answer:
     """Ask as the creator, a client of an edge: brokers take functions from edges alone."""
     async with operator.at(_edge_url(operator, edge), creator) as client:
-        await client.operate(request)
+        return await client.operate(request)
 
 
 def _edge_url(operator: Operator, edge: str) -> str:

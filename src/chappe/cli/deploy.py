@@ -22,8 +22,8 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of the deployment.", show_default=False)],
 ) -> None:
     """Say what is wrong with a file: key, reason and remedy, a line each; exit code 2 then."""
+    from chappe.cli._deployment import read
     from chappe.cli.up import contents
-    from chappe.runtime.config.deployment import read
 
     try:
         deployment = read(file)
@@ -64,12 +64,12 @@ def generate(
     millisecond, or its reactance at 0.4 ohm a km; at least 0.05 ms, and 1 ms if nothing is known. Clouds are connected
     and about equally large. The same grid gives the same file.
     """
-    from chappe.cli._generate import Wishes, deployment
+    from chappe.cli._generate import GenerateOptions, deployment
 
-    wishes = Wishes(clouds, base_port, processes, standby, bytes_per_s, events_per_s)
+    options = GenerateOptions(clouds, base_port, processes, standby, bytes_per_s, events_per_s)
     try:
         grid, source = _source(file, case, topohub)
-        text = deployment(grid, wishes, f"chappe deploy generate {source} {_options(wishes)}")
+        text = deployment(grid, options, f"chappe deploy generate {source} {_options(options)}")
         if output is not None:
             output.write_text(text)
             say(f"{output}: {len(grid.sites)} routers, {len(grid.branches)} channels, {clouds} clouds")
@@ -96,13 +96,13 @@ def _source(file: Path | None, case: str | None, topohub: str | None) -> tuple[G
     return from_topohub(topohub), f"--topohub {topohub}"
 
 
-def _options(wishes: object) -> str:
+def _options(options: object) -> str:
     """The command again, for the head of the file; a database's url may hold a password and is left out."""
     from dataclasses import fields
 
     shown = []
-    for field in fields(wishes):  # type: ignore[arg-type]
-        value = getattr(wishes, field.name)
+    for field in fields(options):  # type: ignore[arg-type]
+        value = getattr(options, field.name)
         if value != field.default:
             shown.append(f"--{field.name.replace('_', '-')} {'…' if field.name == 'standby' else f'{value:g}'}")
     return " ".join(shown)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from chappe.cli._failures import say
-from chappe.cli._operator import Operator, mask, named, root_of
+from chappe.cli._operator import Operator, mask, root_of, split_name
 from chappe.cli._tables import print_json, print_table
 from chappe.cli._target import run, targeted
 
@@ -57,7 +57,7 @@ def list_(
 async def _set(operator: Operator, variable: str, level: int, modes: str) -> None:
     from chappe.wire.management import SetFlood
 
-    publisher, name = named(variable)
+    publisher, name = split_name(variable)
     request = SetFlood(id=0, publisher=publisher, variable=name, level=level, modes=mask(modes))
     where, urls = operator.one(root_of)
     await operator.ask(urls, lambda client: client.operate(request))
@@ -67,7 +67,7 @@ async def _set(operator: Operator, variable: str, level: int, modes: str) -> Non
 async def _clear(operator: Operator, variable: str, modes: str) -> None:
     from chappe.wire.management import ClearFlood
 
-    publisher, name = named(variable)
+    publisher, name = split_name(variable)
     request = ClearFlood(id=0, publisher=publisher, variable=name, modes=mask(modes))
     where, urls = operator.one(root_of)
     await operator.ask(urls, lambda client: client.operate(request))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say
-from chappe.cli._tables import print_json
+from chappe.cli._tables import print_json, print_table
 from chappe.cli._target import Target, run, targeted
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ EXAMPLES = (
     "chappe links --history west            # round trips of one link",
     "chappe links --now --link west         # a probe at once",
     "chappe links --every 5 --link west     # as often as this from now on; 0: never; usual: as before",
+    "chappe links --factors west            # type, value and description of all that is measured",
+    "chappe links --factors west --factor jitter_ms",
+    "chappe links --open west --for bulk --seconds 600   # the best link that both have for bulk data",
+    "chappe links --open west --kind ws",
     "chappe links --json | jq 'select(.loss > 0)'",
 )
 USUAL = "usual"
@@ -36,25 +40,59 @@ def links(
     now: Annotated[bool, typer.Option("--now", help="Measure before showing, whatever the interval.")] = False,
     every: Annotated[str, typer.Option(metavar="SECONDS", help="Measure that often from now on; 0, or usual.")] = "",
     link: Annotated[str, typer.Option(metavar="LINK", help="Of --now and --every: only the link to that one.")] = "",
+    factors: Annotated[str, typer.Option(metavar="LINK", help="What is measured of the link to that one.")] = "",
+    factor: Annotated[str, typer.Option(metavar="TYPE", help="Of --factors: this one alone.")] = "",
+    open_to: Annotated[str, typer.Option("--open", metavar="NODE", help="Open another link to that node.")] = "",
+    data: Annotated[str, typer.Option("--for", metavar="DATA", help="Of --open: control, status or bulk.")] = "",
+    kind: Annotated[str, typer.Option(metavar="KIND", help="Of --open: this kind of transport.")] = "",
+    seconds: Annotated[float, typer.Option(min=0, help="Of --open: as before after so long; 0: never.")] = 0.0,
     far: Annotated[bool, typer.Option("--far", help="Of --every: ask the other end to do the same.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a link.")] = False,
 ) -> None:
     """Show the links of a node: mean latency, deviation, jitter, loss, bandwidth and cost of each.
 
-    The node measures if its file has [mesh] or [measure]. Needs the right to administrate the node; --now and --every
-    that to control it. What --every says of a link ends with it.
+    The node measures if its file has [mesh] or [measure]. Needs the right to administrate the node; --now, --every and
+    --open that to control it. What --every says of a link ends with it.
     """
+    if open_to:
+        run(_open(target, open_to, kind, data, seconds, as_json))
+        return
+    if data or kind or seconds:
+        raise typer.BadParameter("--for, --kind and --seconds belong to --open")
+    if factors:
+        run(_factors(target, factors, factor, as_json))
+        return
+    if factor:
+        raise typer.BadParameter("--factor belongs to --factors")
     if now or every:
         if history or watch or (now and every):
             raise typer.BadParameter("--now, --every, --history and --watch exclude each other")
-        run(_measured(target, link, _seconds(every), every == USUAL, far, as_json))
+        run(_measure(target, link, _seconds(every), every == USUAL, far, as_json))
         return
     if link or far:
         raise typer.BadParameter("--link and --far belong to --now and --every")
     run(_links(target, history, watch, interval, as_json), endless=watch)
 
 
-async def _measured(target: Target, link: str, every: float | None, usual: bool, far: bool, as_json: bool) -> int:
+async def _open(target: Target, peer: str, kind: str, data: str, seconds: float, as_json: bool) -> None:
+    async with target.connect("links") as client:
+        row = await client.open_link(peer, kind=kind, data=data, lifetime_s=seconds)
+    if as_json:
+        print_json([row])
+    else:
+        print_table([row])
+
+
+async def _factors(target: Target, link: str, factor: str, as_json: bool) -> None:
+    async with target.connect("links") as client:
+        rows = await client.list("factors", 100_000, of=link, to=factor)
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows)
+
+
+async def _measure(target: Target, link: str, every: float | None, usual: bool, far: bool, as_json: bool) -> int:
     from rich.console import Console
 
     from chappe.cli import _mesh
@@ -102,10 +140,12 @@ async def _links(target: Target, of: str, watch: bool, interval: float, as_json:
             while True:
                 await _once(client, of, as_json, console.width, console.print)
                 await asyncio.sleep(interval)
-        with Live(await _shown(client, of, console.width), console=console, auto_refresh=False, screen=True) as live:
+        with Live(
+            await _render_links(client, of, console.width), console=console, auto_refresh=False, screen=True
+        ) as live:
             while True:
                 await asyncio.sleep(interval)
-                live.update(await _shown(client, of, console.width), refresh=True)
+                live.update(await _render_links(client, of, console.width), refresh=True)
 
 
 async def _once(client: Client, of: str, as_json: bool, width: int, show: object) -> None:
@@ -113,10 +153,10 @@ async def _once(client: Client, of: str, as_json: bool, width: int, show: object
         print_json(await client.list("history" if of else "measured", 100_000, of=of))
     else:
         assert callable(show)
-        show(await _shown(client, of, width))
+        show(await _render_links(client, of, width))
 
 
-async def _shown(client: Client, of: str, width: int) -> RenderableType:
+async def _render_links(client: Client, of: str, width: int) -> RenderableType:
     from chappe.cli import _mesh
 
     if of:

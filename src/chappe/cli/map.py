@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chappe.cli._failures import say
 from chappe.cli._operator import Operator
+from chappe.cli._tables import print_json, print_table
 from chappe.cli._target import run, targeted
 from chappe.errors import ChappeError, RefusedError
 
@@ -22,6 +24,7 @@ EXAMPLES = (
     "chappe map -d grid.toml --broker north --watch",
     "chappe map --url tcp://127.0.0.1:7501 --channels 0   # routers alone",
     "chappe map --url tcp://127.0.0.1:7400 --watch        # of a node with [mesh]",
+    "chappe map --url tcp://127.0.0.1:7400 --tree         # the links to copy something to every node by",
 )
 Draw = Callable[[], Awaitable["RenderableType"]]
 
@@ -34,6 +37,10 @@ def map_(
     channels: Annotated[
         int, typer.Option(min=0, help="Fullest channels to list; those that are down come first.")
     ] = 12,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Of a node: the links of least cost that connect everything it sees.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Of --tree, for scripts: one JSON object a link.")] = False,
 ) -> None:
     """Draw routers where their coordinates say, with state and load, and the fullest channels with bars.
 
@@ -41,7 +48,27 @@ def map_(
     down. With --deployment and without --broker every broker is asked. A node with [mesh] at --url draws its own map:
     the tree of its ways, and every link it knows with its cost.
     """
+    if tree:
+        run(_spanning(operator, as_json))
+        return
+    if as_json:
+        raise typer.BadParameter("--json belongs to --tree")
     run(_map(operator, watch, interval, channels), endless=watch)
+
+
+async def _spanning(operator: Operator, as_json: bool) -> None:
+    """The minimum spanning tree of a node's map: each link once, and what all of them cost together (MR-132)."""
+    if not operator.url:
+        raise typer.BadParameter("--tree is of a node with [mesh]: name it by --url")
+    async with operator.at(operator.url) as client:
+        rows = await client.list("tree", 100_000)
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table([{key: row[key] for key in ("from", "to", "level", "kind", "latency_ms", "cost")} for row in rows])
+        say(f"{len(rows)} links, together {sum(row['cost'] for row in rows):,.3f}")
+    else:
+        say("no links")
 
 
 async def _map(operator: Operator, watch: bool, interval: float, channels: int) -> None:
@@ -67,10 +94,10 @@ async def _map(operator: Operator, watch: bool, interval: float, channels: int) 
 
 async def _drawer(operator: Operator, channels: int, width: int) -> Draw:
     """What draws: the map of a node if there is one at --url that has it, else the picture of brokers."""
-    from chappe.cli._picture import drawn
+    from chappe.cli._picture import draw
 
     async def of_brokers() -> RenderableType:
-        return drawn(await _taken(operator), width, channels)
+        return draw(await _take_picture(operator), width, channels)
 
     async def of_node() -> RenderableType:
         from chappe.cli._mesh import network
@@ -101,7 +128,7 @@ async def _next(draw: Draw) -> RenderableType:
         return Text(f"no picture: {error}", style="red")
 
 
-async def _taken(operator: Operator) -> Picture:
+async def _take_picture(operator: Operator) -> Picture:
     from chappe.cli._picture import Picture
 
     picture = Picture()

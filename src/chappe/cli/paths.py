@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say_error
-from chappe.cli._operator import Operator, named
+from chappe.cli._operator import Operator, split_name
 from chappe.cli._tables import Row, by_mode, cell, modes, print_json
 from chappe.cli._target import run, targeted
+from chappe.wire.constants import ALL_MODES
 
 EXAMPLES = (
     "chappe paths pmu/bus-17 -d grid.toml",
     "chappe paths pmu/bus-17 --url tcp://127.0.0.1:7501 --json",
 )
+PROTECTION = {1: "   authentic", 2: "   encrypted"}  # by what every channel of a path has
 
 
 @targeted
@@ -32,7 +34,7 @@ def paths(
 
 
 async def _paths(operator: Operator, variable: str, as_json: bool) -> int:
-    named(variable)
+    split_name(variable)
     rows: list[Row] = []
     for name, urls in operator.all():
         rows += [{"broker": name, **row} for row in await operator.rows(urls, "paths", variable)]
@@ -69,6 +71,7 @@ def lines(variable: str, rows: list[Row]) -> list[str]:
             way = f"({row['before']}) -> {way}"
         if row.get("after"):
             way = f"{way} -> ({row['after']})"
-        valid = "" if row["modes"] == 0xFFFF else f"   in modes {modes(row['modes'])}"
-        found.append(f"    {row['redundant'] + 1}: {way}{valid}")
+        valid = "" if row["modes"] == ALL_MODES else f"   in modes {modes(row['modes'])}"
+        protected = PROTECTION.get(row.get("security") or 0, "")
+        found.append(f"    {row['redundant'] + 1}: {way}{protected}{valid}")
     return found

@@ -137,7 +137,7 @@ def _run(settings: Settings, names: list[str], continuous: bool) -> bool:
     spark = session(settings.master, settings.connect, settings.spark)
     try:
         with Board(jobs, place) as board:
-            runner = Runner(spark, place, jobs, board.told)
+            runner = Runner(spark, place, jobs, board.update)
             well = runner.continuous(stop) if continuous else runner.once(stop)
     finally:
         spark.stop()
@@ -189,7 +189,7 @@ class Board:
         if self._console.is_terminal:
             self._live.stop()
 
-    def told(self, told: Told) -> None:
+    def update(self, told: Told) -> None:
         """A job says what it does."""
         before = self._states.get(told.job)
         self._states[told.job] = told

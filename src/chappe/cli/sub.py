@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say, say_error
-from chappe.cli._target import Target, lost, run, targeted
+from chappe.cli._target import Target, run, targeted, warn_lost
 from chappe.cli._text import message_json, printable
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ async def _sub(
     target: Target, patterns: list[str], group: str, count: int, seconds: float, backpressure: bool, as_json: bool
 ) -> int:
     async with target.connect("sub") as client:
-        client.on_disconnect = lost
+        client.on_disconnect = warn_lost
         client.on_loss = lambda _, events: say(f"the node dropped {events} events for this subscriber: it is too slow")
         subscriptions = [await client.subscribe(each, group=group, backpressure=backpressure) for each in patterns]
         say(f"subscribed to {' '.join(patterns)}")

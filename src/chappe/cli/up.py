@@ -14,7 +14,7 @@ from chappe.errors import ChappeError, ConfigError
 
 if TYPE_CHECKING:
     from chappe.archive.config import Config as ArchiveConfig
-    from chappe.runtime.config.deployment import Deployment
+    from chappe.cli._deployment import Deployment
 
 EXAMPLES = (
     "chappe up grid.toml",
@@ -43,8 +43,8 @@ def up(
     """
     import uvloop
 
+    from chappe.cli._deployment import read
     from chappe.cli._running import run_apart
-    from chappe.runtime.config.deployment import read
 
     try:
         deployment = read(file)
@@ -103,8 +103,6 @@ def _run_here(deployment: Deployment, only: str | None) -> int:
 
 
 def _run_archive(config: ArchiveConfig) -> int:
-    import chappe
     from chappe.archive.process import run
-    from chappe.runtime.web import Web
 
-    return run(config, chappe.connect, chappe.Qos, Web)
+    return run(config)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chappe.cli._failures import DONE, FAILED, say, say_error
-from chappe.cli._target import Target, lost, run, targeted
+from chappe.cli._target import Target, run, targeted, warn_lost
 from chappe.cli._text import event_json, printable
 from chappe.errors import ConfigError
 
@@ -59,7 +59,7 @@ async def _watch(
 ) -> int:
     wanted = variables(names)
     async with target.connect("watch") as client:
-        client.on_disconnect = lost
+        client.on_disconnect = warn_lost
         client.on_loss = lambda status, _: say(f"the node dropped {status} values for this watcher: it is too slow")
         stream = await client.watch_many(wanted, interval=interval or None, wait_s=wait)
         say(f"watching {', '.join('/'.join(each) for each in wanted)}")

@@ -106,7 +106,7 @@ cdef class ClientCore(Sender):
         cdef unsigned char* place
         if size < 4 or self.wanted(data, size) != size:
             raise ProtocolError(f"a datagram of {size} bytes is not one whole frame")
-        self.datagram_heard_ns = self.mono_ns
+        self.datagram_heard_ns = self.clocks.mono_ns
         self.in_bytes += size
         self.in_datagrams += 1
         try:
@@ -133,7 +133,7 @@ cdef class ClientCore(Sender):
             self.feed_bytes(0, <unsigned char*> &data[0], data.shape[0])
 
     cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
-        self.heard_ns = self.mono_ns
+        self.heard_ns = self.clocks.mono_ns
         self.in_bytes += size
         try:
             self.parse(data, size)
@@ -258,7 +258,7 @@ cdef class ClientCore(Sender):
         cdef uint64_t bits
         while payload < end:
             size = plain_run(self.watches.watches, self.watches.keys, self.watches.room, payload, end - payload,
-                             self.wall_ns, self.touched)
+                             self.clocks.wall_ns, self.touched)
             payload += size
             self.in_status += size // 24
             if payload >= end:
@@ -280,7 +280,7 @@ cdef class ClientCore(Sender):
                 bits = get64(payload + 16)
                 watch = <Watch> found
                 while watch is not None:
-                    watch.accept(created, self.wall_ns, bits, blocks, self.pushes)
+                    watch.accept(created, self.clocks.wall_ns, bits, blocks, self.pushes)
                     if not watch.stream.touched:
                         watch.stream.touched = True
                         self.touched.append(watch.stream)

@@ -2,7 +2,7 @@
 
 from chappe.client._inbox cimport IssuerEntry, Subscription, TopicEntry
 
-from chappe.client.topics import is_wildcard, matches
+from chappe.wire.topics import has_wildcard, topic_matches
 from chappe.errors import ProtocolError
 from chappe.wire.events import Issuer, Topic
 
@@ -74,7 +74,7 @@ cdef class Directory:
 
     def add(self, Subscription subscription not None):
         """Deliver what matches to this queue from now on."""
-        if subscription.kind == "s" and is_wildcard(subscription.pattern):
+        if subscription.kind == "s" and has_wildcard(subscription.pattern):
             self.wild.append(subscription)
         else:
             key = subscription.kind, subscription.pattern, subscription.group
@@ -101,7 +101,7 @@ cdef class Directory:
         cdef Subscription subscription
         if entry.kind == "s":
             for subscription in self.wild:
-                if subscription.group == entry.group and matches(subscription.pattern, entry.text):
+                if subscription.group == entry.group and topic_matches(subscription.pattern, entry.text):
                     found.append(subscription)
         slot.subscriptions = found
         slot.generation = self.generation

@@ -1,7 +1,8 @@
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from typing import Any, Literal, Unpack
 
 from chappe.client._waiting import Waitable
+from chappe.client.arguments import Extension
 from chappe.client.topics import Topic
 from chappe.wire.addresses import Address
 from chappe.wire.events import PropertyValue, TopicName
@@ -55,7 +56,7 @@ class Message:
     def content_type(self) -> str | None: ...
     @property
     def properties(self) -> dict[str, PropertyValue]: ...
-    def respond(self, body: bytes, **options: Any) -> Awaitable[None]:
+    def respond(self, body: bytes, *, priority: int = 3, **extension: Unpack[Extension]) -> Awaitable[None]:
         """Answer a request. ValueError if the sender expects no answer."""
 
 class Subscription(Waitable):
@@ -93,5 +94,5 @@ class Subscription(Waitable):
     def arrow(self, max_rows: int = 65536, max_wait: float = 0.0) -> AsyncIterator[Any]:
         """RecordBatches; with `max_wait` seconds a batch waits that long for `max_rows`."""
     def take_nowait(self, limit: int = 65536) -> list[Message]: ...
-    def unsubscribe(self) -> Any:
+    def unsubscribe(self) -> Coroutine[Any, Any, None]:
         """Stop: what is queued can still be read. Awaitable."""

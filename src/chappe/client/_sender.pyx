@@ -29,7 +29,7 @@ cdef class Sender(Stack):
     cdef int64_t now(self) noexcept:
         cdef timespec clock
         if not self.live_clock:
-            return self.wall_ns
+            return self.clocks.wall_ns
         clock_gettime(CLOCK_REALTIME, &clock)
         return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
 
@@ -178,7 +178,7 @@ cdef class Sender(Stack):
     def open_datagrams(self):
         """Port 1 carries datagrams; values use it from the first echo on, when it is known to work (GS-003)."""
         self.datagrams_open = True
-        self.datagram_heard_ns = self.mono_ns
+        self.datagram_heard_ns = self.clocks.mono_ns
         self.probe()
 
     def close_datagrams(self):

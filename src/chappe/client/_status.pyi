@@ -1,11 +1,11 @@
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from chappe.client._waiting import Waitable
 from chappe.client.derived import DerivedHolder
 from chappe.client.quality import Granted, Quality
 from chappe.errors import WithdrawnError
-from chappe.wire.base import Pattern
+from chappe.wire.base import DerivedValue
 
 Value = float | int | bool | bytes
 
@@ -44,7 +44,7 @@ class StatusStream(Waitable):
     def batches(self, max: int = 65536) -> AsyncIterator[list[StatusEvent]]: ...
     def arrow(self, max_rows: int = 65536, max_wait: float = 0.0) -> AsyncIterator[Any]: ...
     def take_nowait(self, limit: int = 65536) -> list[StatusEvent]: ...
-    def unwatch(self) -> Any: ...
+    def unwatch(self) -> Coroutine[Any, Any, None]: ...
     def names_known(self, count: int) -> None: ...
 
 class Watch:
@@ -65,7 +65,7 @@ class Watch:
     active: bool
     duplicates: int
     quality: Quality | None
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[DerivedValue, ...]
     decoder: Callable[[bytes], Any] | None
     extrapolated: bool
     def __init__(
@@ -87,7 +87,7 @@ class Watch:
         rate_num: int,
         rate_den: int,
         every: int,
-        patterns: Iterable[Pattern] = (),
+        patterns: Iterable[DerivedValue] = (),
     ) -> None: ...
     def retime(self, every: int) -> None: ...
     def expect_copies(self) -> None: ...
@@ -120,4 +120,4 @@ class Watch:
     def batches(self, max: int = 65536) -> AsyncIterator[list[StatusEvent]]: ...
     def arrow(self, max_rows: int = 65536, max_wait: float = 0.0) -> AsyncIterator[Any]: ...
     def take_nowait(self, limit: int = 65536) -> list[StatusEvent]: ...
-    def unwatch(self) -> Any: ...
+    def unwatch(self) -> Coroutine[Any, Any, None]: ...

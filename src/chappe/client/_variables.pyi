@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from chappe.client._core import ClientCore
@@ -40,7 +40,7 @@ class Variable:
         """Send one value, stamped by `created` (ns since 1970 UTC) or now; False while the node is not reachable."""
     def publish_array(self, values: Any, created: Any) -> int:
         """Send a series of float64 or int64 values with int64 stamps; how many were accepted."""
-    def withdraw(self) -> Any:
+    def withdraw(self) -> Coroutine[Any, Any, None]:
         """Stop publishing it. Awaitable."""
 
 class VariableGroup:

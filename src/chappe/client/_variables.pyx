@@ -70,7 +70,7 @@ cdef class Variable:
         return self.put(stamp, self.bits_of(value))
 
     cdef int64_t mono(self) noexcept:
-        return monotonic_ns() if self.core.live_clock else self.core.mono_ns
+        return monotonic_ns() if self.core.live_clock else self.core.clocks.mono_ns
 
     cdef object publish_special(self, object value, int64_t stamp):
         """Publish what has a least time between two (GS-033), derived values (GS-036) or a user type (GS-021)."""

@@ -140,6 +140,14 @@ class MemberArguments(TypedDict, total=False):
     wait_s: float
 
 
+class OpenLinkArguments(TypedDict, total=False):
+    """Of `open_link`."""
+
+    kind: str
+    data: str
+    lifetime_s: float
+
+
 class MeasureArguments(TypedDict, total=False):
     """Of `measure`."""
 

@@ -22,21 +22,22 @@ from chappe.client.extrapolation import Extrapolator
 from chappe.client.groups import Group
 from chappe.client.intervals import interval_ns
 from chappe.client.published import Publication
-from chappe.client.quality import Qos, Seconds, wish_of
+from chappe.client.quality import Qos, Seconds, qos_request
 from chappe.client.replies import Replies
 from chappe.client.requests import within
 from chappe.client.session import ConnectOptions
 from chappe.client.snapshots import Snapshot
 from chappe.client.structs import TypeName, value_type
 from chappe.client.topics import Advertisement, Topic, pattern_text
-from chappe.client.watchdog import Care
-from chappe.client.watched import Order
+from chappe.client.watchdog import Supervision
+from chappe.client.watched import WatchOptions
 from chappe.errors import UnconfirmedError, WithdrawnError
 from chappe.wire import control
 from chappe.wire.addresses import Address
 from chappe.wire.management import Condense, Function, Issued, Uncondense
 from chappe.wire.mesh import Pace
 
+OPEN_LINK_S = 30.0  # a node dials, and waits 5 s for the other end
 MEASURE_S = 6.0  # a node waits 5 s for the other end of a link
 
 
@@ -47,11 +48,11 @@ class Client(Connection):
         super().__init__(options)
         self.publish = self.core.publish  # the compiled methods themselves: nothing in between
         self.publish_many = self.core.publish_many
-        self._replies = Replies(self)
+        self._replies = Replies(self.core, self.drain, self.open_inbox)
         self.durable = Durable(self)
         self.core.on_durable = self.durable.publish
-        self._told_of_end += [self._replies.close, self.durable.close]
-        self._told_of_refusal += [self._replies.refused, self.durable.refused]
+        self._on_end += [self._replies.close, self.durable.close]
+        self._on_refusal += [self._replies.refused, self.durable.refused]
 
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
@@ -181,7 +182,7 @@ class Client(Connection):
             )
 
     async def advertise(self, pattern: Topic) -> Advertisement:
-        """Tell the mesh that this client publishes to a topic, or to topics of a pattern (MR-133).
+        """Advertise to the mesh that this client publishes to a topic, or to topics of a pattern (MR-133).
 
         Whoever may subscribe finds it by `publications`; `withdraw` takes it back, and so does the end of this client.
         """
@@ -294,13 +295,20 @@ class Client(Connection):
         estimate takes the place of a missing value instead. wait_s: how long a variable that nobody publishes yet may
         take to appear.
         """
-        wish = wish_of(qos, interval, modes)
+        request = qos_request(qos, interval, modes)
         kind = None if type is None else value_type(type)
-        care = Care(on_violation, None if slack is None else interval_ns(slack), extrapolate)
+        supervision = Supervision(on_violation, None if slack is None else interval_ns(slack), extrapolate)
         stream = StatusStream(max_queue=max_queue, on_full=on_full)
         await self._connected()
-        order = Order(wish=wish, kind=kind, callback=callback, on_withdrawn=on_withdrawn, care=care, wait_s=wait_s)
-        await self._watched.watch([(publisher, variable)], order, stream)
+        options = WatchOptions(
+            request=request,
+            kind=kind,
+            callback=callback,
+            on_withdrawn=on_withdrawn,
+            supervision=supervision,
+            wait_s=wait_s,
+        )
+        await self._watched.watch([(publisher, variable)], options, stream)
         return stream.watches[0]
 
     async def watch_many(
@@ -318,12 +326,12 @@ class Client(Connection):
         """One stream of many variables given as (publisher, variable); its `watches` hold the newest value of each."""
         if not variables:
             raise ValueError("watch_many needs at least one (publisher, variable)")
-        order = Order(
-            wish=wish_of(qos, interval, modes), kind=None if type is None else value_type(type), wait_s=wait_s
+        options = WatchOptions(
+            request=qos_request(qos, interval, modes), kind=None if type is None else value_type(type), wait_s=wait_s
         )
         stream = StatusStream(max_queue=max_queue, on_full=on_full)
         await self._connected()
-        await self._watched.watch(variables, order, stream)
+        await self._watched.watch(variables, options, stream)
         return stream
 
     def monitor(
@@ -335,8 +343,8 @@ class Client(Connection):
         extrapolate: Extrapolator | None = None,
     ) -> None:
         """Look after the quality of a watch from now on as said here; with nothing said, no more (GS-045)."""
-        care = Care(on_violation, None if slack is None else interval_ns(slack), extrapolate)
-        self._watched.dog.follow(watch, care, self.mode)
+        supervision = Supervision(on_violation, None if slack is None else interval_ns(slack), extrapolate)
+        self._watched.watchdog.follow(watch, supervision, self.mode)
 
     async def group(
         self,
@@ -356,8 +364,20 @@ class Client(Connection):
         await self._connected()
         if name in self.groups:
             raise ValueError(f"there is a group {name!r} already")
-        wish = wish_of(qos, interval, modes)
-        group = Group(self, self._watched, name, wish, history=history, max_queue=max_queue, callback=callback)
+        request = qos_request(qos, interval, modes)
+        group = Group(
+            self._watched,
+            name,
+            request,
+            mode=self.mode,
+            next_mode=self.next_mode,
+            reporter=self.reporting,
+            report=self.report,
+            on_close=lambda: self.groups.pop(name, None),
+            history=history,
+            max_queue=max_queue,
+            callback=callback,
+        )
         self.groups[name] = group
         return group
 
@@ -410,6 +430,21 @@ class Client(Connection):
         )  # fmt: skip
         return list(answer.rows)
 
+    async def open_link(self, peer: str, *, kind: str = "", data: str = "", lifetime_s: float = 0.0) -> dict[str, Any]:
+        """Have the node open another link to a node that it is connected to; its row of the listing `transports`.
+
+        kind: of transport (ws, tls, udp …); or data: `control`, `status` or `bulk`, for which the best link that both
+        have is taken (MR-048). udp carries values beside the stream, any other takes the place of the one in use. After
+        lifetime_s (0: never) everything is as before. Needs the right to control the node.
+        """
+        answer = await self._ask(
+            lambda request: control.OpenLink(
+                id=request, to=peer, kind=kind, data=data, lifetime_ns=round(lifetime_s * 1e9)
+            ),
+            control.Listing, f"open a link to {peer}", patience_s=OPEN_LINK_S,
+        )  # fmt: skip
+        return answer.rows[0]
+
     async def probed(self, every: float | None = None) -> None:
         """Be probed by the node every so many seconds at most, 0: not at all; None: as it likes (MR-072).
 
@@ -423,19 +458,14 @@ class Client(Connection):
         await self._connected()
         return await self.durable.again(error)
 
-    async def check_right(self, action: str, address: str) -> None:
-        """DeniedError, with the rule that is missing, unless this client may do that at an address or in a pattern."""
-        await self._ask(lambda request: control.Check(id=request, action=action, address=address), control.Done,
-                        f"check {action} {address!r}")  # fmt: skip
-
     async def command(self, command: control.Command) -> None:
         """Send a command of brokers (Setup, SetMode …; `id` is filled in) and wait until it is carried out."""
         await self._ask(
             lambda request: msgspec.structs.replace(command, id=request), control.Done, type(command).__name__
         )
 
-    async def operate(self, request: control.Request) -> control.Request:
+    async def operate(self, request: control.Request) -> control.Answer:
         """Ask a broker what operators ask (ChangeMode, SetFlood, AddRouter …; `id` is filled in); its answer."""
         return await self._ask(
-            lambda number: msgspec.structs.replace(request, id=number), control.Request, type(request).__name__
+            lambda number: msgspec.structs.replace(request, id=number), control.Answer, type(request).__name__
         )

@@ -82,7 +82,7 @@ def connect(
 
     name: for people, access rules and brokers, which take one client of a name at a time.
     token: signed token, or a function that gives a fresh one at each connection.
-    proxy: http://user:password@host:port of a proxy on the way, or "environment" for https_proxy and no_proxy.
+    proxy: http://user:password@host:port of a proxy, or "environment" for https_proxy and no_proxy.
     tls: an ssl.SSLContext, the path of the authority's certificate, or (ca, cert, key).
     queue_bytes: bound of events that the node has not confirmed. status_bytes: bound of values not yet written.
     conflate: when this client is slow, the newest value of a variable wins. flooded: also get every flooded variable.
@@ -93,7 +93,7 @@ def connect(
     fifth, and 2 ms) is moved to. 0: only when the connection is lost.
     durable_s: how long an archive may take to confirm an event that is published with durable=True.
     stamps: whether each event says when it was published, by the clock of the node; None: where it is in a mesh.
-    report_quality: tell late, missed and extrapolated values and incomplete sets as events on quality/NAME.
+    report_quality: publish late, missed and extrapolated values and incomplete sets as events on quality/NAME.
     """
     urls = _urls(url)
     addresses = [parse(text, stream_schemes()) for text in urls]

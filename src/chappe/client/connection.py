@@ -1,4 +1,4 @@
-"""One connection of a client, made again when it is lost, and what the node tells on it."""
+"""One connection of a client, made again when it is lost, and what the node sends on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from chappe.client.datagram import DataLink
 from chappe.client.floods import Floods
 from chappe.client.groups import Group
 from chappe.client.published import Published
-from chappe.client.reporting import Reporting
-from chappe.client.requests import Answer, Requests, refusal, within
+from chappe.client.reporting import QualityReporter
+from chappe.client.requests import AnyAnswer, Requests, refusal, within
 from chappe.client.session import ConnectOptions, Session, State
 from chappe.client.topics import Advertisement, Topic, public_topic
 from chappe.client.watched import Watched
@@ -72,14 +72,14 @@ class Connection:
         self._published = Published(self, self.core, self._requests)
         self._watched = Watched(self, self.core, self._requests)
         self.groups: dict[str, Group] = {}
-        self.reporting = Reporting(self, self.core.publish) if options.report_quality else None
+        self.reporting = QualityReporter(self, self.core.publish) if options.report_quality else None
         if self.reporting is not None:
-            self._watched.dog.noticed = self.reporting.violated
+            self._watched.watchdog.on_any = self.reporting.violated
         self._subscriptions: list[Subscription] = []
         self._inboxes: dict[Subscription, Inbox] = {}  # those of them that are inboxes
         self._advertised: dict[Advertisement, int] = {}  # how often each is held
-        self._told_of_end: list[Callable[[Exception], None]] = []
-        self._told_of_refusal: list[Callable[[Topic, DeniedError], int]] = []  # how many fail with it
+        self._on_end: list[Callable[[Exception], None]] = []
+        self._on_refusal: list[Callable[[Topic, DeniedError], int]] = []  # how many fail with it
         self._denials: dict[Topic, DeniedError] = {}  # that no `flush` has raised yet
         self._refused = (0, 0)  # events that the node did not take and that an error was raised about
         self._excused = 0  # of these, by calls that waited for the event itself
@@ -122,6 +122,13 @@ class Connection:
     def node(self) -> control.Welcome | None:
         """What the node said of itself in the last handshake."""
         return None if self._session is None else self._session.welcome
+
+    @property
+    def node_name(self) -> str:
+        """Of the node that it is or was connected to; LinkError before the first connection."""
+        if self._session is None or self._session.welcome is None:
+            raise LinkError("not connected yet: the node says in its welcome who it is")
+        return self._session.welcome.name
 
     @property
     def issuer(self) -> bytes:
@@ -168,7 +175,7 @@ class Connection:
             queues.add(self._floods.stream)
         return {
             **self.core.counters(),
-            "violations_suppressed": self._watched.dog.suppressed,
+            "violations_suppressed": self._watched.watchdog.suppressed,
             "older": sum(each.older for each in self._subscriptions),
             "dropped": sum(queue.dropped for queue in queues),
             "reconnections": self.reconnections,
@@ -198,7 +205,7 @@ class Connection:
             self._restoring.cancel()
         self._close_datagrams()
         self._published.lost()
-        self._watched.lost()
+        self._watched.connection_lost()
         self._floods.lost()
         self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
         self._call(self.on_disconnect, error)
@@ -273,13 +280,13 @@ class Connection:
             if queue is not None:
                 queue.end(failure)
         closed = failure or LinkError("the client was closed")
-        self._watched.dog.close()
+        self._watched.watchdog.close()
         if self.reporting is not None:
             self.reporting.end()
         for group in list(self.groups.values()):
             group.end()
-        for told in self._told_of_end:
-            told(closed)
+        for end in self._on_end:
+            end(closed)
         for waiter in (*self._flushes.values(), self._room):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(closed)
@@ -340,6 +347,11 @@ class Connection:
         if moved is not None:
             moved()
 
+    async def check_right(self, action: str, address: str) -> None:
+        """DeniedError, with the rule that is missing, unless this client may do that at an address or in a pattern."""
+        await self._ask(lambda request: control.Check(id=request, action=action, address=address), control.Done,
+                        f"check {action} {address!r}")  # fmt: skip
+
     def hear_confirmations(self, subscription: Subscription) -> asyncio.Future[Any] | None:
         """Get what archives say of durable events, from the next bytes that leave on; None if there is no connection
         yet: it is asked for at each of them."""
@@ -354,8 +366,12 @@ class Connection:
         )
 
     async def _ask(
-        self, make: Callable[[int], control.Request], kind: type[Answer], what: str, patience_s: float = 0.0
-    ) -> Answer:
+        self,
+        make: Callable[[int], control.Request | control.Command],
+        kind: type[AnyAnswer],
+        what: str,
+        patience_s: float = 0.0,
+    ) -> AnyAnswer:
         await self._connected()
         return await within(self._requests.ask(make, kind), max(self.timeout_s, patience_s), what)
 
@@ -372,7 +388,7 @@ class Connection:
         if self.state == "closed":
             raise LinkError("the client is closed: connect again")
 
-    # --- what the core tells
+    # --- calls of the core
 
     def _control(self, payload: bytes) -> None:
         message = control.decode(payload)
@@ -388,14 +404,14 @@ class Connection:
             case ModeState():
                 self._enter(message.mode, message.next)
             case control.Watching():
-                self._watched.regranted(message)
+                self._watched.regrant(message)
             case Withdrawn():
-                self._watched.withdrawn(message.variable_id, message.reason)
+                self._watched.end_withdrawn(message.variable_id, message.reason)
             case control.Goodbye():
                 log.info("the node drains", reason=message.reason)
 
     def _publish_refused(self, message: control.PublishRefused) -> None:
-        """A topic was refused: whoever waits for events to it is told now, `flush` and `close` tell the others."""
+        """A topic was refused: whoever waits for events to it fails now, others at `flush` and `close`."""
         error = DeniedError(message.reason)
         topic = public_topic(TopicName(message.topic if message.kind in "sn" else int(message.topic), message.kind))
         if topic not in self._denials and len(self._denials) >= DENIALS:
@@ -403,7 +419,7 @@ class Connection:
         self._denials[topic] = error
         self.core.refuse(topic)
         self.report(error)
-        self._excused += sum(told(topic, error) for told in self._told_of_refusal)
+        self._excused += sum(refuse(topic, error) for refuse in self._on_refusal)
 
     def _refusal(self) -> RefusedError | None:
         """The error about events that the node did not take, once for each of them."""
@@ -428,7 +444,7 @@ class Connection:
             return
         self._mode, self._next_mode = mode, following
         if mode != following:
-            self._watched.dog.announce()
+            self._watched.watchdog.announce()
         else:
             self._watched.settle(mode)
         for group in self.groups.values():
@@ -493,13 +509,13 @@ class Connection:
                 id=0, what=what, limit=limit - len(rows), start=len(rows), variable=variable, of=of, to=to,
                 profile=profile,
             )  # fmt: skip
-            answer = await self._ask(_numbered(wanted), control.Listing, f"list {what}")
+            answer = await self._ask(_with_id(wanted), control.Listing, f"list {what}")
             rows += answer.rows
             if not answer.rows or len(rows) >= min(limit, answer.total):
                 return rows
 
 
-def _numbered(request: control.List) -> Callable[[int], control.List]:
+def _with_id(request: control.List) -> Callable[[int], control.List]:
     """The same request under the number that it gets."""
     return lambda number: msgspec.structs.replace(request, id=number)
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from chappe.wire.base import Pattern
+from chappe.wire.base import DerivedValue
 
 if TYPE_CHECKING:
     from chappe.client._status import Watch
@@ -113,12 +113,12 @@ class Custom:
         return self._function(value, created_ns)
 
 
-def patterns_of(derived: Sequence[Derived]) -> tuple[Pattern, ...]:
-    """What everybody is told about derived values; ValueError for names that are empty or doubled."""
+def patterns_of(derived: Sequence[Derived]) -> tuple[DerivedValue, ...]:
+    """Derived values as they are registered; ValueError for names that are empty or doubled."""
     names = [each.name for each in derived]
     if not all(names) or len(set(names)) < len(names):
         raise ValueError(f"derived values have names of their own, not {names}")
-    return tuple(Pattern(number, each.name, each.type) for number, each in enumerate(derived, 1))
+    return tuple(DerivedValue(number, each.name, each.type) for number, each in enumerate(derived, 1))
 
 
 def encode_blocks(derived: Sequence[Derived], value: Any, created_ns: int) -> bytes:
@@ -150,7 +150,7 @@ def _encode(derived: Derived, value: Number | bytes | None) -> bytes:
     return raw
 
 
-def decode_blocks(patterns: Sequence[Pattern], blocks: bytes) -> dict[str, Any]:
+def decode_blocks(patterns: Sequence[DerivedValue], blocks: bytes) -> dict[str, Any]:
     """Name -> value of the derived values in the last option blocks; what is not as announced is left out."""
     names = {pattern.number: pattern for pattern in patterns}
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Events whose publisher is told when an archive has stored them; those of which nothing is heard are sent again.
+"""Events that an archive confirms when it has stored them; those that nobody confirms are sent again.
 
 `Outstanding` decides and knows no clock, socket or loop; `Durable` carries it out for a client.
 """
@@ -10,11 +10,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from chappe.archive.stored import STORE, Again, Stored, decode, encode_again
 from chappe.client._inbox import Subscription
 from chappe.client.arguments import Extension
+from chappe.client.connection import Connection
 from chappe.client.topics import Topic, topic_name
 from chappe.errors import (
     ChappeError,
@@ -27,9 +27,7 @@ from chappe.errors import (
 )
 from chappe.security.patterns import topic_address
 from chappe.wire.addresses import KIND, Address, confirm_address
-
-if TYPE_CHECKING:
-    from chappe.client.client import Client
+from chappe.wire.durable import STORE_TOPIC, Confirmation, ResentEvent, decode_confirmation, encode_store_request
 
 EPOCH = 1  # of all sessions of clients: none of them starts its sequence again
 FIRST_S = 0.5  # until an event is sent again for the first time; then twice as long each time
@@ -56,25 +54,25 @@ class Event:
     sent: float = 0.0  # last
     connection: int = 0  # on which it was published: how often the client had connected again
 
-    def again(self) -> Again:
+    def again(self) -> ResentEvent:
         """What it is when it is sent again."""
         name = topic_name(self.topic)
-        return Again(self.sequence, str(name.name), name.kind, self.extension["created"], self.body)
+        return ResentEvent(self.sequence, str(name.name), name.kind, self.extension["created"], self.body)
 
 
 class Outstanding:
-    """Events that were published and of which no archive has told yet; times are seconds of any clock.
+    """Events that were published and that no archive has confirmed yet; times are seconds of any clock.
 
-    Archives tell in the order of the events. One that is behind what was told is missing; the others wait as long as
-    they tell at all, and none is sent again sooner than three times what archives usually take: one that is slow for a
-    while does not get everything twice. So many are on their way again at a time, and others follow as they are told:
-    what was lost while no archive was there does not bury the one that comes.
+    Archives confirm in the order of the events. One that is behind what was confirmed is missing; the others wait as
+    long as confirmations come at all, and none is sent again sooner than three times what archives usually take: one
+    that is slow for a while does not get everything twice. Only so many are sent again at a time, and others follow as
+    they are confirmed: what was lost while no archive was there does not bury the one that comes.
     """
 
     def __init__(self) -> None:
         self._events: dict[int, Event] = {}  # in the order of their sequence
-        self._told = -1  # the latest that was told
-        self._told_at = 0.0
+        self._confirmed = -1  # the latest that was confirmed
+        self._confirmed_at = 0.0
         self._usual_s = 0.0  # from an event to its confirmation, smoothed
         self.bytes = 0
 
@@ -94,11 +92,11 @@ class Outstanding:
         self._events[event.sequence] = event
         self.bytes += len(event.body)
 
-    def stored(self, message: Stored, now: float) -> list[Event]:
+    def stored(self, message: Confirmation, now: float) -> list[Event]:
         """Those that an archive says it has."""
         if message.epoch != EPOCH:
             return []
-        self._told_at = now
+        self._confirmed_at = now
         found = []
         for first, last in message.ranges:
             if last - first < len(self._events):
@@ -106,7 +104,7 @@ class Outstanding:
             else:
                 known = [number for number in self._events if first <= number <= last]
             found += [self._remove(number) for number in known]
-            self._told = max([self._told, *known])
+            self._confirmed = max([self._confirmed, *known])
         taken_s = [now - event.sent for event in found if event.pause_s == FIRST_S]  # of others nobody knows which
         if taken_s:
             self._usual_s += (max(taken_s) - self._usual_s) / 4
@@ -120,8 +118,8 @@ class Outstanding:
             if under_way + len(found) >= AT_ONCE:
                 break
             pause_s = max(event.pause_s, min(3 * self._usual_s, LONGEST_S))
-            telling = event.sequence > self._told and now - self._told_at < pause_s
-            if event.sent + pause_s <= now < event.deadline and not telling:
+            expected = event.sequence > self._confirmed and now - self._confirmed_at < pause_s
+            if event.sent + pause_s <= now < event.deadline and not expected:
                 event.pause_s = min(2 * event.pause_s, LONGEST_S)
                 event.sent = now
                 found.append(event)
@@ -150,7 +148,7 @@ class Outstanding:
 class Durable:
     """The durable events of one client, over all its reconnections."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Connection) -> None:
         self._client = client
         self._waiting = Outstanding()
         self._later: deque[Event] = deque()  # the node was not asked about their topic yet, or there is no room
@@ -211,8 +209,10 @@ class Durable:
         How many events were refused and fail with that.
         """
         self._allowed.discard(topic)
-        taken = self._waiting.take([event for event in self._waiting if topic in (event.topic, STORE)])
-        now_refused = [event for event in taken if event.connection == self._client.reconnections and topic != STORE]
+        taken = self._waiting.take([event for event in self._waiting if topic in (event.topic, STORE_TOPIC)])
+        now_refused = [
+            event for event in taken if event.connection == self._client.reconnections and topic != STORE_TOPIC
+        ]
         self._fail(now_refused, DeniedError(f"not published: {error}"))
         for event in taken:
             self._fail([event], unconfirmed(event, f"it cannot be sent to archives again: {error}"))
@@ -237,7 +237,7 @@ class Durable:
         subscription = Subscription(Address(confirm_address(client.address, client.issuer)), max_queue=1 << 20)
         subscription.owner = client
         subscription.loop = asyncio.get_running_loop()
-        subscription.ready = self._told
+        subscription.ready = self._take_confirmations
         self._subscription = subscription
         asked = client.hear_confirmations(subscription)
         if asked is not None:
@@ -253,17 +253,17 @@ class Durable:
         self._fail(self._later, type(error)(f"not published: {reason}"))
         self._later.clear()
 
-    def _told(self) -> None:
+    def _take_confirmations(self) -> None:
         assert self._subscription is not None
         for message in self._subscription.take_nowait():
             try:
-                told = decode(message.body)
+                confirmation = decode_confirmation(message.body)
             except ChappeError as error:
                 self._client.report(error)
                 continue
-            for event in self._waiting.stored(told, asyncio.get_running_loop().time()):
+            for event in self._waiting.stored(confirmation, asyncio.get_running_loop().time()):
                 if not event.stored.done():
-                    event.stored.set_result(told.archive)
+                    event.stored.set_result(confirmation.archive)
         self._send_later()
 
     def _may(self, topic: Topic) -> bool:
@@ -282,7 +282,7 @@ class Durable:
         connection = self._client.reconnections
         try:
             await self._client.check_right("inbox", self._client.address)
-            for address in dict.fromkeys((topic_address(name.kind, str(name.name)), STORE)):
+            for address in dict.fromkeys((topic_address(name.kind, str(name.name)), STORE_TOPIC)):
                 await self._client.check_right("publish", address)
         except DeniedError as error:
             self.refused(topic, error)
@@ -341,7 +341,7 @@ class Durable:
             reason = f"not published: the event to {event.topic!r} found no room within {self._client.durable_s:g} s"
             self._fail([event], TimeoutExpired(f"{reason} ({self._client.state})"))
         again = bool(self._waiting) and self._client.state == "connected" and self._client.core.has_room
-        if again and self._may(STORE):
+        if again and self._may(STORE_TOPIC):
             self._send_again(self._waiting.due(now))
         self._send_later()
         self._look_again()
@@ -354,10 +354,12 @@ class Durable:
             while stop < len(events) and size + len(events[stop].body) <= TOGETHER_BYTES:
                 size += len(events[stop].body)
                 stop += 1
-            body = encode_again(EPOCH, (event.again() for event in events[start:stop]))
+            body = encode_store_request(EPOCH, (event.again() for event in events[start:stop]))
             origin, priority = self._client.address, events[start].priority
             try:
-                self.sent_again += (stop - start) * self._client.core.publish(STORE, body, priority, origin=origin)
+                self.sent_again += (stop - start) * self._client.core.publish(
+                    STORE_TOPIC, body, priority, origin=origin
+                )
             except ValueError as error:  # alone, and with its topic larger than the node takes
                 self._fail(self._waiting.take(events[start:stop]), error)
             start = stop

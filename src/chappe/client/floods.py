@@ -1,4 +1,4 @@
-"""Variables that reach a client without being watched: a mode floods them to everybody who wants them (GS-051)."""
+"""Variables that reach a client without being watched: a mode floods them to everybody who asked for them (GS-051)."""
 
 from __future__ import annotations
 

@@ -6,20 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import msgspec
 
 from chappe.client._status import StatusEvent, StatusStream, Watch
-from chappe.client.quality import Qos, Seconds, Wish
+from chappe.client.quality import Qos, QosRequest, Seconds
+from chappe.client.reporting import QualityReporter
 from chappe.client.snapshots import Member, Rhythm, Rounds, Sample, Snapshot
 from chappe.client.structs import TypeName, value_type
-from chappe.client.watched import Order, Watched
+from chappe.client.watched import Watched, WatchOptions
 from chappe.errors import WithdrawnError
 from chappe.wire.constants import MODES
-
-if TYPE_CHECKING:
-    from chappe.client.client import Client
 
 
 class Group:
@@ -30,11 +28,15 @@ class Group:
 
     def __init__(
         self,
-        client: Client,
         watched: Watched,
         name: str,
-        wish: Wish,
+        request: QosRequest,
         *,
+        mode: int,
+        next_mode: int,
+        reporter: QualityReporter | None,
+        report: Callable[[Exception], None],
+        on_close: Callable[[], object],
         history: int,
         max_queue: int,
         callback: Callable[[Snapshot], None] | None,
@@ -46,11 +48,13 @@ class Group:
         self.on_withdrawn: Callable[[Member, WithdrawnError], None] | None = None
         self.dropped = 0  # sets that no iterator had taken when newer ones came
         self.closed = False
-        self._client = client
+        self._reporter = reporter
+        self._report = report
+        self._on_close = on_close
         self._watched = watched
-        self._wish = wish
-        self._rounds = Rounds(history, client.mode)
-        self._rounds.modes(client.mode, client.next_mode)
+        self._request = request
+        self._rounds = Rounds(history, mode)
+        self._rounds.modes(mode, next_mode)
         self._watches: dict[Member, Watch] = {}
         self._queue: deque[Snapshot] = deque()
         self._max_queue = max_queue
@@ -91,19 +95,22 @@ class Group:
             state = "is closed" if self.closed else f"has {publisher}/{variable} already"
             raise ValueError(f"group {self.name!r} {state}")
         own = Qos(latency=latency, redundancy=redundancy).wire()
-        wish = Wish(
+        request = QosRequest(
             tuple(
                 msgspec.structs.replace(qos, latency_ns=own.latency_ns, redundancy=own.redundancy)
-                for qos in self._wish.qos
+                for qos in self._request.qos
             ),
-            self._wish.modes,
-            plain=self._wish.plain and latency is None and redundancy == 1,
+            self._request.modes,
+            plain=self._request.plain and latency is None and redundancy == 1,
         )
         stream = StatusStream(max_queue=1)
-        order = Order(
-            wish=wish, kind=None if type is None else value_type(type), on_withdrawn=self._withdrawn, wait_s=wait_s
+        options = WatchOptions(
+            request=request,
+            kind=None if type is None else value_type(type),
+            on_withdrawn=self._withdrawn,
+            wait_s=wait_s,
         )
-        await self._watched.watch([member], order, stream)
+        await self._watched.watch([member], options, stream)
         watch = stream.watches[0]
         try:
             self._rounds.add(member, _rhythm(watch))
@@ -133,7 +140,7 @@ class Group:
     def end(self) -> None:
         """No more sets."""
         self.closed = True
-        self._client.groups.pop(self.name, None)
+        self._on_close()
         self._wake()
 
     @overload
@@ -170,14 +177,14 @@ class Group:
         try:
             self._rounds.add((watch.publisher, watch.variable), _rhythm(watch))
         except ValueError as error:
-            self._client.report(error)
+            self._report(error)
 
     def _received(self, event: StatusEvent) -> None:
         sample = Sample(event.value, event.created, event.received)
         given_up = self._rounds.discarded
         snapshot = self._rounds.offer((event.publisher, event.variable), sample)
-        if self._client.reporting is not None and self._rounds.discarded > given_up:
-            self._client.reporting.incomplete(self.name, self._rounds.discarded - given_up)
+        if self._reporter is not None and self._rounds.discarded > given_up:
+            self._reporter.incomplete(self.name, self._rounds.discarded - given_up)
         if snapshot is None:
             return
         if self._iterated:
@@ -201,7 +208,7 @@ class Group:
             return
         self._rounds.remove(member)
         if self.on_withdrawn is None:
-            self._client.report(error)
+            self._report(error)
         else:
             self.on_withdrawn(member, error)
 

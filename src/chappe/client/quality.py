@@ -12,20 +12,19 @@ from chappe.client.intervals import NS, interval_ns
 from chappe.errors import WithdrawnError
 from chappe.wire.base import Grant
 from chappe.wire.base import Qos as WireQos
-from chappe.wire.constants import MODES
+from chappe.wire.constants import ALL_MODES, MODES
 from chappe.wire.control import Watching
 
-ALL_MODES = 0xFFFF
 UNBOUNDED_NS = 1 << 62
 Seconds = float | Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qos:
-    """What a subscriber wants, in seconds; None leaves the choice to the network.
+    """What a subscriber asks for, in seconds; None leaves the choice to the network.
 
     interval: one value in so long; None: every value. latency: from publisher to subscriber; None: no bound.
-    redundancy: paths that share no router. priority: 0 alert to 6 background. security: of every channel on the way,
+    redundancy: paths that share no router. priority: 0 alert to 6 background. security: of every channel of them,
     0 any, 1 authentic, 2 encrypted. worst: the worst that is acceptable; what it leaves out may not get worse.
     """
 
@@ -107,8 +106,8 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A subscription as it is asked for: one quality for all modes or 16, and the modes in which it lives."""
+class QosRequest:
+    """A subscription as it is requested: one quality for all modes or 16, and the modes in which it lives."""
 
     qos: tuple[WireQos, ...]
     modes: int = ALL_MODES
@@ -121,9 +120,9 @@ class Wish:
         return self.qos[0] if len(self.qos) == 1 else self.qos[mode]
 
 
-def wish_of(
+def qos_request(
     qos: Qos | Mapping[int, Qos] | None, interval: Seconds | None = None, modes: Iterable[int] | None = None
-) -> Wish:
+) -> QosRequest:
     """What the arguments of a watch mean; ValueError if they contradict each other."""
     if qos is not None and interval is not None:
         raise ValueError("give the interval as interval= or in qos=, not both")
@@ -131,9 +130,9 @@ def wish_of(
         if modes is not None:
             raise ValueError("qos by mode says the modes itself: leave out modes=")
         mask = mode_mask(qos)
-        return Wish(tuple((qos.get(mode) or Qos()).wire() for mode in range(MODES)), mask, plain=False)
+        return QosRequest(tuple((qos.get(mode) or Qos()).wire() for mode in range(MODES)), mask, plain=False)
     wanted = (qos or Qos()).wire() if interval is None else WireQos(interval_ns=interval_ns(interval))
-    return Wish((wanted,), ALL_MODES if modes is None else mode_mask(modes), plain=qos is None)
+    return QosRequest((wanted,), ALL_MODES if modes is None else mode_mask(modes), plain=qos is None)
 
 
 def mode_mask(modes: Iterable[int]) -> int:
@@ -170,7 +169,7 @@ def multiple(wanted: int, granted: int) -> int:
 class Quality:
     """What one watch asked for, what it got, and what became of it."""
 
-    wish: Wish
+    request: QosRequest
     kind: str = ""  # the type that the subscriber takes it for
     every: dict[int, int] = field(default_factory=dict)  # by mode: one of so many published values is for this watch
     granted: dict[int, Granted] = field(default_factory=dict)
@@ -185,7 +184,7 @@ class Quality:
         self.slowest_ns = answer.slowest_ns
         self.every, self.granted = {}, {}
         for mode in range(MODES):
-            wanted = self.wish.in_mode(mode)
+            wanted = self.request.in_mode(mode)
             if wanted is None:
                 continue
             grant = granted.get(mode)
@@ -199,7 +198,7 @@ class Quality:
 
     def bound_ns(self, mode: int) -> int:
         """The latency that may not be exceeded in a mode; 0: none was asked for."""
-        wanted = self.wish.in_mode(mode)
+        wanted = self.request.in_mode(mode)
         if wanted is None or wanted.latency_ns == 0:
             return 0
         granted = self.granted.get(mode)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
+from chappe.client._core import ClientCore
+from chappe.client._inbox import Message, Subscription
+from chappe.client.arguments import Properties
+from chappe.client.topics import Topic
 from chappe.errors import LinkError, TimeoutExpired
+from chappe.wire.addresses import Address
 
-if TYPE_CHECKING:
-    from chappe.client._inbox import Message, Subscription
-    from chappe.client.arguments import Properties
-    from chappe.client.client import Client
-    from chappe.client.topics import Topic
-    from chappe.wire.addresses import Address
+
+class OpenInbox(Protocol):
+    """`Client.open_inbox`."""
+
+    def __call__(self, *, moved: Callable[[], None]) -> Awaitable[Subscription]: ...
 
 
 class Replies:
     """The requests of one client that wait for an answer."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, core: ClientCore, drain: Callable[[], Awaitable[None]], open_inbox: OpenInbox) -> None:
+        self._core = core
+        self._drain = drain
+        self._open_inbox = open_inbox
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._topics: dict[int, Topic] = {}  # that they were published to
         self._inbox: Subscription | None = None
@@ -43,13 +50,14 @@ class Replies:
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         self._topics[number] = topic
-        core = self._client.core
         try:
             async with asyncio.timeout(timeout_s):
-                while not core.publish(topic, body, priority, reply=self._address, correlation=number, **properties):
-                    await self._client.drain()
+                while not self._core.publish(
+                    topic, body, priority, reply=self._address, correlation=number, **properties
+                ):
+                    await self._drain()
                 if len(self._waiting) == 1:
-                    core.write_now()  # a lone request does not wait for others of its tick
+                    self._core.write_now()  # a lone request does not wait for others of its tick
                 return await answer
         except TimeoutError:
             raise TimeoutExpired(f"no answer from {topic!r} within {timeout_s:g} s") from None
@@ -59,7 +67,7 @@ class Replies:
     async def _open(self) -> None:
         async with self._opening:
             if self._inbox is None:
-                inbox = await self._client.open_inbox(moved=self._moved)
+                inbox = await self._open_inbox(moved=self._moved)
                 inbox.ready = self._arrived
                 self._address, self._inbox = inbox.address, inbox
 

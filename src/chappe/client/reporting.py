@@ -1,4 +1,4 @@
-"""Broken promises that a client noticed, told as one event a second (docs/reference/feeds.md)."""
+"""Broken guarantees that a client noticed, published as one event a second (docs/reference/feeds.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from chappe.client._status import Watch
 from chappe.client.violations import Violation
-from chappe.wire import told
+from chappe.wire import feeds
 
 EVERY_S = 1.0
 SUBJECTS = 4_096  # different subjects and kinds a second
@@ -28,7 +28,7 @@ class _Sum:
 
 
 class Breaches:
-    """Counts by subject and kind; a flood of them is as short to tell as one."""
+    """Counts by subject and kind; thousands of one kind make a report as short as one."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], _Sum] = {}
@@ -41,31 +41,31 @@ class Breaches:
         detail: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """So many more of that kind."""
-        found = self._sums.get((subject, kind))
-        if found is None:
+        total = self._sums.get((subject, kind))
+        if total is None:
             key = (subject, kind) if len(self._sums) < SUBJECTS else (OTHERS, kind)
-            found = self._sums.setdefault(key, _Sum())
-        found.created_ns = now_ns
-        found.count += count
-        found.detail = detail
+            total = self._sums.setdefault(key, _Sum())
+        total.created_ns = now_ns
+        total.count += count
+        total.detail = detail
         if latency_ns is not None:
-            found.latency_ns = max(latency_ns, found.latency_ns or latency_ns)
+            total.latency_ns = max(latency_ns, total.latency_ns or latency_ns)
 
     def body(self) -> bytes:
-        """The event that tells all of them."""
+        """The event that reports all of them."""
         breaches = [
-            told.Breach(subject, kind, each.created_ns, each.count, each.latency_ns,
+            feeds.Breach(subject, kind, each.created_ns, each.count, each.latency_ns,
                         msgspec.Raw(msgspec.json.encode(each.detail)))
             for (subject, kind), each in self._sums.items()
         ]  # fmt: skip
-        return msgspec.json.encode(told.Quality(breaches=tuple(breaches)))
+        return msgspec.json.encode(feeds.Quality(breaches=tuple(breaches)))
 
     def clear(self) -> None:
         self._sums.clear()
 
 
 class Owner(Protocol):
-    """The client that tells."""
+    """The client that reports."""
 
     name: str
 
@@ -73,8 +73,8 @@ class Owner(Protocol):
     def mode(self) -> int: ...
 
 
-class Reporting:
-    """Tells what was noticed, a second after the first of it. `publish(topic, body, priority)` is False when full."""
+class QualityReporter:
+    """Publishes what was noticed, a second after the first. `publish(topic, body, priority)` is False when full."""
 
     def __init__(self, owner: Owner, publish: Callable[[str, bytes, int], bool]) -> None:
         self._owner = owner
@@ -86,8 +86,8 @@ class Reporting:
         """A value was late or missing, or an estimate took its place."""
         mode, quality = self._owner.mode, watch.quality
         assert quality is not None
-        wanted, granted = quality.wish.in_mode(mode), quality.granted.get(mode)
-        interval_ns = round(granted.interval * 1e9) if granted is not None else wanted.interval_ns if wanted else 0
+        asked, granted = quality.request.in_mode(mode), quality.granted.get(mode)
+        interval_ns = round(granted.interval * 1e9) if granted is not None else asked.interval_ns if asked else 0
         detail = {"mode": mode, "interval_ns": interval_ns, "bound_ns": quality.bound_ns(mode)}
         subject = f"{watch.publisher}/{watch.variable}"
         self._breaches.add(subject, kind, violation.at_ns, violation.count, violation.latency_ns, detail)
@@ -99,23 +99,23 @@ class Reporting:
         self._arm()
 
     def close(self) -> None:
-        """Tell what is left."""
+        """Publish what is left."""
         if self._timer is not None:
             self._timer.cancel()
-            self._tell()
+            self._publish_report()
 
     def end(self) -> None:
-        """There is nobody to tell."""
+        """The connection is gone: report nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _arm(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._publish_report)
 
-    def _tell(self) -> None:
+    def _publish_report(self) -> None:
         self._timer = None
-        if self._publish(told.quality_topic(self._owner.name), self._breaches.body(), told.PRIORITY):
+        if self._publish(feeds.quality_topic(self._owner.name), self._breaches.body(), feeds.PRIORITY):
             self._breaches.clear()
-        else:  # the queue is full: it is told with what comes until then
+        else:  # the queue is full: it is published with what comes until then
             self._arm()

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, TypeVar
 
-from chappe.client.quality import ALL_MODES, granted_by_mode
+from chappe.client.quality import granted_by_mode
 from chappe.errors import ChappeError, DeniedError, QosError, RefusedError, TimeoutExpired, UnknownError
-from chappe.wire.control import Failed, Message, Request, encode
+from chappe.wire.constants import ALL_MODES
+from chappe.wire.control import Answer, Command, Failed, Message, Request, encode
 
-Answer = TypeVar("Answer", bound=Request)
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 Outcome = TypeVar("Outcome")
 Question = Callable[[], asyncio.Future[Any]]  # asks, and gives the answer to come
 LATER_S = 0.5  # until what may succeed a little later is asked again
@@ -50,13 +51,13 @@ class Requests:
 
     def ask(
         self,
-        make: Callable[[int], Request],
-        kind: type[Answer],
-        applied: Callable[[Answer], None] | None = None,
-    ) -> asyncio.Future[Answer]:
+        make: Callable[[int], Request | Command],
+        kind: type[AnyAnswer],
+        applied: Callable[[AnyAnswer], None] | None = None,
+    ) -> asyncio.Future[AnyAnswer]:
         """Send `make(id)`. `applied` is called with the answer before anything that the node sent after it is read."""
         self._last += 1
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AnyAnswer] = asyncio.get_running_loop().create_future()
         self._pending[self._last] = future, applied
         future.add_done_callback(lambda _, request=self._last: self._pending.pop(request, None))  # type: ignore[misc]
         self._send(encode(make(self._last)))
@@ -64,7 +65,7 @@ class Requests:
 
     def answered(self, message: Message) -> bool:
         """Give an answer to whoever asked; False if nobody did."""
-        if not isinstance(message, Request) or message.id not in self._pending:
+        if not isinstance(message, Answer) or message.id not in self._pending:
             return False
         future, applied = self._pending.pop(message.id)
         if future.done():

@@ -36,7 +36,7 @@ log = structlog.get_logger("chappe.client")
 
 
 class Owner(Protocol):
-    """Whom a session tells."""
+    """Whom a session notifies."""
 
     def session_up(self, welcome: Welcome, again: bool) -> None: ...
     def session_down(self, error: Exception | None) -> None: ...
@@ -47,7 +47,7 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """What `chappe.connect` was told, checked: where and how to connect, and as whom."""
+    """The arguments of `chappe.connect`, checked: where and how to connect, and as whom."""
 
     addresses: Sequence[Address]
     name: str  # for people, access rules and brokers

@@ -34,6 +34,7 @@ from chappe.client.arguments import (
     MeasureArguments,
     MemberArguments,
     MonitorArguments,
+    OpenLinkArguments,
     Properties,
     RegisterArguments,
     RegisterManyArguments,
@@ -393,12 +394,17 @@ class Client:
         return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **arguments))
 
     def advertise(self, pattern: Topic) -> Advertisement:
-        """Tell the mesh that this client publishes to a topic, or to topics of a pattern."""
+        """Advertise to the mesh that this client publishes to a topic, or to topics of a pattern."""
         return self._loop.run(self._client.advertise(pattern))
 
     def publications(self, pattern: str = "") -> list[dict[str, Any]]:
         """What is advertised in the mesh; all, or of a pattern."""
         return self._loop.run(self._client.publications(pattern))
+
+    @_signature_of(asynchronous.Client.open_link)
+    def open_link(self, peer: str, **arguments: Unpack[OpenLinkArguments]) -> dict[str, Any]:
+        """As `Client.open_link` of the asyncio client."""
+        return self._loop.run(self._client.open_link(peer, **arguments))
 
     @_signature_of(asynchronous.Client.measure)
     def measure(self, link: str = "", **arguments: Unpack[MeasureArguments]) -> list[dict[str, Any]]:

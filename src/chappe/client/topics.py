@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from chappe.errors import ProtocolError
 from chappe.wire.addresses import KIND, Address, check_address
 from chappe.wire.events import TOPIC_LIMIT, TopicName, check_topic
+from chappe.wire.topics import pattern_problem
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -29,7 +30,7 @@ Topic = str | int | Long | Address
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """What a client told that it publishes; `Client.withdraw` takes it back."""
+    """What a client advertises to publish; `Client.withdraw` takes it back."""
 
     kind: str
     pattern: str
@@ -81,29 +82,7 @@ def pattern_text(pattern: Topic) -> tuple[str, str]:
     size = len(pattern.encode())
     if not 1 <= size <= TOPIC_LIMIT:
         raise ValueError(f"a topic pattern has 1 to {TOPIC_LIMIT} bytes, not {size}")
-    levels = pattern.split("/")
-    for place, level in enumerate(levels):
-        if not level:
-            raise ValueError(f"pattern {pattern!r} has an empty level: no '/' at the ends, none doubled")
-        if level not in ("+", "#") and ("+" in level or "#" in level):
-            raise ValueError(f"pattern {pattern!r}: '+' and '#' stand for whole levels")
-        if level == "#" and place != len(levels) - 1:
-            raise ValueError(f"pattern {pattern!r}: '#' is the last level or none")
+    problem = pattern_problem(pattern)
+    if problem:
+        raise ValueError(f"pattern {pattern!r}: {problem}")
     return "s", pattern
-
-
-def is_wildcard(pattern: str) -> bool:
-    """True if a valid pattern can match more than one topic."""
-    return "+" in pattern or "#" in pattern
-
-
-def matches(pattern: str, topic: str) -> bool:
-    """`+` stands for one level, `#` for the rest and the parent."""
-    wanted = pattern.split("/")
-    levels = topic.split("/")
-    if wanted[-1] == "#":
-        wanted.pop()
-        if len(levels) < len(wanted):
-            return False
-        levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(want in ("+", level) for want, level in zip(wanted, levels, strict=True))

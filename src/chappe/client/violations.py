@@ -93,7 +93,7 @@ class _Expectation(Generic[Key]):
 
 
 class Detector(Generic[Key]):
-    """The expectations of all streams that somebody wants to hear of."""
+    """The expectations of all streams that are supervised."""
 
     def __init__(self) -> None:
         self.suppressed = 0  # violations while a mode change was announced

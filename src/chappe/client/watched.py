@@ -1,4 +1,4 @@
-"""Variables that a client watches, with their quality, and their way through modes and reconnections."""
+"""Variables that a client watches, with their quality, kept over changes of mode and reconnections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, StatusStream, Watch
-from chappe.client.merging import merged
-from chappe.client.quality import Quality, Wish, granted_by_mode
+from chappe.client.merging import merge_requests
+from chappe.client.quality import QosRequest, Quality, granted_by_mode
 from chappe.client.requests import LATER_S, WINDOW, Requests, all_within, attempts, is_passing
 from chappe.client.structs import ValueType, decoder_of
-from chappe.client.watchdog import Care, Watchdog
+from chappe.client.watchdog import Supervision, Watchdog
 from chappe.errors import LinkError, RefusedError, UnknownError, WithdrawnError
 from chappe.wire import control
 from chappe.wire.constants import MODES
@@ -37,14 +37,14 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class WatchOptions:
     """What is the same for all variables that are watched by one call."""
 
-    wish: Wish
+    request: QosRequest
     kind: ValueType | None = None  # what the subscriber takes them for; None: anything
     callback: Callable[[StatusEvent], None] | None = None
     on_withdrawn: Callable[[Watch, WithdrawnError], None] | None = None
-    care: Care = field(default_factory=Care)
+    supervision: Supervision = field(default_factory=Supervision)
     wait_s: float = 0.0
 
 
@@ -53,40 +53,42 @@ class Watched:
 
     def __init__(self, owner: Owner, core: ClientCore, requests: Requests) -> None:
         self.watches: dict[Watch, None] = {}
-        self.dog = Watchdog(owner.report)
+        self.watchdog = Watchdog(owner.report)
         self._owner = owner
         self._core = core
         self._requests = requests
         self._named: dict[tuple[str, str], list[Watch]] = {}
-        self._asked: dict[int, Wish] = {}  # by variable: what the node was asked for last
+        self._asked: dict[int, QosRequest] = {}  # by variable: what the node was asked for last
 
-    async def watch(self, variables: Sequence[tuple[str, str]], order: Order, stream: StatusStream) -> None:
+    async def watch(self, variables: Sequence[tuple[str, str]], options: WatchOptions, stream: StatusStream) -> None:
         """Watch the variables, all in one stream; nothing is watched if one of them is refused."""
         stream.owner = self._owner
         stream.loop = asyncio.get_running_loop()
         stream.before_wait = self._core.write_now
-        watches = [self._made(publisher, variable, order, stream) for publisher, variable in variables]
-        asked = (partial(self._ask_watch, watch, order.wait_s) for watch in watches)
+        watches = [self._make_watch(publisher, variable, options, stream) for publisher, variable in variables]
+        asked = (partial(self._ask_watch, watch, options.wait_s) for watch in watches)
         named = "/".join(variables[0]) + (f" and {len(watches) - 1} more" if len(watches) > 1 else "")
         try:
-            await all_within(asked, self._owner.timeout_s + order.wait_s, f"watch {named}")
+            await all_within(asked, self._owner.timeout_s + options.wait_s, f"watch {named}")
             for watch in watches:
-                self.dog.follow(watch, order.care, self._owner.mode)
+                self.watchdog.follow(watch, options.supervision, self._owner.mode)
         except BaseException:
             for watch in watches:
-                self.dog.forget(watch)
+                self.watchdog.forget(watch)
             await self._forget([watch for watch in watches if watch.active])
             raise
         for watch in watches:
             self._keep(watch)
         self._refine({watch.variable_id for watch in watches})
 
-    def _made(self, publisher: str, variable: str, order: Order, stream: StatusStream) -> Watch:
-        finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := order.wish.in_mode(mode)) is not None)
-        watch = Watch(publisher, variable, interval_ns=finest, callback=order.callback, stream=stream)
-        kind = order.kind
+    def _make_watch(self, publisher: str, variable: str, options: WatchOptions, stream: StatusStream) -> Watch:
+        finest = min(
+            wanted.interval_ns for mode in range(MODES) if (wanted := options.request.in_mode(mode)) is not None
+        )
+        watch = Watch(publisher, variable, interval_ns=finest, callback=options.callback, stream=stream)
+        kind = options.kind
         watch.owner = self._owner
-        watch.quality = Quality(order.wish, kind.name if kind else "", on_withdrawn=order.on_withdrawn)
+        watch.quality = Quality(options.request, kind.name if kind else "", on_withdrawn=options.on_withdrawn)
         watch.decoder = kind.decode if kind else None
         return watch
 
@@ -100,21 +102,21 @@ class Watched:
         same.remove(watch)
         if not same:
             del self._named[_name(watch)]
-        self.dog.forget(watch)
+        self.watchdog.forget(watch)
 
     def _ask_watch(self, watch: Watch, wait_s: float = 0.0) -> asyncio.Future[control.Watching]:
         """Ask for a watch, and in the same request for those of this client that share its subscription."""
         same = [each for each in self._named.get(_name(watch), ()) if each.active and each is not watch]
         together = [watch, *same]
-        wish = merged([_quality(each).wish for each in together], *(_rate(same[0]) if same else (0, 1)))
+        request = merge_requests([_quality(each).request for each in together], *(_rate(same[0]) if same else (0, 1)))
         return self._requests.ask(
-            lambda request: _request(request, watch, wish, wait_s),
+            lambda number: _request(number, watch, request, wait_s),
             control.Watching,
-            lambda answer: self._admit(together, wish, answer),
+            lambda answer: self._admit(together, request, answer),
         )
 
-    def _admit(self, watches: Sequence[Watch], wish: Wish, answer: control.Watching) -> None:
-        """The node has granted a wish that contains those of all these watches."""
+    def _admit(self, watches: Sequence[Watch], request: QosRequest, answer: control.Watching) -> None:
+        """The node has granted a request that contains those of all these watches."""
         first = watches[0]
         wanted = _quality(first).kind
         if wanted and wanted != answer.type:
@@ -122,8 +124,8 @@ class Watched:
                 self._quietly(self._ask_unwatch(answer.variable_id))
             names = f"{first.publisher}/{first.variable}"
             raise RefusedError(f"{names} is of type {answer.type}, not {wanted} (type)")
-        self._asked[answer.variable_id] = wish
-        granted = granted_by_mode(answer.grants, wish.modes)
+        self._asked[answer.variable_id] = request
+        granted = granted_by_mode(answer.grants, request.modes)
         self._core.watches.remove([watch for watch in watches if watch.active])
         for watch in watches:
             quality = _quality(watch)
@@ -134,18 +136,18 @@ class Watched:
                 watch.expect_copies()
             if watch.decoder is None:
                 watch.decoder = decoder_of(answer.type)
-            self.dog.retime(watch, self._owner.mode)
+            self.watchdog.retime(watch, self._owner.mode)
             if quality.on_admitted is not None:
                 quality.on_admitted(watch)
         self._core.watches.add(watches)
 
     def _refine(self, numbers: Iterable[int]) -> None:
-        """Ask again where the last wish that was sent is not the one that contains all watches of a variable."""
+        """Ask again where the last request that was sent is not the one that contains all watches of a variable."""
         for number in set(numbers):
             same = [watch for watch in self._core.watches.of(number) if watch in self.watches]
             if not same:
                 self._asked.pop(number, None)
-            elif self._asked.get(number) != merged([_quality(each).wish for each in same], *_rate(same[0])):
+            elif self._asked.get(number) != merge_requests([_quality(each).request for each in same], *_rate(same[0])):
                 self._quietly(self._ask_watch(same[0]))
 
     def _quietly(self, asked: asyncio.Future[control.Watching] | asyncio.Future[control.Done]) -> None:
@@ -175,16 +177,16 @@ class Watched:
     def _ask_unwatch(self, number: int) -> asyncio.Future[control.Done]:
         return self._requests.ask(lambda request: control.Unwatch(id=request, variable_id=number), control.Done)
 
-    # --- what the node tells
+    # --- notices of the node
 
-    def regranted(self, answer: control.Watching) -> None:
+    def regrant(self, answer: control.Watching) -> None:
         """A publisher has changed its rate: watches of the variable go on as that allows (GS-073)."""
         watches = [watch for watch in self._core.watches.of(answer.variable_id) if watch in self.watches]
-        wish = self._asked.get(answer.variable_id)
-        if watches and wish is not None:
-            self._admit(watches, wish, answer)
+        request = self._asked.get(answer.variable_id)
+        if watches and request is not None:
+            self._admit(watches, request, answer)
 
-    def withdrawn(self, number: int, reason: str) -> None:
+    def end_withdrawn(self, number: int, reason: str) -> None:
         """A variable is published no more: its watches end, each with an error that says so (GS-053)."""
         ended = [watch for watch in self._core.watches.of(number) if watch in self.watches]
         self._core.watches.remove(ended)
@@ -211,11 +213,11 @@ class Watched:
                 self._core.watches.remove([watch])
                 watch.retime(every)
                 self._core.watches.add([watch])
-        self.dog.settle(mode)
+        self.watchdog.settle(mode)
 
     # --- connections
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """Nothing is watched until `watch_again`; what should come and does not is a violation."""
         for watch in self.watches:
             watch.active = False
@@ -261,11 +263,11 @@ def _quality(watch: Watch) -> Quality:
     return watch.quality
 
 
-def _request(number: int, watch: Watch, wish: Wish, wait_s: float) -> control.Watch:
-    """The wish as a message; one that is only an interval is sent as such."""
-    finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := wish.in_mode(mode)) is not None)
+def _request(number: int, watch: Watch, request: QosRequest, wait_s: float) -> control.Watch:
+    """The request as a message; one that is only an interval is sent as such."""
+    finest = min(wanted.interval_ns for mode in range(MODES) if (wanted := request.in_mode(mode)) is not None)
     return control.Watch(
         id=number, publisher=watch.publisher, variable=watch.variable, interval_ns=finest,
-        priority=min(qos.priority for qos in wish.qos), modes=wish.modes, wait_ns=round(wait_s * 1e9),
-        type=_quality(watch).kind, qos=() if wish.plain else wish.qos,
+        priority=min(qos.priority for qos in request.qos), modes=request.modes, wait_ns=round(wait_s * 1e9),
+        type=_quality(watch).kind, qos=() if request.plain else request.qos,
     )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The node without I/O: sessions, registrations, variables, paths, commands; requests in, outputs out."""
+"""The node without I/O: sessions, registrations, variables, paths, commands; messages in, effects out."""

@@ -1,4 +1,4 @@
-"""What peers must be told about variables: collected, then sent in messages of a bounded size."""
+"""What peers must know about variables: collected, then sent in messages of a bounded size."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from chappe.core.outputs import Send
+from chappe.machine import Send
 from chappe.wire.control import Announce, Retract, Variable
 
 ANNOUNCED_AT_ONCE = 100  # variables in one message: a peer works on it for about a millisecond
@@ -23,7 +23,7 @@ class _Pending:
 
 
 class Announcements:
-    """Pending messages by the port of a connected peer; one that is not connected is told everything when it is."""
+    """Pending messages by the port of a connected peer; one that is not connected gets everything when it is."""
 
     def __init__(self) -> None:
         self.waiting = False  # whether `take` has more
@@ -52,17 +52,17 @@ class Announcements:
 
     def take(self) -> list[Send]:
         """The next messages. What was retracted goes first: an id may be announced again under another name."""
-        outputs: list[Send] = []
+        effects: list[Send] = []
         if not self.waiting:
-            return outputs
+            return effects
         for port, pending in self._pending.items():
             for _ in range(MESSAGES_AT_ONCE):
                 message = _next(pending)
                 if message is None:
                     break
-                outputs.append(Send(port, message))
+                effects.append(Send(port, message))
         self.waiting = any(pending.announced or pending.retracted for pending in self._pending.values())
-        return outputs
+        return effects
 
 
 def _next(pending: _Pending) -> Announce | Retract | None:
@@ -72,8 +72,8 @@ def _next(pending: _Pending) -> Announce | Retract | None:
             del pending.retracted[variable_id]
         return Retract(variable_ids=ids)
     if pending.announced:
-        told = tuple(islice(pending.announced.values(), ANNOUNCED_AT_ONCE))
-        for variable in told:
+        variables = tuple(islice(pending.announced.values(), ANNOUNCED_AT_ONCE))
+        for variable in variables:
             del pending.announced[variable.variable_id]
-        return Announce(variables=told)
+        return Announce(variables=variables)
     return None

@@ -59,7 +59,7 @@ class Commands:
         self.paths = paths
         self.modes = Modes(engine.status.slot)
         self.functions = functions
-        self.notices: list[management.ModeState] = []  # what all clients must be told
+        self.notices: list[management.ModeState] = []  # what all clients must know
         self._engine = engine
         self._configure = configure
         self._prepared = -1  # the mode that the temporary table leads to
@@ -100,7 +100,11 @@ class Commands:
 
     def tick(self, now_ns: int) -> None:
         """Time-outs of mode changes."""
-        self._tell(self.modes.tick(now_ns))
+        self._notify(self.modes.tick(now_ns))
+
+    def next_tick(self) -> int:
+        """When a mode change has waited for its commit for too long."""
+        return self.modes.next_tick()
 
     def work(self) -> Answer | None:
         """Build the next slice of a temporary table; the answer to its command when it is complete and in use."""
@@ -177,13 +181,13 @@ class Commands:
             return f"mode {command.mode} is not in 0 .. {MODES - 1}"
         match command:
             case management.InformMode():
-                self._tell(self.modes.inform(command.mode))
+                self._notify(self.modes.inform(command.mode))
             case management.CommitMode():
-                self._tell(self.modes.commit(command.mode))
+                self._notify(self.modes.commit(command.mode))
             case control.SetMode():
                 self._change = None
                 self._engine.status.slot = command.mode
-                self._tell(self.modes.switched(command.mode, now_ns))
+                self._notify(self.modes.switched(command.mode, now_ns))
         return ""
 
     def _function(self, command: management.Place | management.Displace, now_ns: int) -> str:
@@ -199,7 +203,7 @@ class Commands:
             self.paths.displace(command.output.variable_id, now_ns)
         return problem
 
-    def _tell(self, notice: management.ModeState | None) -> None:
+    def _notify(self, notice: management.ModeState | None) -> None:
         if notice is not None:
             self.notices.append(notice)
 

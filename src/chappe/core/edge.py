@@ -1,22 +1,23 @@
-"""The management link of a router: who leads, what clients ask for through it, and what comes back."""
+"""The management links of a router: who leads, what clients ask for through it, and what comes back."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import structlog
 
 from chappe.core.entities import Entities, Memory
-from chappe.core.outputs import Output, Send
-from chappe.wire.base import Failed, Message, Request
+from chappe.core.session import Session
+from chappe.core.sessions import Sessions
+from chappe.core.variables import Variables
+from chappe.machine import Address as Source
+from chappe.machine import Connected, Disconnected, Effect, NodeInput, Send
+from chappe.wire.base import Answer, Failed, Message, Request
 from chappe.wire.management import Arrived, Entity, Join, Lead, Left, LinkState, Standby
-
-if TYPE_CHECKING:
-    from chappe.core.session import Session
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +25,7 @@ LEADERLESS_NS = 10_000_000_000  # a request waits so long for a broker that lead
 UNDER_WAY = 128  # requests that the broker has not answered: more would only wait there, in front of other edges'
 SLOW_NS = 2_000_000_000  # one that takes longer (it waits for its publisher, say) does not keep others back
 
-Then = Callable[[Request], list[Output]]
+Then = Callable[[Answer], list[Effect]]
 
 
 @dataclass(slots=True)
@@ -54,13 +55,12 @@ def entity_of(session: Session) -> Entity:
 class Edge:
     """Knows the broker with the highest epoch, joins it, and asks it for clients (GS-080).
 
-    `fence(epoch)` raises the epoch that commands must have and says whether it is not over; `links()` are the names
-    of the peers that are connected now.
+    `fence(epoch)` raises the epoch that commands must have and says whether it is not over.
     """
 
     def __init__(
-        self, router: str, process: bytes, role: str, away_ns: int, fence: Callable[[int], bool],
-        links: Callable[[], Iterable[str]],
+        self, router: str, process: bytes, role: str, away_ns: int, fence: Callable[[int], bool], sessions: Sessions,
+        variables: Variables,
     ) -> None:  # fmt: skip
         self.role = role
         self.entities = Entities(away_ns)
@@ -69,7 +69,8 @@ class Edge:
         self._router = router
         self._process = process
         self._fence = fence
-        self._links = links
+        self._sessions = sessions
+        self._variables = variables
         self._brokers: dict[int, _Broker] = {}
         self._asked: dict[int, _Asked] = {}
         self._queue: deque[int] = deque()  # of these, not sent to the present leader yet
@@ -79,20 +80,84 @@ class Edge:
         self._number = int.from_bytes(process[:5], "big") << 16
         self._leaderless_ns = 0
 
-    # --- brokers
+    # --- a machine
 
-    def opened(self, session: Session, now_ns: int) -> list[Output]:
-        """A connection to one process of the broker's role."""
-        self._brokers[session.port] = _Broker(session.name)
-        return [Send(session.port, self._join())]
-
-    def closed(self, session: Session, now_ns: int) -> list[Output]:
-        """It is over; the router goes on as it is (GS-151)."""
-        self._brokers.pop(session.port, None)
-        self._lost(session.port, now_ns)
+    def receive(self, source: Source, message: NodeInput, now_ns: int) -> list[Effect]:
+        """A connection came or went, or a process of the broker's role says something."""
+        assert isinstance(source, int)
+        session = self._sessions.get(source)
+        if session is None or session.internal:
+            return []
+        match message:
+            case Connected():
+                return self._connected(session)
+            case Disconnected():
+                return self._disconnected(session, now_ns)
+            case Lead():
+                return self._lead(session, message, now_ns)
+            case Standby():
+                return self._standby(session, now_ns)
+            case Failed(id=0):  # no answer to a request, but to its Join
+                log.error("the broker does not take this router", node=self._router, broker=session.name,
+                          reason=message.reason)  # fmt: skip
+            case Answer():
+                return self._answered(session, message, now_ns)
         return []
 
-    def lead(self, session: Session, message: Lead, now_ns: int) -> list[Output]:
+    @staticmethod
+    def takes(message: Message) -> bool:
+        """Whether messages of this kind, of brokers, are for the edge."""
+        return isinstance(message, Lead | Standby | Answer)
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """Give up what waits for a leader for too long; send what waits behind slow ones."""
+        self.entities.tick(now_ns)
+        if self.leader is not None:
+            return self._more(now_ns) if self._queue else []
+        effects: list[Effect] = []
+        for number, asked in list(self._asked.items()):
+            if now_ns - max(asked.since_ns, self._leaderless_ns) >= LEADERLESS_NS:
+                del self._asked[number]
+                self._under_way.pop(number, None)
+                reason = f"no broker of {self.role} leads; {self._router} forwards on, ask again later"
+                effects += asked.then(Failed(id=number, code="unavailable", reason=reason))
+        return effects
+
+    def next_tick(self) -> int:
+        """When a request has waited for too long, a slow one frees its place, or a client is forgotten."""
+        next_ns = self.entities.next_tick()
+        if self.leader is None:
+            if self._asked:
+                first = next(iter(self._asked.values()))
+                next_ns = min(next_ns, max(first.since_ns, self._leaderless_ns) + LEADERLESS_NS)
+        elif self._queue and self._under_way:
+            next_ns = min(next_ns, self._asked[next(iter(self._under_way))].sent_ns + SLOW_NS)
+        return next_ns
+
+    def _connected(self, session: Session) -> list[Effect]:
+        if session.manager:
+            self._brokers[session.port] = _Broker(session.name)
+            return [Send(session.port, self._join())]
+        if session.role == "node":
+            return self._send(LinkState(peer=session.name, up=True))
+        entity = entity_of(session)
+        for memory in self.entities.arrived(entity, session.port):
+            self._abandon(memory)
+        return self._send(Arrived(entity=entity))
+
+    def _disconnected(self, session: Session, now_ns: int) -> list[Effect]:
+        """Without a broker the router goes on as it is (GS-151); a channel that failed is reported (GS-150)."""
+        if session.manager:
+            self._brokers.pop(session.port, None)
+            self._lost(session.port, now_ns)
+            return []
+        if session.role == "node":
+            return self._send(LinkState(peer=session.name, up=False))
+        return self._left(session, now_ns)
+
+    # --- brokers
+
+    def _lead(self, session: Session, message: Lead, now_ns: int) -> list[Effect]:
         """A broker leads: join it and repeat what has no answer; one of an older epoch is not believed."""
         broker = self._brokers.get(session.port)
         if broker is None:
@@ -118,7 +183,7 @@ class Edge:
         farewells = [Send(session.port, Left(entity=entity, gone=True)) for entity in gone.values()]
         return [Send(session.port, self._join()), *farewells, *self._more(now_ns)]
 
-    def standby(self, session: Session, message: Standby, now_ns: int) -> list[Output]:
+    def _standby(self, session: Session, now_ns: int) -> list[Effect]:
         """A broker says that it does not lead."""
         broker = self._brokers.get(session.port)
         if broker is not None:
@@ -126,7 +191,7 @@ class Edge:
             self._lost(session.port, now_ns)
         return []
 
-    def answered(self, session: Session, message: Request, now_ns: int) -> list[Output]:
+    def _answered(self, session: Session, message: Answer, now_ns: int) -> list[Effect]:
         """An answer of the broker that leads; a second one to the same request changes nothing."""
         if session.port != self.leader:
             return []
@@ -134,31 +199,28 @@ class Edge:
         self._under_way.pop(message.id, None)
         return [*asked.then(message), *self._more(now_ns)] if asked is not None else []
 
-    def link(self, peer: str, up: bool) -> list[Output]:
-        """A channel came up or failed (GS-150)."""
-        return self._tell(LinkState(peer=peer, up=up))
-
     # --- clients
 
-    def arrived(self, session: Session) -> tuple[list[Output], list[Memory]]:
-        """A client is attached; also what its name left behind in sessions that are over."""
-        entity = entity_of(session)
-        over = self.entities.arrived(entity, session.port)
-        return self._tell(Arrived(entity=entity)), over
+    def _abandon(self, memory: Memory) -> None:
+        """A client came back without its memory: what it published before is over (GS-153)."""
+        for variable in memory.published.values():
+            entry = self._variables.directory.numbered(variable.variable_id)
+            if entry is not None and entry.owner < 0:
+                self._variables.abandoned(entry)
 
-    def left(self, session: Session, now_ns: int) -> list[Output]:
+    def _left(self, session: Session, now_ns: int) -> list[Effect]:
         """Its connection is lost. What it asked for is not repeated: it asks again itself, if it comes back."""
         memory = self.entities.left(entity_of(session), session.port, now_ns)
         if memory is None:
             return []
         if not session.leaves:
-            return self._tell(Left(entity=memory.entity))
+            return self._send(Left(entity=memory.entity))
         self.entities.forget(memory)
         if self.leader is None:
             self._gone[memory.entity.name] = memory.entity
-        return self._tell(Left(entity=memory.entity, gone=True))
+        return self._send(Left(entity=memory.entity, gone=True))
 
-    def ask(self, kind: Callable[..., Request], then: Then, now_ns: int, **fields: Any) -> list[Output]:
+    def ask(self, kind: Callable[..., Request], then: Then, now_ns: int, **fields: Any) -> list[Effect]:
         """Ask the broker that leads, now or as soon as there is one; `then` gets its answer, or Failed."""
         self._number += 1
         message = kind(id=self._number, **fields)
@@ -166,20 +228,6 @@ class Edge:
         if self.leader is not None:  # else whoever leads next gets everything that has no answer
             self._queue.append(message.id)
         return self._more(now_ns)
-
-    def tick(self, now_ns: int) -> list[Output]:
-        """Give up what waits for a leader for too long; send what waits behind slow ones."""
-        self.entities.tick(now_ns)
-        if self.leader is not None:
-            return self._more(now_ns) if self._queue else []
-        outputs: list[Output] = []
-        for number, asked in list(self._asked.items()):
-            if now_ns - max(asked.since_ns, self._leaderless_ns) >= LEADERLESS_NS:
-                del self._asked[number]
-                self._under_way.pop(number, None)
-                reason = f"no broker of {self.role} leads; {self._router} forwards on, ask again later"
-                outputs += asked.then(Failed(id=number, code="unavailable", reason=reason))
-        return outputs
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a broker process, for `List(what="broker")`."""
@@ -196,7 +244,7 @@ class Edge:
     def _join(self) -> Join:
         return Join(
             router=self._router, issuer=self._process, epoch=self.epoch, entities=self.entities.attached(),
-            links=tuple(sorted(self._links())),
+            links=tuple(sorted(self._sessions.neighbours())),
         )  # fmt: skip
 
     def _lost(self, port: int, now_ns: int) -> None:
@@ -204,8 +252,8 @@ class Edge:
             self.leader, self._leaderless_ns = None, now_ns
             self._queue.clear()
 
-    def _more(self, now_ns: int) -> list[Output]:
-        outputs: list[Output] = []
+    def _more(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
         while self._under_way and now_ns - self._asked[next(iter(self._under_way))].sent_ns >= SLOW_NS:
             del self._under_way[next(iter(self._under_way))]
         while self.leader is not None and self._queue and len(self._under_way) < UNDER_WAY:
@@ -217,13 +265,13 @@ class Edge:
             elif asked is not None:
                 asked.sent_ns = now_ns
                 self._under_way[number] = None
-                outputs.append(Send(self.leader, asked.message))
-        return outputs
+                effects.append(Send(self.leader, asked.message))
+        return effects
 
-    def _tell(self, message: Message) -> list[Output]:
+    def _send(self, message: Message) -> list[Effect]:
         return [Send(self.leader, message)] if self.leader is not None else []
 
 
-def passed_on(answer: Request, number: int) -> Request:
+def passed_on(answer: Answer, number: int) -> Answer:
     """The same answer to the request of a client."""
     return msgspec.structs.replace(answer, id=number)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from chappe.machine import NEVER
 from chappe.wire.control import Variable
-from chappe.wire.management import Entity, Granted, Regranted, Want
+from chappe.wire.management import Entity, Granted, Regranted, SubscribeRequest
 
 Name = tuple[str, str]  # publisher, variable
 
@@ -19,14 +20,14 @@ class Memory:
     port: int = -1
     away_since_ns: int = 0
     published: dict[Name, Variable] = field(default_factory=dict)  # with the ids issued
-    wanted: dict[Name, tuple[Want, Granted]] = field(default_factory=dict)
+    wanted: dict[Name, tuple[SubscribeRequest, Granted]] = field(default_factory=dict)
     numbers: dict[int, Name] = field(default_factory=dict)  # of what is wanted
 
     @property
     def attached(self) -> bool:
         return self.port >= 0
 
-    def grant(self, name: Name, want: Want, granted: Granted) -> None:
+    def grant(self, name: Name, want: SubscribeRequest, granted: Granted) -> None:
         """It has this subscription now."""
         before = self.wanted.get(name)
         if before is not None:
@@ -59,7 +60,7 @@ class Entities:
         return iter([memory for issuers in self._by_name.values() for memory in issuers.values()])
 
     def attached(self) -> tuple[Entity, ...]:
-        """Those that are here now, as `Join` tells them."""
+        """Those that are here now, as `Join` lists them."""
         return tuple(memory.entity for memory in self if memory.attached)
 
     def attached_as(self, entity: Entity) -> bool:
@@ -106,8 +107,8 @@ class Entities:
 
     def withdrawn(self, variable_id: int, names: Iterable[str]) -> list[Memory]:
         """Those that had a subscription which is over; without names everybody."""
-        told = list(names)
-        asked = (memory for name in told for memory in self._by_name.get(name, {}).values()) if told else self
+        listed = list(names)
+        asked = (memory for name in listed for memory in self._by_name.get(name, {}).values()) if listed else self
         return [memory for memory in asked if memory.release(variable_id)]
 
     def regranted(self, notice: Regranted) -> list[Memory]:
@@ -127,3 +128,7 @@ class Entities:
             if now_ns - memory.away_since_ns < self._away_ns:
                 return
             self.forget(memory)
+
+    def next_tick(self) -> int:
+        """When the first of those that are away is forgotten."""
+        return next((each.away_since_ns + self._away_ns for each in self._away.values()), NEVER)

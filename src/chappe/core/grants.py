@@ -1,4 +1,4 @@
-"""Quality of service as a node needs it: what a watch asks for, and what the engine is told about it."""
+"""Quality of service as a node needs it: what a watch asks for, and what the engine needs of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Terms:
 
 
 def terms_of(watch: Watch) -> tuple[Qos, ...]:
-    """What a watch asks for; without `qos`: its interval, by any one way."""
+    """What a watch asks for; without `qos`: its interval, by any one path."""
     return watch.qos or (Qos(interval_ns=watch.interval_ns, priority=watch.priority),)
 
 

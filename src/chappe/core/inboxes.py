@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Protocol
 
-from chappe.core.mesh_requests import Refusal
-from chappe.core.outputs import Output, Send
-from chappe.core.registrations import failed
+from chappe.core.answers import failed
 from chappe.core.session import Session
 from chappe.engine._topics import TopicTable
+from chappe.machine import Effect, Send
+from chappe.security.config import Action
 from chappe.wire import control
-from chappe.wire.addresses import ID_BYTES, KIND, confirm_address, inbox_address, shown
+from chappe.wire.addresses import ID_BYTES, KIND, confirm_address, inbox_address, redacted
 
 KEY_BYTES = 16
+
+
+class Refusal(Protocol):
+    """Says that something is not allowed, or None."""
+
+    def __call__(
+        self, session: Session, request: control.Request, action: Action, address: str, *, whole: bool = False
+    ) -> Send | None: ...
 
 
 class Inboxes:
@@ -45,10 +54,12 @@ class Inboxes:
             session.inboxes.add(address)
         return [Send(session.port, control.InboxOpened(id=request.id, address=address))]
 
-    def close(self, session: Session, request: control.CloseInbox, now_ns: int) -> list[Output]:
+    def close(self, session: Session, request: control.CloseInbox, now_ns: int) -> list[Effect]:
         """Nothing more arrives there."""
         if request.address not in session.inboxes:
-            return [failed(session.port, request, "unknown", f"{shown(request.address)[:80]!r} is no inbox of yours")]
+            return [
+                failed(session.port, request, "unknown", f"{redacted(request.address)[:80]!r} is no inbox of yours")
+            ]
         self._topics.unsubscribe(session.port, request.address, KIND)
         session.inboxes.discard(request.address)
         return [Send(session.port, control.Done(id=request.id))]

@@ -3,65 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chappe.core.outputs import Output, Send
-from chappe.core.registrations import failed
+from chappe.core.answers import failed
+from chappe.core.cursor import Cursor, Row, Rows
+from chappe.core.session import Session
 from chappe.errors import DeniedError, RefusedError
+from chappe.machine import Effect, Send
+from chappe.security.rules import RuleBook
 from chappe.wire.control import List, Listing
 
-if TYPE_CHECKING:
-    from chappe.core.session import Session
-    from chappe.security.rules import RuleBook
-
 MAX_ROWS = 500  # of one answer: it is encoded in one go
-Row = dict[str, Any]
-_END: Row = {}  # no row: compared by identity
-Find = Callable[[List, "Session"], "Rows"]
-
-
-@dataclass(slots=True)
-class Rows:
-    """The rows of one listing, found step by step; a step that yields None has looked at something and found no row."""
-
-    steps: Iterator[Row | None]
-    size: int = 0  # how many there are, where that is known before
-    position: int = 0  # rows found so far
-    over: bool = False  # there are no more
-
-    @property
-    def total(self) -> int:
-        """How many there are in all; while that is not known, one more than were found."""
-        return self.position if self.over else max(self.size, self.position + 1)
-
-    def find(self, start: int, limit: int, found: list[Row]) -> Iterator[None]:
-        """Append the rows from there on, at most so many, step by step."""
-        while len(found) < limit and not self.over:
-            row = next(self.steps, _END)
-            if row is _END:
-                self.over = True
-            elif row is not None:
-                self.position += 1
-                if self.position > start:
-                    found.append(row)
-            yield
-
-
-@dataclass(slots=True)
-class Cursor:
-    """Where a listing of a client goes on if it asks for the rows that follow; one a connection."""
-
-    question: tuple[Any, ...]
-    rows: Rows
-    book: RuleBook  # by which rows were chosen
+Find = Callable[[List, Session], Rows]
 
 
 def listing(
     find: Find, book: RuleBook, session: Session, request: List, denied: Callable[[], None]
-) -> Iterator[list[Output]]:
+) -> Iterator[list[Effect]]:
     """What to do about it, step by step; most steps find nothing to send. `denied` is called if it is not allowed."""
     start, limit = max(0, request.start), max(0, min(request.limit, MAX_ROWS))
     question = msgspec.structs.astuple(msgspec.structs.replace(request, id=0, start=0, limit=0))

@@ -1,51 +1,39 @@
-"""What clients ask of the mesh: to tell what they publish (MR-133), and to measure links (MR-072)."""
+"""What clients ask of the mesh: to advertise what they publish (MR-133), and to measure links (MR-072)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from chappe.core.outputs import Output, Send
-from chappe.core.registrations import failed
+from chappe.core.access import Access
+from chappe.core.answers import failed
 from chappe.core.requests import bad_subscribe
 from chappe.core.roles import Interest
+from chappe.core.session import Session
 from chappe.errors import RefusedError
-from chappe.security.config import Action
+from chappe.machine import Effect, Send
 from chappe.security.patterns import topic_address
 from chappe.wire import control
-from chappe.wire.mesh import Pace
-
-if TYPE_CHECKING:
-    from chappe.core.session import Session
 
 MOST = 4_096  # different topics and patterns that a node advertises
 MOST_OF_ONE = 1_024  # of them for one identity, however many connections it has
 Row = dict[str, Any]
 
 
-class Refusal(Protocol):
-    """Says that something is not allowed, or None."""
-
-    def __call__(
-        self, session: Session, request: control.Request, action: Action, address: str, *, whole: bool = False
-    ) -> Send | None: ...
-
-
 class MeshRequests:
-    """Answers them; `mesh()` is None where the node neither measures nor is in a mesh."""
+    """Answers them; `mesh` is None where the node neither measures nor is in a mesh."""
 
-    def __init__(self, node: str, mesh: Callable[[], Interest | None], refusal: Refusal) -> None:
+    def __init__(self, node: str, mesh: Interest | None, access: Access) -> None:
         self._node = node
         self._mesh = mesh
-        self._refusal = refusal
+        self._access = access
         self._ports: dict[tuple[str, str], set[int]] = {}  # of the clients that publish it, by (kind, pattern)
         self._counts: Counter[tuple[str, str]] = Counter()  # by name and role of those clients
-        self.answers: dict[type[control.Message], Callable[[Session, Any, int], list[Output]]] = {
+        self.answers: dict[type[control.Message], Callable[[Session, Any, int], list[Effect]]] = {
             control.Advertise: self._advertise,
             control.Unadvertise: self._unadvertise,
             control.Measure: self._measure,
-            Pace: self._pace,
         }
 
     def gone(self, session: Session) -> None:
@@ -53,11 +41,11 @@ class MeshRequests:
         for key in session.advertised:
             self._leave(session, key)
         if session.advertised:
-            self._tell()
+            self._publish()
 
     def rows(self) -> Iterator[Row]:
         """What is advertised at this node, and what the mesh says of the rest."""
-        mesh = self._mesh()
+        mesh = self._mesh
         own = sorted(self._ports)
         for kind, text in own:
             clients = len(self._ports.get((kind, text), ()))
@@ -67,11 +55,13 @@ class MeshRequests:
             if row["at"] != self._node or (row["kind"], row["topic"]) not in seen:
                 yield row
 
-    def _advertise(self, session: Session, request: control.Advertise, now_ns: int) -> list[Output]:
+    def _advertise(self, session: Session, request: control.Advertise, now_ns: int) -> list[Effect]:
         problem = bad_subscribe(control.Subscribe(id=0, pattern=request.pattern, kind=request.kind))
         if problem:
             return [failed(session.port, request, "invalid", problem)]
-        refusal = self._refusal(session, request, "publish", topic_address(request.kind, request.pattern), whole=True)
+        refusal = self._access.refusal(
+            session, request, "publish", topic_address(request.kind, request.pattern), whole=True
+        )
         if refusal is not None:
             return [refusal]
         key = (request.kind, request.pattern)
@@ -84,16 +74,16 @@ class MeshRequests:
         self._counts[_owner(session)] += key not in session.advertised
         session.advertised.add(key)
         if new:
-            self._tell()
+            self._publish()
         return [Send(session.port, control.Done(id=request.id))]
 
-    def _unadvertise(self, session: Session, request: control.Unadvertise, now_ns: int) -> list[Output]:
+    def _unadvertise(self, session: Session, request: control.Unadvertise, now_ns: int) -> list[Effect]:
         key = (request.kind, request.pattern)
         if key not in session.advertised:
             return [failed(session.port, request, "unknown", f"{request.pattern[:80]!r} is not advertised by you")]
         session.advertised.discard(key)
         if self._leave(session, key):
-            self._tell()
+            self._publish()
         return [Send(session.port, control.Done(id=request.id))]
 
     def _full(self, session: Session, key: tuple[str, str]) -> str:
@@ -117,16 +107,16 @@ class MeshRequests:
         del self._ports[key]
         return True
 
-    def _tell(self) -> None:
-        mesh = self._mesh()
+    def _publish(self) -> None:
+        mesh = self._mesh
         if mesh is not None:
             mesh.advertised(self._ports)
 
-    def _measure(self, session: Session, request: control.Measure, now_ns: int) -> list[Output]:
-        refusal = self._refusal(session, request, "control", f"{self._node}/Measure")
+    def _measure(self, session: Session, request: control.Measure, now_ns: int) -> list[Effect]:
+        refusal = self._access.refusal(session, request, "control", f"{self._node}/Measure")
         if refusal is not None:
             return [refusal]
-        mesh = self._mesh()
+        mesh = self._mesh
         if mesh is None:
             reason = f"{self._node} measures no links: add [mesh] or [measure] to its file"
             return [failed(session.port, request, "unsupported", reason)]
@@ -134,12 +124,6 @@ class MeshRequests:
             return mesh.measure(session.port, request, now_ns)
         except RefusedError as error:
             return [failed(session.port, request, error.code, str(error))]
-
-    def _pace(self, session: Session, message: Pace, now_ns: int) -> list[Output]:
-        mesh = self._mesh()
-        if mesh is not None:
-            mesh.paced(session.port, message)
-        return []
 
 
 def _owner(session: Session) -> tuple[str, str]:

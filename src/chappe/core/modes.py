@@ -1,7 +1,8 @@
-"""What clients are told about the operating mode: which one is in force, and which one is coming (GS-115)."""
+"""The operating mode as clients know it: which one is in force, and which one is coming (GS-115)."""
 
 from __future__ import annotations
 
+from chappe.machine import NEVER
 from chappe.wire.management import ModeState
 
 SETTLED_NS = 5_000_000_000  # a change whose commit does not come is over for clients so long after the switch
@@ -10,7 +11,7 @@ SETTLED_NS = 5_000_000_000  # a change whose commit does not come is over for cl
 class Modes:
     """The mode as clients see it: it changes when a change is committed, not while tables are switched.
 
-    Each method returns what all clients must be told, or None.
+    Each method returns what all clients must know, or None.
     """
 
     def __init__(self, mode: int = 0) -> None:
@@ -32,7 +33,7 @@ class Modes:
         return self._become(self.mode, mode)
 
     def switched(self, mode: int, now_ns: int) -> ModeState | None:
-        """Phase 4, or a router that is told the mode when it joins: nobody has been informed then."""
+        """Phase 4, or a router that learns the mode when it joins: nobody has been informed then."""
         if self.changing and mode == self.next:
             self._switched_ns = now_ns
             return None
@@ -48,6 +49,10 @@ class Modes:
         if self._switched_ns and now_ns - self._switched_ns >= SETTLED_NS:
             return self.commit(self.next)
         return None
+
+    def next_tick(self) -> int:
+        """When `tick` has something to do."""
+        return self._switched_ns + SETTLED_NS if self._switched_ns else NEVER
 
     def _become(self, mode: int, following: int) -> ModeState | None:
         if (mode, following) == (self.mode, self.next):

@@ -52,7 +52,7 @@ class _Shared:
 
 
 @dataclass(slots=True)
-class _Ways:
+class _VariablePaths:
     """All paths of one variable."""
 
     hops: dict[int, Hop] = field(default_factory=dict)  # by path
@@ -82,18 +82,18 @@ class PathTable:
         self._engine = engine
         self._variables = variables
         self._link_port = link_port
-        self._ways: dict[int, _Ways] = {}  # by variable
+        self._by_variable: dict[int, _VariablePaths] = {}  # by variable
         self._next = BROKER_PATHS
         self._flooded: dict[int, tuple[int, ...]] = {}  # variable -> level by mode
         self._placed: set[int] = set()
 
     def __len__(self) -> int:
-        return sum(len(ways.hops) for ways in self._ways.values())
+        return sum(len(here.hops) for here in self._by_variable.values())
 
     @property
     def empty(self) -> bool:
         """Whether brokers have left nothing here."""
-        return not (self._ways or self._flooded or self._placed)
+        return not (self._by_variable or self._flooded or self._placed)
 
     def setup(self, paths: Sequence[Path]) -> None:
         """Add or replace paths, all or none; PathError says which one cannot be."""
@@ -103,8 +103,8 @@ class PathTable:
             for hop in hops:
                 number = hop.path.variable.variable_id
                 entry = self._variables.directory.numbered(number)
-                ways = self._ways.get(number)
-                known = ways.hops.get(hop.path.path) if ways else None
+                here = self._by_variable.get(number)
+                known = here.hops.get(hop.path.path) if here else None
                 before.append((number, hop.path.path, known, entry.variable if entry else None))
                 self._put(hop)
         except (ValueError, KeyError, OverflowError) as error:
@@ -157,7 +157,7 @@ class PathTable:
 
     def reset(self, now_ns: int) -> None:
         """Forget everything that brokers have set."""
-        self.teardown([(number, path) for number, ways in self._ways.items() for path in ways.hops], now_ns)
+        self.teardown([(number, path) for number, here in self._by_variable.items() for path in here.hops], now_ns)
         for number in list(self._flooded):
             entry = self._variables.directory.numbered(number)
             if entry is not None:
@@ -167,14 +167,14 @@ class PathTable:
 
     def port_gone(self, port: int, now_ns: int) -> None:
         """The port of a link is about to be freed: its paths are over."""
-        over = [(number, path) for number, ways in self._ways.items() for path, hop in ways.hops.items()
+        over = [(number, path) for number, here in self._by_variable.items() for path, hop in here.hops.items()
                 if port in (hop.source, hop.target)]  # fmt: skip
         self.teardown(over, now_ns)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row a path, for `List(what="paths")`."""
-        for ways in list(self._ways.values()):
-            for number, hop in sorted(ways.hops.items()):
+        for here in list(self._by_variable.values()):
+            for number, hop in sorted(here.hops.items()):
                 path = hop.path
                 yield {
                     "publisher": path.variable.publisher,
@@ -214,8 +214,8 @@ class PathTable:
     def recheck(self, now_ns: int) -> list[str]:
         """Other rules hold: paths that they deny are over; why."""
         over, reasons = [], []
-        for number, ways in self._ways.items():
-            for path, hop in ways.hops.items():
+        for number, here in self._by_variable.items():
+            for path, hop in here.hops.items():
                 try:
                     self._permitted(hop.path)
                 except PathError as error:
@@ -245,58 +245,58 @@ class PathTable:
         number = hop.path.variable.variable_id
         entry = self._enter(hop.path.variable)
         hop.path.variable = entry.variable  # one object for all its paths
-        ways = self._ways.get(number) or _Ways()
-        old = ways.hops.get(hop.path.path)
+        here = self._by_variable.get(number) or _VariablePaths()
+        old = here.hops.get(hop.path.path)
         if old is None or old.terms != hop.terms:
-            self._forward(number, ways, hop)
+            self._forward(number, here, hop)
             if old is not None:
-                self._stop(number, ways, old)
-        self._ways[number] = ways
-        ways.hops[hop.path.path] = hop
+                self._stop(number, here, old)
+        self._by_variable[number] = here
+        here.hops[hop.path.path] = hop
         self._variables.hold(entry, PATHS)
         if old is None or old.source != hop.source:
-            ways.sources[hop.source] += 1
+            here.sources[hop.source] += 1
             if old is not None:
-                _less(ways.sources, old.source)
-            self._variables.feed(entry, ways.inputs)
+                _less(here.sources, old.source)
+            self._variables.feed(entry, here.inputs)
 
     def _take(self, number: int, path: int, now_ns: int) -> None:
-        ways = self._ways.get(number)
-        hop = ways.hops.pop(path, None) if ways is not None else None
-        if ways is None or hop is None:
+        here = self._by_variable.get(number)
+        hop = here.hops.pop(path, None) if here is not None else None
+        if here is None or hop is None:
             return
-        self._stop(number, ways, hop)
-        _less(ways.sources, hop.source)
-        if not ways.hops:
-            del self._ways[number]
+        self._stop(number, here, hop)
+        _less(here.sources, hop.source)
+        if not here.hops:
+            del self._by_variable[number]
         entry = self._variables.directory.numbered(number)
         if entry is None:
             return
-        self._variables.feed(entry, ways.inputs)
-        if not ways.hops:
+        self._variables.feed(entry, here.inputs)
+        if not here.hops:
             self._variables.release(entry, PATHS, now_ns)
 
-    def _forward(self, number: int, ways: _Ways, hop: Hop) -> None:
+    def _forward(self, number: int, here: _VariablePaths, hop: Hop) -> None:
         """The engine forwards on these terms, if it does not already."""
         if hop.target == NOWHERE:
             return
-        known = ways.targets.get(hop.terms)
+        known = here.targets.get(hop.terms)
         if known is None:
             path, self._next = hop.path, self._next + 1
             self._engine.status.setup_path(
                 number, hop.target, self._next, path.intervals_ns, path.priorities, path.modes
             )
-            known = ways.targets[hop.terms] = _Shared(self._next)
+            known = here.targets[hop.terms] = _Shared(self._next)
         known.users += 1
 
-    def _stop(self, number: int, ways: _Ways, hop: Hop) -> None:
+    def _stop(self, number: int, here: _VariablePaths, hop: Hop) -> None:
         """One path less has these terms."""
         if hop.target == NOWHERE:
             return
-        known = ways.targets[hop.terms]
+        known = here.targets[hop.terms]
         known.users -= 1
         if not known.users:
-            del ways.targets[hop.terms]
+            del here.targets[hop.terms]
             with suppress(UnknownVariableError):
                 self._engine.status.terminate_path(number, known.number)
 
@@ -309,7 +309,7 @@ class PathTable:
                 self._put(old)
             return
         entry = self._variables.directory.numbered(number)
-        if entry is not None and number not in self._ways:
+        if entry is not None and number not in self._by_variable:
             self._variables.release(entry, PATHS, 0)
 
 

@@ -6,26 +6,24 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chappe.core.answers import failed, unknown
 from chappe.core.directory import Entry
 from chappe.core.edge import Edge, Then, entity_of, passed_on
 from chappe.core.entities import Memory
 from chappe.core.grants import Terms, grants_of, local_grants, terms_of
-from chappe.core.outputs import Output, Send
+from chappe.core.session import Session
+from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
+from chappe.machine import NEVER, Effect, Send
 from chappe.wire import control, management
-from chappe.wire.control import Failed, Grant, Request, Variable
-
-if TYPE_CHECKING:
-    from chappe.core.session import Session
+from chappe.wire.control import Answer, Failed, Grant, Request, Variable
 
 MAX_WAIT_NS = 60_000_000_000
 ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
 EXPIRED_AT_ONCE = 200  # in one tick, when it does not
 MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
-
-Find = Callable[[int], "Session | None"]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,19 +37,14 @@ class Registrations:
     """Registers and watches variables for clients whose right to do so was checked.
 
     In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
-    (its link had failed, it comes back with the same session) is answered at once. `find(port)` is the session there,
-    `security(port)` what protects its link: 0 nothing, 1 authentic, 2 encrypted.
+    (its link had failed, it comes back with the same session) is answered at once.
     """
 
-    def __init__(
-        self, variables: Variables, edge: Edge | None, find: Find, mode: Callable[[], int],
-        security: Callable[[int], int],
-    ) -> None:  # fmt: skip
+    def __init__(self, variables: Variables, edge: Edge | None, sessions: Sessions, mode: Callable[[], int]) -> None:
         self.edge = edge
         self._variables = variables
-        self._find = find
+        self._sessions = sessions
         self._mode = mode
-        self._security = security
         self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
         self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
         self._order = 0
@@ -59,13 +52,13 @@ class Registrations:
 
     # --- publishing
 
-    def register(self, session: Session, request: control.Register, now_ns: int) -> list[Output]:
+    def register(self, session: Session, request: control.Register, now_ns: int) -> list[Effect]:
         wanted = Variable(
             0, request.publisher, request.variable, request.type, request.rate_num, request.rate_den, request.priority,
             request.options, request.slowest_ns, request.patterns, request.minimum_ns,
         )  # fmt: skip
         entry = self._variables.directory.named(request.publisher, request.variable)
-        if entry is not None and entry.owner != session.port and self._find(entry.owner) is not None:
+        if entry is not None and entry.owner != session.port and self._sessions.get(entry.owner) is not None:
             reason = f"{entry.owner_name} publishes {'/'.join(entry.name)} already"
             return [failed(session.port, request, "exists", reason)]
         edge = self._edge_for(session)
@@ -82,7 +75,7 @@ class Registrations:
             wanted.variable_id = 0
             del published[request.publisher, request.variable]  # until the broker has said which of them counts
 
-        def then(answer: Request) -> list[Output]:
+        def then(answer: Answer) -> list[Effect]:
             if not isinstance(answer, management.Issued):
                 if known is not None:
                     self._memory(edge, session).published[request.publisher, request.variable] = known
@@ -93,18 +86,18 @@ class Registrations:
 
         return self._ask(edge, session, request, management.Publish, then, now_ns, variable=wanted)
 
-    def withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Output]:
+    def withdraw(self, session: Session, request: control.Withdraw, now_ns: int) -> list[Effect]:
         number = request.variable_id
         if number not in session.variables:
             reason = f"variable {number:#x} is not registered by you"
             return [failed(session.port, request, "unknown", reason)]
         edge = self._edge_for(session)
         if edge is None:
-            told = self._tell_watchers(number, "its publisher withdrew it")
+            ended = self._end_watches(number, "its publisher withdrew it")
             self._withdraw(session, number, now_ns)
-            return [Send(session.port, control.Done(id=request.id)), *told]
+            return [Send(session.port, control.Done(id=request.id)), *ended]
 
-        def then(answer: Request) -> list[Output]:
+        def then(answer: Answer) -> list[Effect]:
             if isinstance(answer, Failed) and answer.code != "unknown":
                 return self._pass_on(session, answer, request.id)
             entry = self._variables.directory.numbered(number)
@@ -117,7 +110,7 @@ class Registrations:
 
     # --- watching
 
-    def watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Output]:
+    def watch(self, session: Session, request: control.Watch, now_ns: int) -> list[Effect]:
         edge = self._edge_for(session)
         if edge is not None:
             return self._want(session, request, edge, now_ns)
@@ -133,7 +126,7 @@ class Registrations:
         heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
         return []
 
-    def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Output]:
+    def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Effect]:
         number = request.variable_id
         if number not in session.watched:
             reason = f"variable {number:#x} is not watched by you"
@@ -143,16 +136,16 @@ class Registrations:
             self._unwatch(session, number)
             return [Send(session.port, control.Done(id=request.id))]
 
-        def then(answer: Request) -> list[Output]:
+        def then(answer: Answer) -> list[Effect]:
             if isinstance(answer, Failed) and answer.code != "unknown":
                 return self._pass_on(session, answer, request.id)
             self._memory(edge, session).release(number)
             self._unwatch(session, number)
             return self._pass_on(session, control.Done(id=0), request.id)
 
-        return self._ask(edge, session, request, management.Unwant, then, now_ns, variable_id=number)
+        return self._ask(edge, session, request, management.UnsubscribeRequest, then, now_ns, variable_id=number)
 
-    def appeared(self, entry: Entry) -> list[Output]:
+    def appeared(self, entry: Entry) -> list[Effect]:
         """Answer the watches that waited for a variable: some now, the others by `work`."""
         waiting = self._waiting.pop(entry.name, None)
         if not waiting:
@@ -165,9 +158,9 @@ class Registrations:
         """Whether `work` has something to do."""
         return bool(self._arrived)
 
-    def work(self) -> list[Output]:
+    def work(self) -> list[Effect]:
         """Answer some of the watches whose variable has appeared."""
-        outputs: list[Output] = []
+        effects: list[Effect] = []
         left = ANSWERED_AT_ONCE
         while self._arrived and left:
             waiting = self._arrived[0]
@@ -182,12 +175,12 @@ class Registrations:
                     continue
                 entry = self._variables.directory.named(item.request.publisher, item.request.variable)
                 if entry is None:
-                    outputs.append(unknown(item.session.port, item.request))
+                    effects.append(unknown(item.session.port, item.request))
                 else:
-                    outputs += self._watch_here(item.session, item.request, entry)
+                    effects += self._watch_here(item.session, item.request, entry)
             if not waiting:
                 self._arrived.popleft()
-        return outputs
+        return effects
 
     @property
     def awaited(self) -> bool:
@@ -196,7 +189,7 @@ class Registrations:
 
     # --- functions
 
-    def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Output]:
+    def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Effect]:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
@@ -205,7 +198,7 @@ class Registrations:
             now_ns, function=request.function,
         )  # fmt: skip
 
-    def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Output]:
+    def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Effect]:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
@@ -216,25 +209,25 @@ class Registrations:
 
     # --- what comes by itself
 
-    def withdrawn(self, notice: management.Withdrawn) -> list[Output]:
-        """Subscriptions that a broker has ended: their clients are told (GS-053)."""
+    def withdrawn(self, notice: management.Withdrawn) -> list[Effect]:
+        """Subscriptions that a broker has ended: their clients are notified (GS-053)."""
         assert self.edge is not None
-        outputs: list[Output] = []
+        effects: list[Effect] = []
         for memory in self.edge.entities.withdrawn(notice.variable_id, notice.entities):
-            session = self._find(memory.port)
+            session = self._sessions.get(memory.port)
             if session is not None and notice.variable_id in session.watched:
                 self._unwatch(session, notice.variable_id)
-                told = management.Withdrawn(variable_id=notice.variable_id, reason=notice.reason)
-                outputs.append(Send(session.port, told))
-        return outputs
+                notice_ = management.Withdrawn(variable_id=notice.variable_id, reason=notice.reason)
+                effects.append(Send(session.port, notice_))
+        return effects
 
-    def regranted(self, notice: management.Regranted) -> list[Output]:
+    def regranted(self, notice: management.Regranted) -> list[Effect]:
         """A publisher has another rate: its watches go on with the grants that follow from it (GS-073)."""
         assert self.edge is not None
         number = notice.variable.variable_id
-        outputs: list[Output] = []
+        effects: list[Effect] = []
         for memory in self.edge.entities.regranted(notice):
-            session = self._find(memory.port)
+            session = self._sessions.get(memory.port)
             entry = self._variables.directory.numbered(number)
             if session is None or number not in session.watched or entry is None:
                 continue
@@ -244,36 +237,29 @@ class Registrations:
                 every = self._variables.retune(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
             except ValueError:
                 continue  # the table refuses that rate, and so does the path that brings the variable here
-            outputs.append(Send(session.port, self._watching(0, notice.variable, every, notice.grants)))
-        return outputs
+            effects.append(Send(session.port, self._watching(0, notice.variable, every, notice.grants)))
+        return effects
 
-    def _tell_watchers(self, number: int, reason: str) -> list[Output]:
-        """Without a broker: those who watch it here are told that it is over."""
+    def _end_watches(self, number: int, reason: str) -> list[Effect]:
+        """Without a broker: those who watch it here are notified that it is over."""
         entry = self._variables.directory.numbered(number)
-        sessions = [self._find(port) for port in list(entry.watchers)] if entry is not None else []
-        outputs: list[Output] = []
+        sessions = [self._sessions.get(port) for port in list(entry.watchers)] if entry is not None else []
+        effects: list[Effect] = []
         for session in sessions:
             if session is not None and number in session.watched:
                 self._unwatch(session, number)
-                outputs.append(Send(session.port, management.Withdrawn(variable_id=number, reason=reason)))
-        return outputs
-
-    def restarted(self, memory: Memory) -> None:
-        """A client came back without its memory: what it published before is over (GS-153)."""
-        for variable in memory.published.values():
-            entry = self._variables.directory.numbered(variable.variable_id)
-            if entry is not None and entry.owner < 0:
-                self._variables.abandoned(entry)
+                effects.append(Send(session.port, management.Withdrawn(variable_id=number, reason=reason)))
+        return effects
 
     def leave(self, session: Session, now_ns: int) -> None:
-        """A client ends in good order: what it published ends here, its broker is told when its connection ends."""
+        """A client ends in good order: what it published ends here, its broker is notified when its connection ends."""
         for number in list(session.variables):
             self._withdraw(session, number, now_ns)
 
-    def tick(self, now_ns: int) -> list[Output]:
+    def tick(self, now_ns: int) -> list[Effect]:
         """Answer the watches whose time is over."""
-        outputs: list[Output] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ns and len(outputs) < EXPIRED_AT_ONCE:
+        effects: list[Effect] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ns and len(effects) < EXPIRED_AT_ONCE:
             item = heapq.heappop(self._deadlines)[2]
             if item.over:
                 continue
@@ -288,8 +274,12 @@ class Registrations:
             item.over = True
             session.waiting -= 1
             if self._here(session):
-                outputs.append(unknown(session.port, request))
-        return outputs
+                effects.append(unknown(session.port, request))
+        return effects
+
+    def next_tick(self) -> int:
+        """When the first wait is over."""
+        return self._deadlines[0][0] if self._deadlines else NEVER
 
     # --- how it is done
 
@@ -300,14 +290,14 @@ class Registrations:
     def _ask(
         self, edge: Edge, session: Session, request: Request, kind: Callable[..., Request], then: Then, now_ns: int,
         **fields: Any,
-    ) -> list[Output]:  # fmt: skip
+    ) -> list[Effect]:  # fmt: skip
         """Ask the broker for a client, which may not have more than so many requests under way."""
         if session.asking >= MAX_PENDING:
             reason = f"{MAX_PENDING} requests wait for the broker already; wait for their answers"
             return [failed(session.port, request, "limit", reason)]
         session.asking += 1
 
-        def answered(answer: Request) -> list[Output]:
+        def answered(answer: Answer) -> list[Effect]:
             session.asking -= 1
             return then(answer)
 
@@ -319,12 +309,12 @@ class Registrations:
         return edge.entities.of(entity) or Memory(entity)
 
     def _here(self, session: Session) -> bool:
-        return self._find(session.port) is session
+        return self._sessions.has(session)
 
-    def _pass_on(self, session: Session, answer: Request, number: int) -> list[Output]:
+    def _pass_on(self, session: Session, answer: Answer, number: int) -> list[Effect]:
         return [Send(session.port, passed_on(answer, number))] if self._here(session) else []
 
-    def _registered(self, session: Session, request: control.Register, wanted: Variable) -> list[Output]:
+    def _registered(self, session: Session, request: control.Register, wanted: Variable) -> list[Effect]:
         try:
             entry = self._variables.register(session.port, session.name, wanted)
         except ValueError as error:
@@ -341,8 +331,8 @@ class Registrations:
         if entry is not None and entry.owner in (session.port, -1):
             self._variables.withdraw(entry, now_ns)
 
-    def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Output]:
-        want = management.Want(
+    def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Effect]:
+        want = management.SubscribeRequest(
             id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
             type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
         )  # fmt: skip
@@ -354,7 +344,7 @@ class Registrations:
             return [failed(session.port, request, "limit", f"{MAX_PENDING} watches wait for an answer already")]
         session.waiting += 1
 
-        def then(answer: Request) -> list[Output]:
+        def then(answer: Answer) -> list[Effect]:
             session.waiting -= 1
             if not isinstance(answer, management.Granted):
                 return self._pass_on(session, answer, request.id)
@@ -362,11 +352,11 @@ class Registrations:
             return self._granted(session, request, answer) if self._here(session) else []
 
         return edge.ask(
-            management.Want, then, now_ns, entity=want.entity, publisher=want.publisher, variable=want.variable,
-            type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
+            management.SubscribeRequest, then, now_ns, entity=want.entity, publisher=want.publisher,
+            variable=want.variable, type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
         )  # fmt: skip
 
-    def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Output]:
+    def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Effect]:
         try:
             entry = self._variables.directory.numbered(granted.variable.variable_id)
             entry = entry or self._variables.enter(granted.variable)
@@ -375,7 +365,7 @@ class Registrations:
             return [failed(session.port, request, "invalid", str(error))]
         return self._start(session, request, entry, terms, granted.grants)
 
-    def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Output]:
+    def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Effect]:
         variable = entry.variable
         if request.type and request.type != variable.type:
             reason = f"{'/'.join(entry.name)} is of type {variable.type}, not {request.type}"
@@ -393,13 +383,14 @@ class Registrations:
 
     def _path_security(self, session: Session, entry: Entry) -> int:
         """Of the links between publisher and subscriber, 0 if the publisher is not here: nobody knows the others."""
-        if entry.inputs or entry.sources or self._find(entry.owner) is None:
+        owner = self._sessions.get(entry.owner)
+        if entry.inputs or entry.sources or owner is None:
             return 0
-        return min(self._security(session.port), self._security(entry.owner))
+        return min(session.security, owner.security)
 
     def _start(
         self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]
-    ) -> list[Output]:
+    ) -> list[Effect]:
         variable = entry.variable
         try:
             every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
@@ -423,13 +414,3 @@ class Registrations:
         entry = self._variables.directory.numbered(number)
         if entry is not None:
             self._variables.unwatch(entry, session.port)
-
-
-def failed(port: int, request: Request, code: str, reason: str) -> Send:
-    """The answer to a request that is not carried out."""
-    return Send(port, Failed(id=request.id, code=code, reason=reason))
-
-
-def unknown(port: int, request: control.Watch) -> Send:
-    """Nobody publishes it."""
-    return failed(port, request, "unknown", f"no variable {request.publisher}/{request.variable} is known here")

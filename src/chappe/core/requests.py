@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
+from chappe.security.patterns import AddressPattern, PatternError, topic_address, variable_address
 from chappe.wire import control
-from chappe.wire.constants import MODES
+from chappe.wire.constants import ALL_MODES, MODES
 
 TYPES = ("int", "float", "bool", "bytes")
 NAME_BYTES = 255
@@ -58,7 +58,7 @@ def bad_watch(request: control.Watch) -> str | None:
         return f"interval_ns {request.interval_ns} is out of range"
     if not 0 <= request.priority <= 6:
         return f"priority {request.priority} is not in 0 .. 6"
-    if not 0 < request.modes <= 0xFFFF:
+    if not 0 < request.modes <= ALL_MODES:
         return f"modes {request.modes:#x} is not a mask of 16 bits with at least one set"
     if request.qos:
         return _bad_qos(request.qos)
@@ -88,7 +88,7 @@ def bad_subscribe(request: control.Subscribe) -> str | None:
     if len(request.group.encode(errors="replace")) > NAME_BYTES:
         return f"the name of a group has at most {NAME_BYTES} bytes"
     try:
-        Pattern.address(topic_address(request.kind, request.pattern))
+        AddressPattern.address(topic_address(request.kind, request.pattern))
     except PatternError as error:
         return str(error)
     return None
@@ -104,7 +104,7 @@ def _bad_name(publisher: str, variable: str) -> str | None:
         if len(name.encode(errors="replace")) > NAME_BYTES:
             return f"the name of a {what} has at most {NAME_BYTES} bytes"
     try:
-        exact = Pattern.address(variable_address(publisher, variable)).exact
+        exact = AddressPattern.address(variable_address(publisher, variable)).exact
     except PatternError as error:
         return str(error)
     return None if exact else f"{publisher}/{variable}: + and # are for patterns, not for the name of a variable"

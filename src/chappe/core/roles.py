@@ -1,44 +1,39 @@
-"""What a node may be beside a node: a role gets the messages that are meant for it and answers them."""
+"""What the machines of a node know of each other: a role beside the node, the mesh, and the process they run in."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol
 
-from chappe.core.outputs import Output
+from chappe.core.session import Session
+from chappe.engine._engine import Engine
+from chappe.machine import AuditWritten, Effect
 from chappe.wire.control import Measure, Message
-from chappe.wire.mesh import Pace
-
-if TYPE_CHECKING:
-    from chappe.core.session import Session
 
 
 class Role(Protocol):
-    """Everything is called in the loop of the node; what takes long is done elsewhere and told to `Shell.perform`."""
+    """What a node is beside a node: it gets the messages that it takes, and every connection."""
 
-    async def open(self) -> None:
-        """What it needs before anybody may connect; whoever dials meanwhile is refused and tries again."""
-
-    async def start(self) -> None:
-        """The node listens: begin."""
-
-    async def stop(self) -> None:
-        """The node ends; its connections are still there."""
-
-    def opened(self, session: Session, now_ns: int) -> list[Output]:
+    def opened(self, session: Session, now_ns: int) -> list[Effect]:
         """A connection whose identity is known: a client, a node that came, or one that this node dials."""
 
-    def closed(self, session: Session, now_ns: int) -> list[Output]:
+    def closed(self, session: Session, now_ns: int) -> list[Effect]:
         """It is over."""
 
     def takes(self, message: Message) -> bool:
         """Whether messages of this kind are for the role, whoever sends them."""
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Output]:
+    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
         """A message it takes."""
 
-    def tick(self, now_ns: int) -> list[Output]:
-        """Called every 20 ms."""
+    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
+        """What it intended is in the audit log, or could not be written there."""
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        """What is due."""
+
+    def next_tick(self) -> int:
+        """When it wants to be called again."""
 
     def rows(self, what: str) -> list[dict[str, Any]] | None:
         """The rows of a listing; None: it knows of no such listing. Who asks has the right to administrate.
@@ -50,17 +45,47 @@ class Role(Protocol):
         """What /metrics shows of it, as `chappe_NAME`."""
 
 
+class RoleProcess(Role, Protocol):
+    """A role with I/O of its own: a store, a lease. Its calls are made in the loop of the node."""
+
+    async def open(self, host: Host) -> None:
+        """What it needs before anybody may connect; whoever dials meanwhile is refused and tries again."""
+
+    async def start(self) -> None:
+        """The node listens: begin."""
+
+    async def stop(self) -> None:
+        """The node ends; its connections are still there."""
+
+
+class Host(Protocol):
+    """The process that a role runs in."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def behind(self) -> bool:
+        """Whether messages have arrived that nobody has looked at."""
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Effects of something that happened outside of `receive` and `tick`."""
+
+    def publish(self, topic: str, body: bytes) -> None:
+        """An event of a feed, behind everything that somebody waits for."""
+
+    def follow(self, urls: Iterable[str]) -> None:
+        """Keep a management link to each of these."""
+
+
 class Interest(Protocol):
-    """The mesh as the control protocol knows it."""
+    """The mesh as the control protocol knows it: what clients of this node are interested in and ask for."""
 
-    def takes(self, message: Message) -> bool:
-        """Whether messages of this kind, of other nodes, are for the mesh."""
+    def subscribed(self, kind: str, pattern: str, group: str) -> None:
+        """A client subscribed to a pattern; once for each client."""
 
-    def receive(self, port: int, message: Message, now_ns: int) -> list[Output]:
-        """One that it takes."""
-
-    def reserved(self, kind: str, topic: bytes) -> bool:
-        """Whether only nodes publish there."""
+    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
+        """It does so no more."""
 
     def advertised(self, patterns: Collection[tuple[str, str]]) -> None:
         """What clients of this node publish, as (kind, topic or pattern); it is read at the next tick."""
@@ -68,14 +93,5 @@ class Interest(Protocol):
     def publications(self) -> Iterator[dict[str, Any]]:
         """What is advertised elsewhere in the mesh."""
 
-    def measure(self, port: int, request: Measure, now_ns: int) -> list[Output]:
+    def measure(self, port: int, request: Measure, now_ns: int) -> list[Effect]:
         """A client asks for measurements; RefusedError says why there are none."""
-
-    def paced(self, port: int, message: Pace) -> None:
-        """A client says how often it wants to be probed at most."""
-
-    def subscribed(self, kind: str, pattern: str, group: str) -> None:
-        """A client wants events of that pattern."""
-
-    def unsubscribed(self, kind: str, pattern: str, group: str) -> None:
-        """It does not any more."""

@@ -22,6 +22,7 @@ Bytes = Annotated[int, Meta(ge=0, le=1 << 34)]
 Count = Annotated[int, Meta(ge=0, le=1 << 30)]
 Priority = Annotated[int, Meta(ge=0, le=6)]
 Mode = Annotated[int, Meta(ge=0, le=15)]
+Factor = Literal["latency", "jitter", "loss", "bandwidth"]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,11 +73,22 @@ class Peer(Section, frozen=True):
     heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] = 0.5
     reconnect_min_s: Annotated[float, Meta(ge=0.01, le=60)] = 0.05
     reconnect_max_s: Annotated[float, Meta(ge=0.01, le=600)] = 1.0
+    factors: tuple[Factor, ...] | None = None  # measured on this link; None: as [transport.KIND] or [measure] says
 
     @property
     def urls(self) -> tuple[str, ...]:
         """All of them; none if the other side connects."""
         return (self.url,) * bool(self.url) if isinstance(self.url, str) else self.url
+
+
+class Transport(Section, frozen=True):
+    """`[transport.KIND]`: what is done for every link of that kind, whichever end opened it (MR-045)."""
+
+    measure: bool = True  # probe them
+    measure_s: Annotated[float, Meta(ge=0.01, le=60)] | None = None  # that often; None: as [measure] says
+    factors: tuple[Factor, ...] | None = None  # measured on them; None: as [measure] says (MR-055)
+    detect: bool = True  # give up links to nodes that are silent
+    heartbeat_s: Annotated[float, Meta(ge=0.05, le=60)] | None = None  # for three of these; None: as agreed for each
 
 
 class Route(Section, frozen=True):
@@ -132,15 +144,15 @@ class Mesh(Section, frozen=True, kw_only=True):
     performance: bool = True  # ways by measured costs; else by static ones (MR-117)
     profile: str = "default"  # of topics that no [[mesh.topic]] names
     topic: tuple[TopicProfile, ...] = ()
-    threshold: Annotated[float, Meta(ge=0, le=10)] = 0.1  # a cost is told when it has changed by more than this share
+    threshold: Annotated[float, Meta(ge=0, le=10)] = 0.1  # a cost that changed by more than this share is advertised
     floor_ms: Annotated[float, Meta(ge=0, le=10_000)] = 0.5  # and by more than this
     certainty: Annotated[float, Meta(ge=0, le=100)] = 3.0  # and by more than so many of its standard errors
-    gain: Annotated[float, Meta(ge=0, le=10)] = 0.05  # a way is changed for one that is better by this share
+    gain: Annotated[float, Meta(ge=0, le=10)] = 0.05  # a route is changed for one that is better by this share
     gain_ms: Annotated[float, Meta(ge=0, le=10_000)] = 1.0  # and by this
-    hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals before a way that was changed changes again
+    hold_down: Annotated[float, Meta(ge=0, le=1000)] = 3.0  # base intervals until a route may change again
     refresh_s: Annotated[float, Meta(gt=0, le=3600)] = 60.0  # what is spread is repeated; forgotten after three times
     capabilities: Annotated[tuple[Word, ...], Meta(max_length=32)] = ()  # of this node, for `needs` of topics
-    publish: bool = True  # costs that are told, as events on PBR/PerformanceData/...
+    publish: bool = True  # costs that are advertised, as events on PBR/PerformanceData/...
     publications: tuple[str, ...] = ()  # topics and patterns that are advertised to be published here (MR-133)
     formula: dict[str, str] = msgspec.field(default_factory=dict)  # own profiles: "latency_ms + 20 * jitter" (MR-109)
 
@@ -169,7 +181,7 @@ class Report(Section, frozen=True, kw_only=True):
 
 
 class Counters(Section, frozen=True, kw_only=True):
-    """`[counters]`: what /metrics shows is told as events on node/counters/NAME."""
+    """`[counters]`: what /metrics shows is published as events on node/counters/NAME."""
 
     every_s: Annotated[float, Meta(ge=0.1, le=3600)] = 10.0
 
@@ -205,11 +217,12 @@ class Log(Section, frozen=True):
 
 
 class Config(Section, frozen=True):
-    """Everything a node is told."""
+    """The whole configuration of a node."""
 
     node: NodeSection = NodeSection()
     listen: tuple[Listen, ...] = ()
     peer: tuple[Peer, ...] = ()
+    transport: dict[str, Transport] = msgspec.field(default_factory=dict)  # by kind
     path: tuple[Route, ...] = ()
     topic_route: tuple[TopicRoute, ...] = ()
     broker: BrokerLink | None = None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from chappe.core.cursor import Cursor
 from chappe.security.config import Action
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
-
-if TYPE_CHECKING:
-    from chappe.core.listing import Cursor
-
 
 T = TypeVar("T")
 
@@ -91,6 +88,7 @@ class Session:
     asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these
+    security: int = 0  # what protects its link: 0 nothing, 1 authentic (datagrams beside it), 2 encrypted or local
     cursor: Cursor | None = None  # where its last listing ended
 
     def __post_init__(self) -> None:
@@ -98,6 +96,11 @@ class Session:
         self.watched = Counted(self.usage.subscriptions)
         self.subscriptions = Counted(self.usage.subscriptions)
         self.inboxes = Counted(self.usage.inboxes)
+
+    @property
+    def subscribed(self) -> int:
+        """What counts for the limit of subscriptions of its identity."""
+        return self.usage.subscriptions.count + self.usage.inboxes.count + self.waiting
 
     def release(self) -> None:
         """It is over: what it had counts no more for its identity."""

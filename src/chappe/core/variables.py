@@ -9,17 +9,18 @@ from dataclasses import dataclass
 
 from chappe.core.announcements import Announcements
 from chappe.core.directory import Directory, Entry
-from chappe.core.outputs import AGAIN, Close, Free, Output
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
-from chappe.security.patterns import Pattern, variable_address
+from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
+from chappe.security.patterns import AddressPattern, variable_address
 from chappe.wire.control import Variable
 
 WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
 SLICE = 100  # entries handled in one turn of the loop when a client with many variables leaves
 
 PeerPort = Callable[[str], int | None]
+MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class StaticRoute:
     """A `[[path]]` entry, ready to compare."""
 
     key: str  # the same for equal entries
-    pattern: Pattern
+    pattern: AddressPattern
     to: tuple[str, ...]
     interval_ns: int
     priority: int
@@ -40,7 +41,7 @@ def static_routes(config: Config) -> tuple[StaticRoute, ...]:
     for route in config.path:
         interval_ns, modes = round(route.interval_ms * 1_000_000), sum(1 << mode for mode in set(route.modes))
         key = f"{route.variables} {interval_ns} {route.priority} {modes}"
-        pattern = Pattern.address(route.variables)
+        pattern = AddressPattern.address(route.variables)
         routes.append(StaticRoute(key, pattern, route.to, interval_ns, route.priority, modes))
     return tuple(routes)
 
@@ -52,8 +53,9 @@ class Variables:
     """
 
     def __init__(
-        self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int
-    ) -> None:
+        self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
+        may_send: MaySend = lambda peer, publisher, variable: True,
+    ) -> None:  # fmt: skip
         self.directory = Directory(leaf)
         self._engine = engine
         self._routes = tuple(routes)
@@ -66,8 +68,8 @@ class Variables:
         self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
         self._leaving: deque[tuple[int, set[int], set[int], int]] = deque()
-        self._evicted: list[Output] = []
-        self.may_send: Callable[[str, str, str], object] = lambda peer, publisher, variable: True  # by rules
+        self._evicted: list[Effect] = []
+        self._may_send = may_send
 
     # --- clients
 
@@ -135,7 +137,7 @@ class Variables:
     # --- peers
 
     def peer_up(self, port: int, fresh: bool, now_ns: int) -> None:
-        """A link carries this port (again): tell the peer everything; `fresh`: it has restarted and will tell us."""
+        """A link carries this port (again): announce everything; `fresh`: the peer has restarted and announces, too."""
         self._announcements.open(port, self._routed.get(port, {}))
         if fresh and self._inputs.get(port):
             self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
@@ -191,12 +193,21 @@ class Variables:
                 self._forget_if_unused(entry)
             self._away.popleft()
 
+    def next_tick(self) -> int:
+        """When something is to be forgotten."""
+        next_ns = min((deadline for deadline, _ in self._unconfirmed.values()), default=NEVER)
+        if self._away:
+            entry = self.directory.numbered(self._away[0])
+            since_ns = entry.away_since_ns if entry is not None else 0
+            next_ns = min(next_ns, since_ns + self._away_ns if since_ns else 0)
+        return next_ns
+
     @property
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
         return bool(self._leaving) or self._announcements.waiting or bool(self._evicted)
 
-    def work(self) -> list[Output]:
+    def work(self) -> list[Effect]:
         """A slice of what clients that left have left behind."""
         left = SLICE
         while self._leaving:
@@ -210,7 +221,7 @@ class Variables:
             if owned or watched:
                 break
             self._leaving.popleft()
-            return [Free(port)]
+            return [FreePort(port)]
         return []
 
     def reroute(self, routes: Sequence[StaticRoute]) -> Iterator[None]:
@@ -226,10 +237,10 @@ class Variables:
             self._route(entry)
             yield
 
-    def flush(self) -> list[Output]:
-        """What peers (and clients whose variables were renumbered) must be told now."""
-        outputs, self._evicted = self._evicted, []
-        return [*outputs, *self._announcements.take()]
+    def flush(self) -> list[Effect]:
+        """What peers (and clients whose variables were renumbered) must be sent now."""
+        effects, self._evicted = self._evicted, []
+        return [*effects, *self._announcements.take()]
 
     # --- brokers
 
@@ -305,7 +316,7 @@ class Variables:
         return ""
 
     def _may(self, entry: Entry, peer: str) -> bool:
-        return bool(self.may_send(peer, *entry.name))
+        return bool(self._may_send(peer, *entry.name))
 
     def _changed(self, entry: Entry) -> None:
         """It has a source (again); peers that know it learn its rate and type, others that it exists."""
@@ -318,7 +329,7 @@ class Variables:
     def _route(self, entry: Entry) -> None:
         if not self._routes:
             return
-        address = Pattern.address(variable_address(*entry.name))
+        address = AddressPattern.address(variable_address(*entry.name))
         number = entry.variable.variable_id
         for route in self._routes:
             if not route.pattern.covers(address):
@@ -376,7 +387,7 @@ class Variables:
     def _evict(self, entry: Entry) -> None:
         """Its id now means something else: watchers must ask again, which they do when they reconnect."""
         reason = f"variable {'/'.join(entry.name)} has a new id; connect again"
-        self._evicted += [Close(port, reason, AGAIN) for port in entry.watchers]
+        self._evicted += [Close(port, reason, RECONNECT) for port in entry.watchers]
         self._drop(entry)
 
     def _drop(self, entry: Entry) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from chappe.demo.phasors import round_of
 from chappe.demo.schedule import Schedule
 
-EXPLAINED = 5  # problems of one kind that are told in words; the rest is counted
+EXPLAINED = 5  # problems of one kind that are described; the rest is counted
 NEVER = 1 << 62  # no round
 
 

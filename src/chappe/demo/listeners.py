@@ -11,17 +11,17 @@ from chappe.client.client import Client
 from chappe.demo import phasors
 from chappe.demo.checks import ValueCheck
 from chappe.demo.schedule import Schedule
-from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S, Orders, report_until, tell, until_complete, work
+from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S, Orders, report_until, send_report, until_complete, work
 
 EVERY = phasors.ALERT_EVERY
 
 
 async def listen(urls: dict[str, str], orders: Orders) -> None:
-    """Wait for the first round, check until told the last one, then say what was wrong."""
+    """Wait for the first round, check until the last one is known, then say what was wrong."""
     async with AsyncExitStack() as stack:
         clients = [await _open(stack, name, url) for name, url in urls.items()]
         streams = [client.flooded() for client in clients]
-        tell(ready=True)
+        send_report(ready=True)
         check = ValueCheck(Schedule((await orders.get())["first"], 0), len(clients), phasors.alert)
         at = [0] * len(clients)
 
@@ -37,14 +37,14 @@ async def listen(urls: dict[str, str], orders: Orders) -> None:
                 check.settle(order["settle"], EVERY if order["flooded"] else 0)
 
         def report() -> None:
-            tell(alerts={"received": dict(zip(urls, at, strict=True)), "problems": check.findings.total})
+            send_report(alerts={"received": dict(zip(urls, at, strict=True)), "problems": check.findings.total})
 
         running = [asyncio.create_task(run(place)) for place in range(len(clients))]
         last = (await report_until("last", orders, obey, report))["last"]
         await until_complete(lambda: check.missing(last))
         check.finish(last)
         report()
-        tell(
+        send_report(
             heard={
                 "received": check.received, "expected": check.expected(last), "extra": check.extra,
                 "counts": check.findings.counts, "words": check.findings.words,

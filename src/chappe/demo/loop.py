@@ -88,7 +88,7 @@ class Loop:
         self.found: list[str] = []  # what went wrong
 
     async def run(self) -> None:
-        """The act, then nothing until the demo ends; what fails is told at the end and stops nobody else."""
+        """The act, then nothing until the demo ends; what fails is reported at the end and stops nobody else."""
         async with AsyncExitStack() as stack:
             try:
                 await self._act(stack)
@@ -161,7 +161,7 @@ class Loop:
             stack, "pipeline", "chappe.cli", "pipeline", "run", "ingest", "links", "alerts", "--continuous",
             f"--set=alerts.rules={rules}", f"--node={self._url('north')}", *where, heard=False,
         )  # fmt: skip
-        await self._pipeline.said("alerts: waits", START_S)
+        await self._pipeline.wait_for_line("alerts: waits", START_S)
 
     async def _child(self, stack: AsyncExitStack, name: str, *arguments: str, heard: bool = True) -> Child:
         child = await Child.start(name, self._folder, *arguments, heard=heard)

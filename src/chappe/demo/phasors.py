@@ -21,7 +21,7 @@ SUMMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One of how many values a watcher wants by mode (0: the subscription is not in that mode), over how many paths."""
+    """One of how many values a watcher asks for by mode (0: it is not in that mode), over how many paths."""
 
     normal: int
     emergency: int

@@ -60,7 +60,7 @@ class Child:
             while not wanted(await self.line()):
                 pass
 
-    async def said(self, text: str, within_s: float) -> None:
+    async def wait_for_line(self, text: str, within_s: float) -> None:
         """Wait until it has written a line to its log; DemoError if it ends before."""
         async with asyncio.timeout(within_s):
             while text not in self._log.read_text(errors="replace").splitlines():
@@ -76,8 +76,8 @@ class Child:
     async def failure(self) -> DemoError:
         """Why it ended when it should not have."""
         code = await self.process.wait()
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        words = [line for line in said if line.startswith("error: ")][-5:] or said[-5:]
+        written = self._log.read_text(errors="replace").strip().splitlines()
+        words = [line for line in written if line.startswith("error: ")][-5:] or written[-5:]
         return DemoError(f"{self.name} ended with code {code}: {' | '.join(words) or 'it said nothing'}")
 
     async def drained(self) -> None:
@@ -87,7 +87,7 @@ class Child:
             pass
 
     async def died(self) -> DemoError:
-        """Returns when the process ends before it was told to."""
+        """Returns when the process ends before it was asked to."""
         await self.process.wait()
         return await self.failure()
 

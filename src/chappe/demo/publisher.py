@@ -8,18 +8,18 @@ from itertools import count
 
 import chappe
 from chappe.demo import phasors
-from chappe.demo.worker import HEARTBEAT_S, REPORT_S, TIMEOUT_S, Orders, tell, work
+from chappe.demo.worker import HEARTBEAT_S, REPORT_S, TIMEOUT_S, Orders, send_report, work
 
 
 async def publish(urls: dict[str, str], orders: Orders) -> None:
-    """Register, wait for the round to begin with, publish until told to stop; then the edge has all of it."""
+    """Register, wait for the round to begin with, publish until asked to stop; then the edge has all of it."""
     (url,) = urls.values()
     async with chappe.connect(
         url, name="pmu", status_bytes=64 << 20, heartbeat_s=HEARTBEAT_S, timeout_s=TIMEOUT_S, wait_s=TIMEOUT_S
     ) as client:
         group = await client.register_many(phasors.PUBLISHER, phasors.NAMES, rate=phasors.RATE)
         alert = await client.register(*phasors.ALERT, type="int", minimum=0.1, priority=0)
-        tell(ready=True)
+        send_report(ready=True)
         first = (await orders.get())["first"]
         refused = alerts = 0
         reported, late_ns = time.monotonic(), 0
@@ -35,10 +35,10 @@ async def publish(urls: dict[str, str], orders: Orders) -> None:
                 orders.get_nowait()
                 break
             if time.monotonic() - reported >= REPORT_S:
-                tell(rounds=number - first + 1, alerts=alerts, late_ms=late_ns / 1e6, refused=refused)
+                send_report(rounds=number - first + 1, alerts=alerts, late_ms=late_ns / 1e6, refused=refused)
                 reported, late_ns = time.monotonic(), 0
         await client.flush(TIMEOUT_S)
-        tell(last=number, alerts=alerts, refused=refused, values=(number - first + 1) * phasors.VARIABLES)
+        send_report(last=number, alerts=alerts, refused=refused, values=(number - first + 1) * phasors.VARIABLES)
         await orders.get()  # leaving would end the variables while others still count
 
 

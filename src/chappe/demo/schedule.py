@@ -10,7 +10,7 @@ class Schedule:
     """Stretches of rounds: in each, multiples of `due` must come and multiples of `may` can; 0 is none.
 
     While something is being changed the old rule, the new rule and what both have in common meet: what both want is
-    due, what either wants may come. A stretch is told before its first round is there.
+    due, what either wants may come. A stretch is announced before its first round is there.
     """
 
     def __init__(self, first: int, every: int) -> None:

@@ -1,4 +1,4 @@
-"""What happens in the demo while values flow: a condensation, changes of mode, a flooded alert; each told in advance.
+"""What happens in the demo while values flow: a condensation, changes of mode, a flooded alert; announced in advance.
 
 Every change is announced to the checks before its first round, and counts as settled some time after it is done: in
 between the old rule or the new one may be in force.

@@ -18,7 +18,7 @@ from chappe.demo import phasors
 from chappe.demo.checks import ValueCheck
 from chappe.demo.latencies import Latencies
 from chappe.demo.schedule import Schedule
-from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S, Orders, report_until, tell, until_complete, work
+from chappe.demo.worker import HEARTBEAT_S, TIMEOUT_S, Orders, report_until, send_report, until_complete, work
 
 CONDENSED = "condensed"
 
@@ -100,11 +100,11 @@ async def _speedy(stack: AsyncExitStack, url: str, name: str, speed: phasors.Spe
 
 
 async def watch(urls: dict[str, str], orders: Orders) -> None:
-    """Watch, wait for the first round, check until told the last one, then say what was wrong."""
+    """Watch, wait for the first round, check until the last one is known, then say what was wrong."""
     (url,) = urls.values()
     async with AsyncExitStack() as stack:
         watchers = {name: await _speedy(stack, url, name, speed) for name, speed in phasors.SPEEDS.items()}
-        tell(ready=True)
+        send_report(ready=True)
         first = (await orders.get())["first"]
         for name, speed in phasors.SPEEDS.items():
             schedule = Schedule(first, speed.normal)
@@ -131,13 +131,13 @@ async def watch(urls: dict[str, str], orders: Orders) -> None:
                     watchers[name].check.settle(order["settle"], speed.every(order["mode"]))
 
         def report() -> None:
-            tell(subscribers={watcher.name: watcher.report(watcher.recent) for watcher in watchers.values()})
+            send_report(subscribers={watcher.name: watcher.report(watcher.recent) for watcher in watchers.values()})
             for watcher in watchers.values():
                 watcher.recent = Latencies()
 
         last = (await report_until("last", orders, obey, report))["last"]
         await until_complete(lambda: sum(watcher.check.missing(last) for watcher in watchers.values()))
-        tell(results={watcher.name: watcher.result(last) for watcher in watchers.values()})
+        send_report(results={watcher.name: watcher.result(last) for watcher in watchers.values()})
         await orders.get()
         for task in running:
             task.cancel()

@@ -1,4 +1,4 @@
-"""A process of the demo: told what to do by JSON lines on stdin, tells how it goes by JSON lines on stdout."""
+"""A process of the demo: commands come as JSON lines on stdin, reports go as JSON lines to stdout."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Orders = asyncio.Queue[dict[str, Any]]
 Job = Callable[[dict[str, str], Orders], Awaitable[None]]
 
 
-def tell(**report: Any) -> None:
+def send_report(**fields: Any) -> None:
     """One line to the process that started this one."""
-    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 

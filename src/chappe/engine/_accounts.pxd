@@ -8,7 +8,7 @@ cdef struct Account:
     uint32_t ports
     uint32_t topics              # numbers that it made and that are not free again,
     uint32_t pairs               # those of its topics with queue groups,
-    uint32_t ways                # and those with forwarding entries
+    uint32_t routed_topics                # and those with forwarding entries
     uint64_t bytes               # segments in the queues of its ports
     uint64_t refused             # numbers and segments that it did not get
 
@@ -25,7 +25,7 @@ cdef class Accounts:
     cdef list names
     cdef list spare
     cdef readonly uint32_t max_topics
-    cdef readonly uint32_t max_ways
+    cdef readonly uint32_t max_routed_topics
     cdef readonly uint64_t max_bytes
     # Number of an account with one more port; 0 for no name.
     cdef uint32_t open(self, str name) except? 0

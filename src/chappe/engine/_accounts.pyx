@@ -7,20 +7,21 @@ still has half its room, two identities leave a third, and whoever comes new fin
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from chappe.engine._memory cimport memory_resize, memory_take
+from chappe.engine._memory cimport resize_or_raise
 
 
 cdef class Accounts:
     """Accounts by name; one goes when it has no port and holds nothing. A quota of 0 is no bound."""
 
-    def __cinit__(self, MemoryBudget budget not None, max_topics: int = 0, max_ways: int = 0, max_bytes: int = 0):
+    def __cinit__(self, MemoryBudget budget not None, max_topics: int = 0, max_routed_topics: int = 0,
+                  max_bytes: int = 0):
         self.budget = budget
         self.numbers = {}
         self.names = [""]
         self.spare = []
         self.used = 1
         self.max_topics = max_topics
-        self.max_ways = max_ways
+        self.max_routed_topics = max_routed_topics
         self.max_bytes = max_bytes
 
     def __dealloc__(self):
@@ -40,14 +41,10 @@ cdef class Accounts:
             if not self.spare:
                 if self.used >= self.room:
                     room = self.room * 2 + 16
-                    block = memory_resize(&self.budget.memory, self.items, room * sizeof(Account*))
-                    if block == NULL:
-                        raise MemoryError(f"no memory for the account of {name!r}")
+                    block = resize_or_raise(&self.budget.memory, self.items, room * sizeof(Account*))
                     self.items = <Account**> block
                     self.room = room
-                block = memory_take(&self.budget.memory, sizeof(Account))
-                if block == NULL:
-                    raise MemoryError(f"no memory for the account of {name!r}")
+                block = resize_or_raise(&self.budget.memory, NULL, sizeof(Account))
                 self.items[self.used] = <Account*> block
                 self.names.append("")
                 self.spare.append(self.used)
@@ -73,7 +70,8 @@ cdef class Accounts:
             return
         for number in range(1, self.used):
             item = self.items[number]
-            if item.ports == item.topics == item.pairs == item.ways == 0 and item.bytes == 0 and self.names[number]:
+            if (item.ports == item.topics == item.pairs == item.routed_topics == 0 and item.bytes == 0
+                    and self.names[number]):
                 del self.numbers[self.names[number]]
                 self.names[number] = ""
                 self.spare.append(number)
@@ -87,7 +85,7 @@ cdef class Accounts:
             number = found
             item = self.items[number]
             rows[name] = {
-                "ports": item.ports, "topics": item.topics, "pairs": item.pairs, "ways": item.ways,
+                "ports": item.ports, "topics": item.topics, "pairs": item.pairs, "routed_topics": item.routed_topics,
                 "queued_bytes": item.bytes, "refused": item.refused,
             }
         return rows

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Literal
 
 from chappe.engine._accounts import Accounts
@@ -6,8 +6,8 @@ from chappe.engine._memory import MemoryBudget
 from chappe.engine._stack import Stack
 from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
-from chappe.engine.rescue import RawOutputs as RawOutputs
-from chappe.engine.rescue import Rescued as Rescued
+from chappe.engine.routes import ForwardingDecision as ForwardingDecision
+from chappe.engine.routes import Undelivered as Undelivered
 from chappe.errors import ProtocolError
 
 class Engine(Stack):
@@ -18,7 +18,7 @@ class Engine(Stack):
     allocations: int  # allocator calls since start, all tables and queues included
     memory: MemoryBudget
     accounts: Accounts
-    way_error: Exception | None  # the last one that publish_way or forward_way raised
+    route_error: Exception | None  # read only: the last one that plan_route or forward_route raised
 
     def __init__(
         self,
@@ -27,23 +27,23 @@ class Engine(Stack):
         edge: bool = True,
         max_topics: int = 1 << 20,
         max_issuers: int = 1 << 17,
-        max_ways: int = 1 << 16,
+        max_routed_topics: int = 1 << 16,
         authorize: Callable[[int, str, bytes], bool] | None = None,
-        publish_way: Callable[[str, bytes], RawOutputs] | None = None,
-        forward_way: Callable[[int, bytes, str, bytes], RawOutputs] | None = None,
+        plan_route: Callable[[str, bytes], ForwardingDecision] | None = None,
+        forward_route: Callable[[int, bytes, str, bytes], ForwardingDecision] | None = None,
         seed: int | None = None,
         memory_bytes: int = 0,
         account_topics: int = 0,
-        account_ways: int = 0,
+        account_routed_topics: int = 0,
         account_bytes: int = 0,
     ) -> None:
         """`authorize(port, kind, topic)` is asked once per TOPIC definition on a client port, never per message.
 
-        `publish_way(kind, topic)` says where events of clients go besides the subscribers of this node,
-        `forward_way(port, way, kind, topic)` where events go that came by a way: each is asked at the first event of
-        its definition and at the first one after `topics.new_ways()` or after a peer's port was closed. They must not
-        open, close, free or feed ports. What they raise is counted (`way_errors`), kept in `way_error`, and ends
-        there.
+        `plan_route(kind, topic)` decides where events of clients go besides the subscribers of this node,
+        `forward_route(port, source_route, kind, topic)` where events go that came by a source route: each is asked at
+        the first event of its definition and at the first one after `topics.forwarding_changed()` or after a peer's
+        port was closed. They must not open, close, free or feed ports. What they raise is counted (`way_errors`), kept
+        in `route_error`, and ends there.
 
         `seed` keys the hashes of what strangers choose: random unless given. `memory_bytes` bounds all memory of the
         engine, the others what the ports of one account may hold: topic numbers, forwarding entries, bytes in queues.
@@ -91,7 +91,7 @@ class Engine(Stack):
         """Its connection was lost but the port stays: what is retained waits; a half-received frame is forgotten."""
     def resume_port(self, port: int) -> None:
         """A new connection carries the port: definitions and retained frames are sent again."""
-    def ports(self) -> list[int]: ...
+    def open_ports(self) -> list[int]: ...
 
     # --- bytes
     def feed(self, port: int, data: bytes | bytearray | memoryview) -> None:
@@ -154,7 +154,7 @@ class Engine(Stack):
         """mono_ns of the last byte that arrived."""
 
     # --- limits of all ports
-    def set_limits(self, *, memory_bytes: int, max_ways: int, account_topics: int, account_bytes: int) -> None:
+    def set_limits(self, *, memory_bytes: int, max_routed_topics: int, account_topics: int, account_bytes: int) -> None:
         """Use other limits from now on; what is held above one stays, and nothing more is given."""
 
     # --- rates and credits
@@ -167,29 +167,29 @@ class Engine(Stack):
     def grant(self, port: int) -> None:
         """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
 
-    # --- ways
+    # --- routes
     def defined_topics(self, port: int, start: int, limit: int) -> tuple[list[tuple[str, bytes]], int]:
         """(kind, topic) of so many topic numbers that a client may publish to; where to go on, 0: that was all."""
     def release_held(self) -> int:
         """Send on what waited long enough; how many events."""
     def held_ns(self) -> int:
         """Time until release_held has something to do (0 = now), -1 if nothing waits."""
-    def rescue(self, port: int, limit: int = 1000) -> list[Rescued]:
-        """Take up to `limit` events with a way, not confirmed by that peer, out of its queues; [] when none is left.
+    def take_unconfirmed(self, port: int, limit: int = 1000) -> list[Undelivered]:
+        """Take up to `limit` events with a source route, not confirmed by that peer, out of its queues; [] for none.
 
         The port is given up: parked if it was open. Call it before close_port.
         """
-    def take_stranded(self) -> list[Rescued]:
-        """Events that had no way to some of their destinations, with the way to these as the answer gave it; 8 MiB are
-        kept until they are taken."""
-    def settled(self, port: int = -1) -> None:
-        """None of the events that a lost peer had not confirmed, or by default of those without a way, is kept any
+    def take_undeliverable(self) -> list[Undelivered]:
+        """Events that had no route to some of their destinations, with the source route to these as the
+        decision gave it; 8 MiB are kept until they are taken."""
+    def forget_undelivered(self, port: int = -1) -> None:
+        """None of the events that a lost peer had not confirmed, or by default of those without a route, is kept any
         more: neighbours from which they came need not keep them either."""
-    def give_up(self, rescued: Rescued, waited: bool) -> None:
+    def drop_undelivered(self, event: Undelivered, waited: bool) -> None:
         """Count an event that will not be sent on: `drop_waited`, or `drop_no_way` if there was no room for it."""
-    def redirect(self, rescued: Rescued, outputs: RawOutputs) -> int:
-        """Queue such an event for other branches under its own identity; for how many. `local` and hold are not used:
-        this node saw the event when it first came."""
+    def reroute(self, event: Undelivered, next_hops: Iterable[tuple[int, bytes]]) -> int:
+        """Queue such an event for other next hops under its own identity; for how many.
+        This node delivered it when it first came."""
 
     # --- subscriptions that touch queues
     def watch(

@@ -3,23 +3,83 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from os import urandom
+
+from chappe.engine cimport _output
+from chappe.engine._accounts cimport Accounts
+from chappe.engine._acknowledgements cimport Acknowledgements
 from chappe.engine._bytes cimport payload_size, put64, put_header
-from chappe.engine._events cimport COURSE
+from chappe.engine._definitions cimport ROUTED, Definitions
+from chappe.engine._delivery cimport Delivery
+from chappe.engine._forwarding cimport Forwarding
 from chappe.engine._input cimport QUESTIONS, Input
+from chappe.engine._issuers cimport Issuers
+from chappe.engine._memory cimport MemoryBudget
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
-from chappe.engine._stack cimport iovec
+from chappe.engine._stack cimport Stack, iovec
+from chappe.engine._status cimport StatusTable
+from chappe.engine._topics cimport TopicTable
+from chappe.engine._trains cimport Trains
 
 from chappe.engine._ports import NAMES
-from chappe.engine.rescue import RawOutputs, Rescued
-from chappe.errors import ChappeError, ProtocolError, RefusedError
-from chappe.wire.addresses import shown
+from chappe.engine.routes import ForwardingDecision, Undelivered
+from chappe.errors import ChappeError, RefusedError
+from chappe.wire.addresses import redacted
 
-__all__ = ["Engine", "RawOutputs", "Rescued"]
+__all__ = ["Engine", "ForwardingDecision", "Undelivered"]
 
 
-cdef class Engine(Input):
-    # --- the Python side: ports
+cdef class Engine(Stack):
+    def __cinit__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
+                  max_routed_topics=1 << 16, authorize=None, plan_route=None, forward_route=None, seed=None,
+                  memory_bytes=0, account_topics=0, account_routed_topics=0, account_bytes=0):
+        cdef uint64_t key = (int.from_bytes(urandom(8), "big") if seed is None else seed) & 0xFFFFFFFFFFFFFFFF
+        self.memory = MemoryBudget(memory_bytes)
+        self.accounts = Accounts(self.memory, account_topics, account_routed_topics, account_bytes)
+        self.status = StatusTable(layout=layout, edge=edge, seed=key, budget=self.memory)
+        self.topics = TopicTable(max_topics=max_topics, max_routed_topics=max_routed_topics, seed=key,
+                                 budget=self.memory)
+        self.topics.accounts = self.accounts
+        self.issuers = Issuers(self.memory, max_issuers)
+        self.ports = Ports(self.memory, self.topics, self.issuers, key, account_bytes)
+        self.ports.clocks = &self.clocks
+        self.delivery = Delivery(self.ports)
+        self.acks = Acknowledgements(self.ports)
+        # a simulated node authorizes nobody: its questions are not bounded, as nothing else waits meanwhile
+        self.forwarding = Forwarding(self.ports, self.delivery, self.acks, plan_route, forward_route,
+                                     authorize is not None)
+        self.definitions = Definitions(self.ports, self.forwarding, authorize)
+        self.definitions.attention = &self.attention
+        self.trains = Trains(self.ports)
+        self.input = Input(self.ports, self.status, self.definitions, self.trains)
+        self.input.attention = &self.attention
+        self.freeing = {}
+
+    # --- what sockets call
+
+    cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        return self.input.feed(port, data, size)
+
+    cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
+        return self.input.feed_datagram(port, data, size)
+
+    cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
+        return _output.gather(self.ports, port, vectors, limit)
+
+    cdef void written(self, int port, Py_ssize_t count) noexcept:
+        _output.written(self.ports, port, count)
+
+    cdef int gather_datagrams(self, int port, iovec* frames, int limit) noexcept:
+        return _output.gather_datagrams(self.ports, port, frames, limit)
+
+    cdef void datagrams_written(self, int port, int count) noexcept:
+        _output.datagrams_written(self.ports, port, count)
+
+    cdef int next_dirty(self) noexcept:
+        return self.ports.next_dirty()
+
+    # --- ports
 
     def open_port(self, *, bint peer=False, bint datagram=False, int level=0, queue_bytes=4 << 20,
                   max_frame=1 << 20, packing=0, bint conflate=False, bint retain=False, credit=0, bint loss=True,
@@ -31,19 +91,19 @@ cdef class Engine(Input):
         if not peer and not datagram:
             if len(issuer) != 16:
                 raise ChappeError("a client's port needs its issuer: 16 bytes")
-            number = self.issuer_number(issuer, epoch)
+            number = self.forwarding.issuer_number(issuer, epoch)
         if partner >= 0:
-            self.port_at(partner)
+            self.ports.port_at(partner)
         charged = 0
         try:
             charged = self.accounts.open(account)
-            port = self.new_port()
+            port = self.ports.new_port()
         except MemoryError as error:
             self.accounts.close(charged)
             if number:
-                self.release_issuer(number)
+                self.issuers.release(number)
             raise RefusedError(str(error)) from None
-        p = self.table[port]
+        p = self.ports.table[port]
         p.state = OPEN
         p.account = charged
         if charged and not peer:
@@ -61,7 +121,7 @@ cdef class Engine(Input):
         p.issuer = number
         p.partner = partner
         if partner >= 0:
-            self.table[partner].data_port = port
+            self.ports.table[partner].data_port = port
         if level:
             try:
                 self.status.set_level(port, level)
@@ -71,34 +131,30 @@ cdef class Engine(Input):
         return port
 
     def close_port(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef int cls
         if p.state == CLOSED:
             return
-        self.count_unsent(port, p)
-        self.strand_marks(port)
+        _output.count_unsent(self.ports, port, p)
+        self.acks.unroute_marks(port)
         p.state = CLOSED
         for cls in range(4):
-            queue_clear(&self.pool, &p.queues[cls])
+            queue_clear(&self.ports.pool, &p.queues[cls])
         p.sticky = -1
-        p.carry_size = 0
-        p.deferred = p.patient = False
-        for waiting in (self.deferred_ports, self.asked_ports):
-            if port in waiting:
-                waiting.remove(port)
-        self.unhold(p)
-        self.forget_publisher(port)
-        self.forget_echoes(port, p)
-        if p.partner >= 0 and self.table[p.partner].data_port == port:
-            self.table[p.partner].data_port = -1
+        self.input.forget_port(port, p)
+        _output.unhold(self.ports, p)
+        _output.forget_publisher(self.ports, port)
+        self.acks.forget_echoes(port, p)
+        if p.partner >= 0 and self.ports.table[p.partner].data_port == port:
+            self.ports.table[p.partner].data_port = -1
         if p.data_port >= 0:
-            self.table[p.data_port].partner = -1
+            self.ports.table[p.data_port].partner = -1
         if p.peer:
-            self.topics.new_ways()  # none may lead there any more
+            self.topics.forwarding_changed()  # none may lead there any more
         self.status.set_level(port, 0)
 
     def free_port(self, int port, int limit=10_000):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef uint32_t i
         cdef int place
         cdef bint dirty
@@ -112,19 +168,11 @@ cdef class Engine(Input):
             self.freeing[port] = place
             return False
         self.freeing.pop(port, None)
-        for i in range(p.naliases):
-            self.drop_alias(p, p.aliases[i])
-        for i in range(p.nissuers_in):
-            if p.issuers_in[i]:
-                self.release_issuer(p.issuers_in[i])
-        if p.issuer:
-            self.release_issuer(p.issuer)
+        self.definitions.forget_port(port, p)
         for i in range(COUNTERS):
-            self.past[i] += p.counters[i]
-        self.denied.pop(port, None)
-        self.refusals.pop(port, None)
-        self.forget_starved(port)
-        self._release(p)
+            self.ports.past[i] += p.counters[i]
+        self.ports.forget_starved(port)
+        self.ports.release(p)
         self.accounts.close(p.account)
         dirty = p.dirty
         memset(p, 0, sizeof(Port))
@@ -132,79 +180,79 @@ cdef class Engine(Input):
         return True
 
     def park_port(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         if p.state == OPEN:
             p.state = PARKED
             p.carry_size = 0
             p.deferred = False
             p.train_in.size = p.train_out.size = 0
             p.riding_token = 0
-            self.forget_echoes(port, p)
+            self.acks.forget_echoes(port, p)
 
     def resume_port(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         if p.state == CLOSED:
             raise ChappeError(f"port {port} was closed, open a new one")
         p.state = OPEN
         p.failed = False
         p.carry_size = 0
         p.deferred = False
-        p.last_heard = self.mono_ns
-        self.rebuild(port, p)
-        self.renew_marks(port)
+        p.last_heard = self.clocks.mono_ns
+        _output.rebuild(self.ports, port, p)
+        self.acks.renew_marks(port)
 
-    def ports(self):
+    def open_ports(self):
         cdef int port
-        return [port for port in range(self.ntable) if self.table[port].state in (OPEN, PARKED)]
+        return [port for port in range(self.ports.ntable) if self.ports.table[port].state in (OPEN, PARKED)]
 
     # --- bytes, for tests and for transports that are not plain sockets
 
     def feed(self, int port, data):
         cdef bytearray copy = bytearray(data)
-        self.feed_bytes(port, <unsigned char*> <char*> copy, len(copy))
+        self.input.feed(port, <unsigned char*> <char*> copy, len(copy))
 
     def feed_datagram(self, int port, data):
         cdef bytearray copy = bytearray(data)
-        return bool(self.feed_datagram_bytes(port, <unsigned char*> <char*> copy, len(copy)))
+        return bool(self.input.feed_datagram(port, <unsigned char*> <char*> copy, len(copy)))
 
     def peek(self, int port):
         cdef iovec vectors[1]
-        self.port_at(port)
-        if self.gather(port, vectors, 1) == 0:
+        self.ports.port_at(port)
+        if _output.gather(self.ports, port, vectors, 1) == 0:
             return memoryview(b"")
         return memoryview(<char[:vectors[0].iov_len]> <char*> vectors[0].iov_base).cast("B")
 
     def consumed(self, int port, Py_ssize_t count):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef uint64_t planned = 0
         cdef int cls
         for cls in range(4):
             planned += p.queues[cls].plan_end - p.queues[cls].sent
         if count < 0 or <uint64_t> count > planned:
             raise ChappeError(f"{count} bytes consumed of {planned} that were peeked")
-        self.written(port, count)
+        _output.written(self.ports, port, count)
 
     def peek_datagrams(self, int port, int limit=64):
         cdef iovec frames[64]
         cdef int i, n
-        self.port_at(port)
-        n = self.gather_datagrams(port, frames, min(limit, 64))
+        self.ports.port_at(port)
+        n = _output.gather_datagrams(self.ports, port, frames, min(limit, 64))
         return [(<char*> frames[i].iov_base)[:frames[i].iov_len] for i in range(n)]
 
     def consumed_datagrams(self, int port, int count):
-        self.port_at(port)
-        self.datagrams_written(port, count)
+        self.ports.port_at(port)
+        _output.datagrams_written(self.ports, port, count)
 
     def dirty(self):
-        cdef int port = self.next_dirty()
+        cdef int port = self.ports.next_dirty()
         found = []
         while port >= 0:
             found.append(port)
-            port = self.next_dirty()
+            port = self.ports.next_dirty()
         return found
 
     def pending(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef int cls
         cdef uint64_t total = 0
         cdef uint32_t i
@@ -215,7 +263,7 @@ cdef class Engine(Input):
         return total
 
     def unacknowledged(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef int cls
         cdef uint64_t total = 0, end
         for cls in range(4):
@@ -228,13 +276,13 @@ cdef class Engine(Input):
     # --- control and probes
 
     def send(self, int port, bytes frame, int priority=0):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef uint8_t* data = <uint8_t*> <char*> frame
         if len(frame) < 4 or 4 + payload_size(data) != <uint32_t> len(frame):
             raise ChappeError("send takes exactly one whole frame")
         if not 0 <= priority <= 3:
             raise ChappeError(f"class {priority} does not exist, use 0 to 3")
-        cdef int result = self.put_frame(port, p, priority, data, <uint32_t> len(frame), True)
+        cdef int result = self.ports.put_frame(port, p, priority, data, <uint32_t> len(frame), True)
         if result < 0:
             p.counters[-result] += 1
             return False
@@ -245,66 +293,36 @@ cdef class Engine(Input):
 
     @property
     def deferred(self):
-        return [port for port in self.deferred_ports if self.port_at(port).deferred]
+        return [port for port in self.input.deferred_ports if self.ports.port_at(port).deferred]
 
     def feed_deferred(self, ports=None, int most=QUESTIONS):
-        cdef list turn = self.deferred_ports, failed = [], left = []
-        cdef int port, asked = 0
-        cdef Port* p
-        cdef uint8_t* data
-        cdef uint32_t size
-        self.deferred_ports = []
-        for port in turn:
-            p = self.port_at(port)
-            if not p.deferred:
-                continue
-            if asked >= most or (p.patient if ports is None else port not in ports):
-                left.append(port)
-                continue
-            data, size = p.carry, p.carry_size
-            p.carry = NULL
-            p.carry_size = p.carry_capacity = 0
-            p.deferred = False
-            p.counters[BYTES_IN] -= size
-            self.most = most - asked
-            try:
-                self.feed_bytes(port, data, size)
-            except ProtocolError as error:
-                failed.append((port, error))
-            except MemoryError as error:
-                failed.append((port, ProtocolError(str(error))))
-            finally:
-                self.most = -1
-                self.give_memory(data)
-            asked += max(self.questions, 1)
-        self.deferred_ports = left + self.deferred_ports
-        return failed
+        return self.input.feed_deferred(ports, most)
 
     def be_patient(self, int port, bint patient):
-        self.port_at(port).patient = patient
+        self.ports.port_at(port).patient = patient
 
     def take_asked(self):
         cdef int port
         cdef Port* p
         found = []
-        for port in self.asked_ports:
-            p = self.port_at(port)
+        for port in self.input.asked_ports:
+            p = self.ports.port_at(port)
             found.append((port, p.asked))
             p.asked = 0
-        self.asked_ports.clear()
+        self.input.asked_ports.clear()
         return found
 
     def take_control(self):
         self.attention = False
-        found = self.control_inbox
+        found = self.input.control_inbox
         if found:
-            self.control_inbox = []
+            self.input.control_inbox = []
         return found
 
     def take_echoes(self):
-        found = self.echo_inbox
+        found = self.input.echo_inbox
         if found:
-            self.echo_inbox = []
+            self.input.echo_inbox = []
         return found
 
     def heartbeat(self, int port):
@@ -313,92 +331,138 @@ cdef class Engine(Input):
     def send_probe(self, int port, token):
         if not 0 < token < 1 << 63:
             raise ChappeError(f"token {token} cannot be used, take 1 to {(1 << 63) - 1}")
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         p.riding_token = 0
         p.probe_token = token
-        p.probe_sent_at = self.mono_ns
+        p.probe_sent_at = self.clocks.mono_ns
         return bool(self._probe(port, token))
 
     def ride_probe(self, int port, token):
         if not 0 < token < 1 << 63:
             raise ChappeError(f"token {token} cannot be used, take 1 to {(1 << 63) - 1}")
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         if p.state != OPEN or p.riding_token:
             return False
         p.riding_token = token
         return True
 
     def riding(self, int port):
-        return self.port_at(port).riding_token
+        return self.ports.port_at(port).riding_token
 
     cdef bint _probe(self, int port, uint64_t token) except -1:
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef uint8_t frame[20]
         put_header(frame, PROBE, 16)
         put64(frame + 4, token)
-        put64(frame + 12, <uint64_t> self.mono_ns)
-        return self.put_frame(port, p, 0, frame, 20, True) == 0
+        put64(frame + 12, <uint64_t> self.clocks.mono_ns)
+        return self.ports.put_frame(port, p, 0, frame, 20, True) == 0
 
     def last_heard(self, int port):
-        return self.port_at(port).last_heard
+        return self.ports.port_at(port).last_heard
 
     # --- limits of all ports
 
-    def set_limits(self, *, memory_bytes, max_ways, account_topics, account_bytes):
+    def set_limits(self, *, memory_bytes, max_routed_topics, account_topics, account_bytes):
         self.memory.memory.budget = memory_bytes
-        self.topics.max_ways = max_ways
+        self.topics.max_routed_topics = max_routed_topics
         self.accounts.max_topics = account_topics
-        self.accounts.max_bytes = self.pool.account_limit = account_bytes
+        self.accounts.max_bytes = self.ports.pool.account_limit = account_bytes
 
     # --- rates and credits
 
     def limit_rate(self, int port, double events_per_s, double burst):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         p.rate = events_per_s
         p.burst = p.tokens = burst
-        p.tokens_at = self.mono_ns
+        p.tokens_at = self.clocks.mono_ns
 
     def throttled(self):
         cdef int port
+        cdef Port* p
         found = []
-        if self.overdrawn:
-            self.overdrawn = False
-            for port in range(self.ntable):
-                if self.table[port].state == OPEN and self.table[port].rate > 0 and self.table[port].tokens < 0:
+        if self.input.overdrawn:
+            self.input.overdrawn = False
+            for port in range(self.ports.ntable):
+                p = self.ports.table[port]
+                if p.state == OPEN and p.rate > 0 and p.tokens < 0:
                     found.append(port)
         return found
 
     def throttled_ns(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         if p.rate <= 0 or p.tokens >= 0:
             return 0
-        return max(0, int(-p.tokens / p.rate * 1e9) - (self.mono_ns - p.tokens_at))
+        return max(0, int(-p.tokens / p.rate * 1e9) - (self.clocks.mono_ns - p.tokens_at))
 
     def grant(self, int port):
-        self.grant_credit(port, self.port_at(port))
+        _output.grant_credit(self.ports, port, self.ports.port_at(port))
 
     def defined_topics(self, int port, uint32_t start, uint32_t limit):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef uint32_t i, end = min(p.naliases, start + limit)
         found = []
         for i in range(start, end):
-            if 0 < p.aliases[i] < COURSE:
+            if 0 < p.aliases[i] < ROUTED:
                 found.append(self.topics.name(p.aliases[i])[:2])
         return found, end if end < p.naliases else 0
+
+    def refusing(self):
+        return list(self.definitions.refusals)
+
+    def take_refusals(self, int port):
+        return self.definitions.take_refusals(port, self.ports.port_at(port))
+
+    # --- trains
+
+    def send_train(self, int port, token, size):
+        return self.trains.send(port, token, size)
+
+    def take_trained(self):
+        return self.trains.take()
+
+    # --- forwarding
+
+    @property
+    def route_error(self):
+        return self.forwarding.route_error
+
+    def release_held(self):
+        return self.forwarding.release_held()
+
+    def held_ns(self):
+        return self.forwarding.held_ns()
+
+    def take_unconfirmed(self, int port, int limit=1000):
+        cdef Port* p = self.ports.port_at(port)
+        if p.state == OPEN:
+            self.park_port(port)
+        return [] if p.state == CLOSED or not p.peer else self.forwarding.take_unconfirmed(port, p, limit)
+
+    def take_undeliverable(self):
+        return self.forwarding.take_undeliverable()
+
+    def forget_undelivered(self, int port=NOWHERE):
+        self.forwarding.forget_undelivered(port)
+
+    def drop_undelivered(self, event, bint waited):
+        self.forwarding.drop_undelivered(event, waited)
+
+    def reroute(self, event, next_hops):
+        return self.forwarding.reroute(event, next_hops)
 
     # --- subscriptions that touch queues
 
     def watch(self, int port, variable, path, intervals, priorities, modes):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         every = self.status.setup_path(variable, port, path, intervals, priorities, modes)
         cdef bytes last = self.status.last(variable) or b""
         if last:
-            self.put_status(port, p, 2, <const uint8_t*> <char*> last, <uint32_t> len(last), 1)
+            self.ports.put_status(port, p, 2, <const uint8_t*> <char*> last, <uint32_t> len(last), 1)
         return every
 
     def publish_status(self, int port, bytes records):
         cdef bytearray copy = bytearray(records)
-        self.status_frame(port, self.port_at(port), <uint8_t*> <char*> copy, <uint32_t> len(copy))
+        self.input.status_frame(port, self.ports.port_at(port), <uint8_t*> <char*> copy, <uint32_t> len(copy))
 
     # --- counters
 
@@ -407,7 +471,7 @@ cdef class Engine(Input):
         return self.memory.calls
 
     def port_counters(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         cdef int i
         counts = {name: p.counters[i] for i, name in enumerate(NAMES)}
         counts["lost_status"] = p.lost_status
@@ -415,15 +479,15 @@ cdef class Engine(Input):
         return counts
 
     def traffic(self, int port):
-        cdef Port* p = self.port_at(port)
+        cdef Port* p = self.ports.port_at(port)
         return p.counters[STATUS_IN] + p.counters[EVENTS_IN] + p.counters[STATUS_OUT] + p.counters[EVENTS_OUT]
 
     def counters(self):
         cdef int i, port
-        totals = [self.past[i] for i in range(COUNTERS)]
-        for port in range(self.ntable):
+        totals = [self.ports.past[i] for i in range(COUNTERS)]
+        for port in range(self.ports.ntable):
             for i in range(COUNTERS):
-                totals[i] += self.table[port].counters[i]
+                totals[i] += self.ports.table[port].counters[i]
         return dict(zip(NAMES, totals))
 
     cdef tuple _address(self, uint64_t key):
@@ -438,20 +502,20 @@ cdef class Engine(Input):
         except IndexError:
             return ("topic", f"number {number}" if number else "", reason)
         if kind == "n":
-            return ("topic", shown(name.decode()), reason)
+            return ("topic", redacted(name.decode()), reason)
         return ("topic", name.decode() if kind == "s" else int.from_bytes(name, "big", signed=True), reason)
 
     def address_drops(self, int limit=0):
         cdef uint32_t i
-        sums = {}  # a topic has one number, and one more with each group and each way
-        for i in range(self.address_counts.capacity):
-            if self.address_counts.slots[i].count:
-                address = self._address(self.address_counts.slots[i].key)
-                sums[address] = sums.get(address, 0) + self.address_counts.slots[i].count
-        for i in range(self.ntopic_full):
-            if self.topic_full[i]:
+        sums = {}  # a topic has one number, and one more with each group and each source route
+        for i in range(self.ports.address_counts.capacity):
+            if self.ports.address_counts.slots[i].count:
+                address = self._address(self.ports.address_counts.slots[i].key)
+                sums[address] = sums.get(address, 0) + self.ports.address_counts.slots[i].count
+        for i in range(self.ports.ntopic_full):
+            if self.ports.topic_full[i]:
                 address = self._address((<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32) | i)
-                sums[address] = sums.get(address, 0) + self.topic_full[i]
+                sums[address] = sums.get(address, 0) + self.ports.topic_full[i]
         rows = [(*address, count) for address, count in sums.items()]
         rows.sort(key=lambda row: -row[3])
         return rows[:limit] if limit else rows
@@ -460,9 +524,9 @@ cdef class Engine(Input):
         cdef int i
         rows = []
         for i in range(256):
-            if self.pair_counts[i].count:
-                key = self.pair_counts[i].key
-                rows.append((key >> 44, *self._address(key & ((1 << 44) - 1)), self.pair_counts[i].count))
+            if self.ports.pair_counts[i].count:
+                key = self.ports.pair_counts[i].key
+                rows.append((key >> 44, *self._address(key & ((1 << 44) - 1)), self.ports.pair_counts[i].count))
         rows.sort(key=lambda row: -row[4])
         return rows[:limit]
 

@@ -21,7 +21,7 @@ cdef struct Entry:
     uint32_t inputs             # 0 = none, a port + 1, or MANY | interned list
     uint32_t vector             # interned mode vector; 0 = no path and no flooding in any slot
     uint32_t paths              # first of a list in order of ports
-    uint32_t window             # 0 = copies cannot arrive on several ways
+    uint32_t window             # 0 = copies cannot arrive on several paths
     uint32_t last_size          # bytes of the newest record; 0 = none, and always 0 away from the edge
 
 cdef struct EdgeEntry:          # one cache line: deciding and keeping the record touch no other memory of the variable
@@ -61,6 +61,7 @@ cdef struct Window:
 
 cdef class EntryTable:
     cdef public int slot
+    cdef readonly str layout
     cdef MemoryBudget budget
     cdef bint edge
     cdef Meter meter

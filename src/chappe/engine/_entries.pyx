@@ -11,9 +11,11 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from chappe.engine._intervals cimport class_of, periods_of, stamp_of
-from chappe.engine._memory cimport MemoryBudget, meter_give, meter_lines
+from chappe.engine._memory cimport (
+    MemoryBudget, meter_give, meter_lines, meter_resize_or_raise, meter_take_or_raise,
+)
 from chappe.engine._sets cimport ForwardingSets, Rate, Want
-from chappe.engine._store cimport Interner, Pool, pool_at, resize, take
+from chappe.engine._store cimport Interner, Pool, pool_at, resize
 
 cdef enum:
     TERMS_HEAD = 24             # bytes of Terms before its intervals
@@ -26,14 +28,13 @@ cdef class EntryTable:
     def __cinit__(self, str layout="close", bint edge=False, seed: int = 0, MemoryBudget budget=None):
         if layout not in ("close", "sparse"):
             raise ValueError(f"table layout {layout!r} is not known; use 'close' or 'sparse'")
+        self.layout = layout
         self.edge = edge
         self.stride = sizeof(EdgeEntry) if edge else sizeof(Entry)
         self.budget = MemoryBudget() if budget is None else budget
         self.meter.memory = &self.budget.memory
         self.temporary_old = self.temporary_new = -1
-        self.leaves = <Page***> take(&self.meter, LEAVES * sizeof(Page**))
-        if self.leaves == NULL:
-            raise MemoryError("no memory for the status table")
+        self.leaves = <Page***> meter_take_or_raise(&self.meter, LEAVES * sizeof(Page**))
         self.forwarding = ForwardingSets()
         self.forwarding.start(&self.meter, layout == "sparse", seed & 0xFFFFFFFFFFFFFFFF)
         self.vectors = Interner()
@@ -75,9 +76,7 @@ cdef class EntryTable:
         cdef Page*** directory = &self.leaves[variable >> 22]
         cdef Page** page
         if directory[0] == NULL:
-            directory[0] = <Page**> take(&self.meter, DIRECTORY * sizeof(Page*))
-            if directory[0] == NULL:
-                raise MemoryError("no memory for the status table")
+            directory[0] = <Page**> meter_take_or_raise(&self.meter, DIRECTORY * sizeof(Page*))
         page = &directory[0][(variable >> 10) & (DIRECTORY - 1)]
         if page[0] == NULL:
             page[0] = <Page*> meter_lines(&self.meter, sizeof(Page) + PAGE * self.stride)
@@ -152,9 +151,7 @@ cdef class EntryTable:
         cdef uint32_t old = entry.inputs, n = len(ports), i
         cdef uint32_t* content
         if n > 1:
-            content = <uint32_t*> take(&self.meter, n * sizeof(uint32_t))
-            if content == NULL:
-                raise MemoryError("no memory for the status table")
+            content = <uint32_t*> meter_take_or_raise(&self.meter, n * sizeof(uint32_t))
             for i in range(n):
                 content[i] = ports[i]
             try:
@@ -298,9 +295,7 @@ cdef class EntryTable:
             terms = terms_of(self, path)
             if (terms.modes & both) == both:
                 if n == self.wants_room:
-                    moved = resize(&self.meter, self.wants, n * sizeof(Want), (2 * n + 8) * sizeof(Want))
-                    if moved == NULL:
-                        raise MemoryError("no memory for the status table")
+                    moved = meter_resize_or_raise(&self.meter, self.wants, n * sizeof(Want), (2 * n + 8) * sizeof(Want))
                     self.wants = <Want*> moved
                     self.wants_room = 2 * n + 8
                 self.wants[n].port = path.port
@@ -329,7 +324,7 @@ cdef class EntryTable:
             self.vectors.discard(index)
 
     cdef int _renew_window(self, Entry* entry) except -1:
-        """A duplicate window exists where copies may arrive on several ways, and nowhere else."""
+        """A duplicate window exists where copies may arrive on several paths, and nowhere else."""
         cdef Vector* vector = vector_of(self, entry)
         cdef bint needed = (entry.inputs & MANY) != 0
         cdef int mode

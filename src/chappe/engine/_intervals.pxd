@@ -52,5 +52,5 @@ cdef inline uint64_t magnitude(int64_t number) noexcept nogil:
 
 
 cdef inline int class_of(int priority) noexcept nogil:
-    """Priorities 0..6 map onto the classes alert, high, normal, background."""
+    """The queue of a priority: 0 is alert (0), 1-2 high (1), 3-4 normal (2), 5-6 background (3)."""
     return (priority + 1) >> 1

@@ -109,3 +109,9 @@ cdef inline void meter_give(Meter* meter, void* block) noexcept nogil:
 
 cdef class MemoryBudget:
     cdef Memory memory
+
+
+# As memory_resize, and as meter_take and meter_resize with zeros behind what was there, but MemoryError without memory.
+cdef void* resize_or_raise(Memory* memory, void* block, size_t size) except NULL
+cdef void* meter_take_or_raise(Meter* meter, size_t size) except NULL
+cdef void* meter_resize_or_raise(Meter* meter, void* block, size_t old, size_t new) except NULL

@@ -1,4 +1,28 @@
-"""The memory of an engine, as Python sees it."""
+"""The memory of an engine, as Python sees it, and the functions that raise where there is none."""
+
+from libc.string cimport memset
+
+
+cdef void* resize_or_raise(Memory* memory, void* block, size_t size) except NULL:
+    cdef void* moved = memory_resize(memory, block, size)
+    if moved == NULL:
+        raise MemoryError(f"no memory for {size} bytes of the engine: {memory.bytes} of {memory.budget or 'any'} are "
+                          "in use; raise limits.memory_bytes")
+    return moved
+
+
+cdef void* meter_take_or_raise(Meter* meter, size_t size) except NULL:
+    return meter_resize_or_raise(meter, NULL, 0, size)
+
+
+cdef void* meter_resize_or_raise(Meter* meter, void* block, size_t old, size_t new) except NULL:
+    cdef void* moved = meter_resize(meter, block, new)
+    if moved == NULL:
+        raise MemoryError(f"no memory for {new} bytes of a table: {meter.memory.bytes} of "
+                          f"{meter.memory.budget or 'any'} are in use; raise limits.memory_bytes")
+    if new > old:
+        memset(<char*> moved + old, 0, new - old)
+    return moved
 
 
 cdef class MemoryBudget:

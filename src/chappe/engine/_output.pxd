@@ -1,25 +1,29 @@
-from libc.stdint cimport uint8_t, uint64_t
+"""What leaves an engine: the next bytes of a port, what must be confirmed, and credit for publishers."""
+
+from libc.stdint cimport uint64_t
 
 from chappe.engine._ports cimport Port, Ports
-from chappe.engine._queue cimport Queue
 from chappe.engine._stack cimport iovec
 
 cdef uint64_t PASSED_ON        # bit of a probe's token: its echo comes when what was before it has been passed on
 
-cdef class Output(Ports):
-    cdef void released_echo(self, int port, Port* p, uint64_t token) noexcept
-    cdef void receipt(self, int cls) noexcept
-    cdef void grant_credit(self, int port, Port* p) noexcept
-    cdef void hold(self, int arrival, Port* from_port, int port, Port* p) noexcept
-    cdef void unhold(self, Port* p) noexcept
-    cdef void _before_gather(self, int port, Port* p) noexcept
-    cdef bint _probe_now(self, Port* p, uint64_t token) noexcept
-    cdef void _next_piece(self, Port* p) noexcept
-    cdef int _list(self, Queue* queue, iovec* vectors, int n, int limit, uint64_t budget) noexcept
-    cdef void _stick(self, Port* p, int cls) noexcept
-    cdef int rebuild(self, int port, Port* p) except -1
-    cdef bint _kept(self, Queue* old, const uint8_t* frame, uint64_t end) noexcept
-    cdef void _forget_unused(self, Port* p, Queue* olds) noexcept
-    cdef void _keep_frames(self, int port, Port* p, int cls, Queue* old) noexcept
-    cdef void forget_publisher(self, int port) noexcept
-    cdef void count_unsent(self, int port, Port* p) noexcept
+# List the next bytes to write: what was half written, then the classes by urgency; how many vectors.
+cdef int gather(Ports ports, int port, iovec* vectors, int limit) noexcept
+# The socket took `count` of the gathered bytes, in the order they were listed.
+cdef void written(Ports ports, int port, Py_ssize_t count) noexcept
+# One vector a frame, most urgent first; how many.
+cdef int gather_datagrams(Ports ports, int port, iovec* frames, int limit) noexcept
+cdef void datagrams_written(Ports ports, int port, int count) noexcept
+
+# Queues for a new connection: definitions, then retained events, then what was never written.
+cdef int rebuild(Ports ports, int port, Port* p) except -1
+# What a closing port still had to write is lost for it: count each event and record.
+cdef void count_unsent(Ports ports, int port, Port* p) noexcept
+
+# A CREDIT frame once half the window is used and nobody holds this client back.
+cdef void grant_credit(Ports ports, int port, Port* p) noexcept
+# A backpressure subscriber is half full: its publisher gets no credit until it has drained.
+cdef void hold(Ports ports, int arrival, Port* from_port, int port, Port* p) noexcept
+cdef void unhold(Ports ports, Port* p) noexcept
+# A publisher is gone: nobody waits to give it credit.
+cdef void forget_publisher(Ports ports, int port) noexcept

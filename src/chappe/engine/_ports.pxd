@@ -2,10 +2,11 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from chappe.engine._accounts cimport Accounts, Holding
-from chappe.engine._memory cimport MemoryBudget
+from chappe.engine._accounts cimport Holding
+from chappe.engine._issuers cimport Issuers
+from chappe.engine._memory cimport Memory, MemoryBudget
 from chappe.engine._queue cimport CountSlot, CountTable, Pool, Queue
-from chappe.engine._stack cimport Stack
+from chappe.engine._stack cimport Clocks
 from chappe.engine._topics cimport TopicTable
 
 cdef enum:
@@ -51,8 +52,8 @@ cdef enum:
     ROUTED_OUT
     HELD
     HELD_EARLY
-    RESCUED
-    WAY_ERRORS
+    REROUTED
+    ROUTE_ERRORS
     TRAINS_IN
     TRAINS_OUT
     THROTTLED
@@ -68,7 +69,7 @@ cdef enum:
     DROP_QUEUE_FULL
     DROP_NO_MEMORY
     DROP_CLOSED
-    DROP_NO_WAY
+    DROP_NO_ROUTE
     DROP_WAITED
     DROP_INCAPABLE
     RELEASED_EARLY
@@ -88,8 +89,8 @@ cdef struct Train:              # bytes sent, or expected, to measure a link
     int64_t half                # of the last one of its first half,
     uint32_t after              # and how much had come by then
 
-cdef struct Mark:               # a place in a queue that events of a way have been passed on to
-    int port                    # -1: they have no way now
+cdef struct Mark:               # a place in a queue that events with a source route have been passed on to
+    int port                    # -1: they have no route now
     int cls
     uint64_t position
 
@@ -126,10 +127,10 @@ cdef struct Port:
     uint8_t* carry              # a frame that has not arrived completely
     uint32_t carry_size
     uint32_t carry_capacity
-    uint32_t* aliases           # topic number of the other side -> ours or COURSE and a place; 0 undefined, DENIED
+    uint32_t* aliases           # topic number of the other side -> ours or ROUTED and a place; 0 undefined, DENIED
     uint32_t naliases
     uint32_t max_topics
-    uint64_t way_bytes          # of ways that ROUTE frames of the other side brought
+    uint64_t route_bytes          # of source routes that ROUTE frames of the other side brought
     uint32_t* issuers_in        # issuer number of the other side -> ours
     uint32_t nissuers_in
     uint32_t issuer             # of a client port
@@ -140,7 +141,7 @@ cdef struct Port:
     uint64_t refused_by_rule    # events of this client, in all
     uint64_t refused_for_room
     uint64_t refused_told       # of both
-    Mark* onward                # where events went on that came here by ways and that others may not have yet
+    Mark* onward                # where events went on that came here by source routes and that others may not have yet
     uint32_t nonward
     uint32_t onward_room
     bint tracked                # in the list of ports that have some
@@ -190,9 +191,10 @@ cdef enum:
     OF_TOPIC = 2
 
 cdef enum:
-    NOWHERE = -1                # port of a mark: events are kept until they have a way
+    NOWHERE = -1                # port of a mark: events are kept until they have a route
 
-cdef class Ports(Stack):
+cdef class Ports:
+    cdef Clocks* clocks         # of the engine
     cdef Port** table
     cdef int ntable
     cdef int* dirty_ports
@@ -204,15 +206,15 @@ cdef class Ports(Stack):
     cdef CountSlot pair_counts[256]
     cdef uint64_t* topic_full   # by topic number: events dropped because a queue was full, the one frequent reason
     cdef uint32_t ntopic_full
-    cdef readonly MemoryBudget memory
-    cdef readonly Accounts accounts
+    cdef MemoryBudget budget
+    cdef Memory* memory         # of the budget
     cdef uint64_t seed          # of hashes over what strangers choose
     cdef uint64_t past[48]
     cdef uint64_t tokens_made
-    cdef readonly TopicTable topics
-    cdef list sessions          # issuer number -> (issuer, epoch)
+    cdef TopicTable topics
+    cdef Issuers issuers
     cdef Port* port_at(self, int port) except NULL
-    cdef void mark_dirty(self, int port, Port* p) noexcept
+    cdef int next_dirty(self) noexcept
     cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
     cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
@@ -224,17 +226,16 @@ cdef class Ports(Stack):
     cdef uint8_t* _definition(self, int port, Port* p, uint32_t size) noexcept
     cdef uint64_t* _known_words(self, uint64_t* known, uint32_t* words, uint32_t number) noexcept
     cdef void starve(self, int port, Port* p, int reason) noexcept
-    cdef void feed_starved(self)
+    cdef void feed_starved(self) noexcept
     cdef void forget_starved(self, int port) noexcept
-    cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept
-    cdef void* take_memory(self, void* old, size_t size) except NULL
-    cdef void* resize_memory(self, void* old, size_t size) noexcept
-    cdef void give_memory(self, void* block) noexcept
     cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept
     cdef void forget_topic_drops(self, uint32_t topic) noexcept
+    cdef void forget_topic(self, uint32_t number) noexcept
+    cdef void forget_issuer(self, uint32_t number) noexcept
+    cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept
     cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
     cdef int new_port(self) except -1
-    cdef void _release(self, Port* p) noexcept
+    cdef void release(self, Port* p) noexcept
     cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
     cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
                         uint32_t topic) noexcept
@@ -247,3 +248,29 @@ cdef class Ports(Stack):
     cdef void clear_pending(self, Port* p) noexcept
     cdef void _flush_pending(self, Port* p) noexcept
     cdef void _keep_pending(self, Port* p, uint32_t moved) noexcept
+
+# The one place where bad bytes end.
+cdef int fault(Port* p, str reason) except -1
+
+
+cdef inline bint has_room(Port* p, int cls, uint64_t size) noexcept nogil:
+    return p.queues[cls].enqueued - p.queues[cls].released + size <= p.limit
+
+
+cdef inline bint known(const uint64_t* words, uint32_t nwords, uint32_t number) noexcept nogil:
+    """Whether a bit is set in so many words."""
+    return number < nwords * 64 and (words[number >> 6] >> (number & 63)) & 1
+
+
+cdef inline bint knows_topic(Port* p, uint32_t number) noexcept nogil:
+    """Whether the other side was given the meaning of a topic number."""
+    return known(p.topics_out, p.topics_words, number)
+
+
+cdef inline void mark_dirty(Ports ports, int port, Port* p) noexcept:
+    """The port has something to write."""
+    if p.dirty:
+        return
+    p.dirty = True
+    ports.dirty_ports[ports.ndirty] = port
+    ports.ndirty += 1

@@ -3,18 +3,20 @@
 Everything per message here works on runs: the input side hands over whole runs of frames or records for one port.
 """
 
+cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from chappe.engine._bytes cimport frame_size, get32, put32, put_header, record_size
-from chappe.engine._memory cimport memory_give, memory_resize
+from chappe.engine._memory cimport MemoryBudget, memory_give, memory_resize, resize_or_raise
 from chappe.engine._queue cimport (
     SEGMENT_BYTES,
     CountSlot,
     Segment,
     count_add,
     count_clear,
+    count_init,
     count_take,
     pool_admits,
     pool_clear,
@@ -23,10 +25,10 @@ from chappe.engine._queue cimport (
     queue_put_status,
     queue_reserve,
 )
-from chappe.engine._topics cimport WAY, Topic
+from chappe.engine._topics cimport ROUTED_TOPIC, Topic, TopicTable
 from chappe.engine._topics_hash cimport hash_pair
 
-from chappe.errors import ChappeError
+from chappe.errors import ChappeError, ProtocolError
 
 NAMES = (
     "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
@@ -75,10 +77,28 @@ cdef void _free_port(Port* p) noexcept:
     free(p)
 
 
-cdef class Ports(Stack):
-    def __cinit__(self):
+cdef int fault(Port* p, str reason) except -1:
+    p.failed = True
+    p.counters[BAD_FRAMES] += 1
+    raise ProtocolError(reason)
+
+
+@cython.final
+cdef class Ports:
+    """The ports by number, what waits in their queues, and what was dropped."""
+
+    def __cinit__(self, MemoryBudget budget not None, TopicTable topics not None, Issuers issuers not None, seed,
+                  account_bytes):
+        self.budget = budget
+        self.memory = &budget.memory
+        self.topics = topics
+        self.issuers = issuers
+        self.seed = seed
         self.pool.keep = 256
-        self.sessions = [None]
+        self.pool.memory = self.memory
+        self.pool.account_limit = account_bytes
+        if count_init(&self.address_counts, self.memory, 1 << 21, self.seed) < 0:
+            raise MemoryError("no memory for an empty engine")
 
     def __dealloc__(self):
         cdef int port
@@ -91,21 +111,6 @@ cdef class Ports(Stack):
         free(self.topic_full)
         pool_clear(&self.pool)
         count_clear(&self.address_counts)
-
-    cdef void* take_memory(self, void* old, size_t size) except NULL:
-        """The block with its content and at least that size; MemoryError, and then the old one is as it was."""
-        cdef void* block = memory_resize(&self.memory.memory, old, size)
-        if block == NULL:
-            raise MemoryError(f"no memory for {size} bytes of the engine: {self.memory.bytes} of "
-                              f"{self.memory.limit or 'any'} are in use; raise limits.memory_bytes")
-        return block
-
-    cdef void* resize_memory(self, void* old, size_t size) noexcept:
-        """The same for those who cannot raise: NULL, and then the old one is as it was."""
-        return memory_resize(&self.memory.memory, old, size)
-
-    cdef void give_memory(self, void* block) noexcept:
-        memory_give(&self.memory.memory, block)
 
     cdef Port* port_at(self, int port) except NULL:
         if port < 0 or port >= self.ntable or self.table[port] == NULL or self.table[port].state == FREE:
@@ -123,10 +128,10 @@ cdef class Ports(Stack):
         else:
             # one after the other: each is larger than needed at worst
             port = self.ntable
-            self.dirty_ports = <int*> self.take_memory(self.dirty_ports, (port + 1) * sizeof(int))
-            self.starved_ports = <int*> self.take_memory(self.starved_ports, (port + 1) * sizeof(int))
-            self.table = <Port**> self.take_memory(self.table, (port + 1) * sizeof(Port*))
-            self.table[port] = <Port*> self.take_memory(NULL, sizeof(Port))
+            self.dirty_ports = <int*> resize_or_raise(self.memory, self.dirty_ports, (port + 1) * sizeof(int))
+            self.starved_ports = <int*> resize_or_raise(self.memory, self.starved_ports, (port + 1) * sizeof(int))
+            self.table = <Port**> resize_or_raise(self.memory, self.table, (port + 1) * sizeof(Port*))
+            self.table[port] = <Port*> resize_or_raise(self.memory, NULL, sizeof(Port))
             self.ntable = port + 1
         p = self.table[port]
         dirty = port < known and p.dirty  # it is still in the list of those
@@ -135,36 +140,29 @@ cdef class Ports(Stack):
         for cls in range(4):
             p.queues[cls].holding = &p.holding
         p.data_port = p.partner = p.sticky = -1
-        p.last_heard = self.mono_ns
-        p.tokens_at = self.mono_ns
+        p.last_heard = self.clocks.mono_ns
+        p.tokens_at = self.clocks.mono_ns
         return port
 
-    cdef void _release(self, Port* p) noexcept:
+    cdef void release(self, Port* p) noexcept:
         """Give back everything a port holds."""
         cdef int cls
         for cls in range(4):
             queue_clear(&self.pool, &p.queues[cls])
         p.npending = 0
         self.clear_pending(p)
-        self.give_memory(p.pending)
-        self.give_memory(p.pending_index)
-        self.give_memory(p.carry)
-        self.give_memory(p.aliases)
-        self.give_memory(p.issuers_in)
-        self.give_memory(p.topics_out)
-        self.give_memory(p.issuers_out)
-        self.give_memory(p.waiting)
-        self.give_memory(p.onward)
-        self.give_memory(p.refused)
+        memory_give(self.memory, p.pending)
+        memory_give(self.memory, p.pending_index)
+        memory_give(self.memory, p.carry)
+        memory_give(self.memory, p.aliases)
+        memory_give(self.memory, p.issuers_in)
+        memory_give(self.memory, p.topics_out)
+        memory_give(self.memory, p.issuers_out)
+        memory_give(self.memory, p.waiting)
+        memory_give(self.memory, p.onward)
+        memory_give(self.memory, p.refused)
         for cls in range(4):
-            self.give_memory(p.passing[cls].marks)
-
-    cdef void mark_dirty(self, int port, Port* p) noexcept:
-        if p.dirty:
-            return
-        p.dirty = True
-        self.dirty_ports[self.ndirty] = port
-        self.ndirty += 1
+            memory_give(self.memory, p.passing[cls].marks)
 
     cdef int next_dirty(self) noexcept:
         cdef int port
@@ -175,6 +173,43 @@ cdef class Ports(Stack):
             if self.table[port].state == OPEN:
                 return port
         return -1
+
+    cdef void forget_topic(self, uint32_t number) noexcept:
+        """The number gets another meaning."""
+        cdef int port
+        self.forget_topic_drops(number)
+        for port in range(self.ntable):
+            if knows_topic(self.table[port], number):
+                self.table[port].topics_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+
+    cdef void forget_issuer(self, uint32_t number) noexcept:
+        cdef int port
+        cdef Port* p
+        for port in range(self.ntable):
+            p = self.table[port]
+            if known(p.issuers_out, p.issuers_words, number):
+                p.issuers_out[number >> 6] &= ~(<uint64_t> 1 << (number & 63))
+
+    cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept:
+        """Set the bits of all topic and issuer numbers of events that are queued, or kept to be sent again."""
+        cdef int port, cls
+        cdef uint32_t number, offset
+        cdef Segment* segment
+        cdef uint8_t* frame
+        for port in range(self.ntable):
+            for cls in range(4):
+                segment = self.table[port].queues[cls].head
+                while segment != NULL:
+                    offset = 0
+                    while offset < segment.size:
+                        frame = segment.bytes + offset
+                        offset += frame_size(frame)
+                        if frame[0] == EVENT:
+                            number = get32(frame + 4)
+                            topics[number >> 6] |= <uint64_t> 1 << (number & 63)
+                            number = get32(frame + 8) & 0xFFFFFF
+                            issuers[number >> 6] |= <uint64_t> 1 << (number & 63)
+                    segment = segment.next
 
     # --- drops
 
@@ -195,7 +230,7 @@ cdef class Ports(Stack):
         cdef void* block
         if topic >= self.ntopic_full:
             capacity = max(topic + 1, self.ntopic_full * 2)
-            block = self.resize_memory(self.topic_full, capacity * sizeof(uint64_t))
+            block = memory_resize(self.memory, self.topic_full, capacity * sizeof(uint64_t))
             if block == NULL:
                 count_add(&self.address_counts, 1, amount)
                 return
@@ -263,7 +298,7 @@ cdef class Ports(Stack):
         cdef uint32_t position = 0, length, topic = 0, dropped = 0
         while position < size:
             length = frame_size(run + position)
-            if not self.has_room(p, cls, length):
+            if not has_room(p, cls, length):
                 topic = get32(run + position + 4)
                 if topic < self.ntopic_full:
                     self.topic_full[topic] += 1
@@ -288,18 +323,15 @@ cdef class Ports(Stack):
 
     # --- putting frames into queues
 
-    cdef bint has_room(self, Port* p, int cls, uint64_t size) noexcept:
-        return p.queues[cls].enqueued - p.queues[cls].released + size <= p.limit
-
     cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept:
         """0, or the counter of the reason why not, negative."""
         if p.state != OPEN and p.state != PARKED:
             return -DROP_CLOSED
-        if bounded and not self.has_room(p, cls, size):
+        if bounded and not has_room(p, cls, size):
             return -DROP_QUEUE_FULL
         if queue_put(&self.pool, &p.queues[cls], frame, size) < 0:
             return -DROP_NO_MEMORY
-        self.mark_dirty(port, p)
+        mark_dirty(self, port, p)
         return 0
 
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
@@ -308,23 +340,23 @@ cdef class Ports(Stack):
         if p.state != OPEN and p.state != PARKED:
             self._drop_run(port, p, DROP_CLOSED, run, size)
             return
-        if issuer >= p.issuers_words * 64 or not (p.issuers_out[issuer >> 6] >> (issuer & 63)) & 1:
+        if not known(p.issuers_out, p.issuers_words, issuer):
             self.define_issuer(port, p, issuer)
         if p.starved:
             # the other side may not know this number: nothing may go out before its definition can
             self._drop_run(port, p, p.starved, run, size)
             return
-        if unbounded or self.has_room(p, cls, size):
+        if unbounded or has_room(p, cls, size):
             if queue_put(&self.pool, &p.queues[cls], run, size) < 0:
                 self._drop_run(port, p, DROP_NO_MEMORY, run, size)
                 return
             p.counters[EVENTS_OUT] += count
-        elif not self.has_room(p, cls, SHORTEST_EVENT):
+        elif not has_room(p, cls, SHORTEST_EVENT):
             self._drop_all(port, p, run, size, count, topic)
         else:
             self._put_each(port, p, cls, run, size)
         p.queues[cls].keep = p.queues[cls].enqueued
-        self.mark_dirty(port, p)
+        mark_dirty(self, port, p)
 
     cdef void put_status(self, int port, Port* p, int cls, const uint8_t* records, uint32_t size,
                          uint32_t count) noexcept:
@@ -343,10 +375,10 @@ cdef class Ports(Stack):
                 length = record_size(records + position)
                 self._conflate(port, p, records + position, length)
                 position += length
-            self.mark_dirty(port, p)
+            mark_dirty(self, port, p)
             return
         frame_limit = DATAGRAM_FRAME if p.datagram else STREAM_FRAME
-        if self.has_room(p, cls, size + 4 * <uint64_t> count):
+        if has_room(p, cls, size + 4 * <uint64_t> count):
             done = queue_put_status(&self.pool, &p.queues[cls], records, size, count, p.packing, frame_limit)
             if done == size:
                 p.counters[STATUS_OUT] += count
@@ -360,7 +392,7 @@ cdef class Ports(Stack):
         else:
             while position < size:
                 length = record_size(records + position)
-                if not self.has_room(p, cls, length + 4):
+                if not has_room(p, cls, length + 4):
                     self._drop_status(port, p, DROP_QUEUE_FULL, records + position)
                 elif queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
                                       frame_limit) == length:
@@ -368,7 +400,7 @@ cdef class Ports(Stack):
                 else:
                     self._drop_status(port, p, DROP_NO_MEMORY, records + position)
                 position += length
-        self.mark_dirty(port, p)
+        mark_dirty(self, port, p)
 
     # --- conflation: newest value of a variable wins
 
@@ -391,7 +423,7 @@ cdef class Ports(Stack):
             self._drop_status(port, p, DROP_QUEUE_FULL, record)
             return
         if slot.capacity < size or slot.capacity > 4 * size:
-            block = self.resize_memory(slot.record, size)
+            block = memory_resize(self.memory, slot.record, size)
             if block == NULL:
                 self._drop_status(port, p, DROP_NO_MEMORY, record)
                 return
@@ -411,14 +443,14 @@ cdef class Ports(Stack):
         """Room for twice as many; False without memory."""
         cdef uint32_t capacity = p.index_capacity * 2 if p.index_capacity else 64
         cdef uint32_t place, i
-        cdef void* block = self.resize_memory(p.pending, (capacity // 2 + 1) * sizeof(Pending))
+        cdef void* block = memory_resize(self.memory, p.pending, (capacity // 2 + 1) * sizeof(Pending))
         if block == NULL:
             return False
         p.pending = <Pending*> block
         if capacity // 2 + 1 > p.pending_capacity:
             memset(&p.pending[p.pending_capacity], 0, (capacity // 2 + 1 - p.pending_capacity) * sizeof(Pending))
             p.pending_capacity = capacity // 2 + 1
-        block = self.resize_memory(p.pending_index, capacity * sizeof(uint32_t))
+        block = memory_resize(self.memory, p.pending_index, capacity * sizeof(uint32_t))
         if block == NULL:
             return False
         p.pending_index = <uint32_t*> block
@@ -472,7 +504,7 @@ cdef class Ports(Stack):
         """Give back the memory of records that do not wait."""
         cdef uint32_t i
         for i in range(p.npending, p.pending_capacity):
-            self.give_memory(p.pending[i].record)
+            memory_give(self.memory, p.pending[i].record)
             p.pending[i].record = NULL
             p.pending[i].capacity = 0
 
@@ -485,26 +517,26 @@ cdef class Ports(Stack):
         cdef uint64_t* words
         cdef Topic* topic = &self.topics.topics[number]
         cdef bytes group = b""
-        cdef bint by_way = (topic.group & WAY) != 0
+        cdef bint routed = (topic.group & ROUTED_TOPIC) != 0
         words = self._known_words(p.topics_out, &p.topics_words, number)
         if words == NULL:
             self.starve(port, p, DROP_NO_MEMORY)
             return False
         p.topics_out = words
         if p.state == OPEN or p.state == PARKED:
-            if by_way:
-                group = self.topics.way(number)
+            if routed:
+                group = self.topics.source_route(number)
             elif topic.group:
                 group = self.topics.name(number)[2].encode()
-            size = (12 if by_way else 10) + <uint32_t> len(group) + topic.length
+            size = (12 if routed else 10) + <uint32_t> len(group) + topic.length
             frame = self._definition(port, p, size)
             if frame == NULL:
                 return False
-            put_header(frame, ROUTE if by_way else TOPIC, size - 4)
+            put_header(frame, ROUTE if routed else TOPIC, size - 4)
             put32(frame + 4, number)
             frame[8] = topic.kind
-            frame[9] = 0 if by_way else <uint8_t> len(group)
-            if by_way:
+            frame[9] = 0 if routed else <uint8_t> len(group)
+            if routed:
                 frame[10] = <uint8_t> (len(group) >> 8)
                 frame[11] = <uint8_t> len(group)
             memcpy(frame + size - topic.length - len(group), <const char*> group, len(group))
@@ -523,10 +555,10 @@ cdef class Ports(Stack):
         frame = self._definition(port, p, 28)
         if frame == NULL:
             return False
-        session = self.sessions[number][0]
+        session = self.issuers.sessions[number][0]
         put_header(frame, ISSUER, 24)
         put32(frame + 4, number)
-        put32(frame + 8, self.sessions[number][1])
+        put32(frame + 8, self.issuers.sessions[number][1])
         memcpy(frame + 12, <const char*> session, 16)
         p.issuers_out[number >> 6] |= <uint64_t> 1 << (number & 63)
         return True
@@ -538,7 +570,7 @@ cdef class Ports(Stack):
         if number < words[0] * 64:
             return known
         more = max(words[0] * 2, (number >> 6) + 1)
-        block = self.resize_memory(known, more * sizeof(uint64_t))
+        block = memory_resize(self.memory, known, more * sizeof(uint64_t))
         if block != NULL:
             memset(<uint64_t*> block + words[0], 0, (more - words[0]) * sizeof(uint64_t))
             words[0] = more
@@ -547,14 +579,14 @@ cdef class Ports(Stack):
     cdef uint8_t* _definition(self, int port, Port* p, uint32_t size) noexcept:
         """Room in class 0, within its bound; NULL: the port is starved."""
         cdef uint8_t* frame = NULL
-        if not self.pool.forced and not self.has_room(p, 0, size):
+        if not self.pool.forced and not has_room(p, 0, size):
             self.starve(port, p, DROP_QUEUE_FULL)
             return NULL
         frame = queue_reserve(&self.pool, &p.queues[0], size)
         if frame == NULL:
             self.starve(port, p, DROP_NO_MEMORY)
         else:
-            self.mark_dirty(port, p)
+            mark_dirty(self, port, p)
         return frame
 
     cdef void starve(self, int port, Port* p, int reason) noexcept:
@@ -563,21 +595,21 @@ cdef class Ports(Stack):
             self.nstarved += 1
         p.starved = reason
 
-    cdef void feed_starved(self):
+    cdef void feed_starved(self) noexcept:
         """Ports that have room for definitions again take events again; called before a buffer is looked at."""
         cdef int i = 0
         cdef Port* p
         while i < self.nstarved:
             p = self.table[self.starved_ports[i]]
             if (p.state == OPEN or p.state == PARKED) and (
-                    not self.has_room(p, 0, p.limit // 2) or not pool_admits(&self.pool, &p.holding, SEGMENT_BYTES)):
+                    not has_room(p, 0, p.limit // 2) or not pool_admits(&self.pool, &p.holding, SEGMENT_BYTES)):
                 i += 1
                 continue
             p.starved = 0
             self.nstarved -= 1
             self.starved_ports[i] = self.starved_ports[self.nstarved]
             if p.peer:
-                self.topics.new_ways()  # those whose definitions failed count as missing
+                self.topics.forwarding_changed()  # those whose definitions failed count as missing
 
     cdef void forget_starved(self, int port) noexcept:
         cdef int i

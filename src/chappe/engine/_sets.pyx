@@ -4,7 +4,7 @@ A set is interned by content, so that a million variables with the same subscrib
 counted in publishing periods: sets do not depend on the rate. Per port they form an antichain under divisibility
 (GS-067): an interval that another one divides never decides anything.
 
-Two ways to evaluate a set, one result: *close* (GS-065) tries each port's intervals until one is satisfied; *sparse*
+Two methods to evaluate a set, one result: *close* (GS-065) tries each port's intervals until one is satisfied; *sparse*
 (GS-066) tests each distinct interval once, families of multiples by their smallest first, and remembers the port list
 of each pattern of satisfied intervals.
 """
@@ -15,8 +15,8 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._intervals cimport magnitude, round_of
-from chappe.engine._memory cimport meter_give
-from chappe.engine._store cimport Content, Interner, resize, take
+from chappe.engine._memory cimport meter_give, meter_resize_or_raise, meter_take_or_raise
+from chappe.engine._store cimport Content, Interner, take
 
 cdef enum:
     MAX_STEPS = 64              # bits of a pattern; sets with more distinct intervals are evaluated closely
@@ -87,9 +87,8 @@ cdef class ForwardingSets:
         if n == 0:
             return 0
         if self.build_room < 3 * n + 2:
-            moved = resize(self.meter, self.build, self.build_room * sizeof(uint32_t), (6 * n + 4) * sizeof(uint32_t))
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_resize_or_raise(self.meter, self.build, self.build_room * sizeof(uint32_t),
+                                          (6 * n + 4) * sizeof(uint32_t))
             self.build = <uint32_t*> moved
             self.build_room = 6 * n + 4
         for i in range(1, n):
@@ -344,9 +343,7 @@ cdef class ForwardingSets:
         room = needed * 2 if needed > 16 else 16
         for i in range(RING + 2):
             moved = self.scratch if i == RING else self.fails if i > RING else self.ring[i].items
-            moved = resize(self.meter, moved, self.room * sizeof(uint32_t), room * sizeof(uint32_t))
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_resize_or_raise(self.meter, moved, self.room * sizeof(uint32_t), room * sizeof(uint32_t))
             if i < RING:
                 self.ring[i].items = <uint32_t*> moved
             elif i == RING:
@@ -360,10 +357,8 @@ cdef class ForwardingSets:
 
     cdef int _derive(self, uint32_t index) except -1:
         cdef uint32_t* content = <uint32_t*> self.sets.contents[index].bytes
-        cdef Form* form = <Form*> take(self.meter, sizeof(Form))
+        cdef Form* form = <Form*> meter_take_or_raise(self.meter, sizeof(Form))
         cdef uint32_t k
-        if form == NULL:
-            raise MemoryError("no memory for the status table")
         self.sets.contents[index].form = form
         form.n_ports = content[0]
         form.items = content + 1

@@ -7,9 +7,12 @@ cdef extern from "<sys/uio.h>" nogil:
         void* iov_base
         size_t iov_len
 
+cdef struct Clocks:
+    int64_t mono_ns                  # monotonic, for timers
+    int64_t wall_ns                  # for timestamps
+
 cdef class Stack:
-    cdef public int64_t mono_ns      # monotonic clock, for timers
-    cdef public int64_t wall_ns      # wall clock, for timestamps
+    cdef Clocks clocks               # set before feeding
     cdef public bint attention       # something was fed that Python code must look at; it resets this
     cdef int feed_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1
     cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1

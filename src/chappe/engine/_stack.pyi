@@ -1,5 +1,7 @@
 class Stack:
-    mono_ns: int
     attention: bool
-    wall_ns: int
+    @property
+    def mono_ns(self) -> int: ...
+    @property
+    def wall_ns(self) -> int: ...
     def clock(self, mono_ns: int, wall_ns: int) -> None: ...

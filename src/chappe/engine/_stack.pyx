@@ -28,5 +28,13 @@ cdef class Stack:
 
     def clock(self, int64_t mono_ns, int64_t wall_ns):
         """Set both clocks; called before feeding."""
-        self.mono_ns = mono_ns
-        self.wall_ns = wall_ns
+        self.clocks.mono_ns = mono_ns
+        self.clocks.wall_ns = wall_ns
+
+    @property
+    def mono_ns(self):
+        return self.clocks.mono_ns
+
+    @property
+    def wall_ns(self):
+        return self.clocks.wall_ns

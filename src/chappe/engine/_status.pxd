@@ -1,4 +1,4 @@
-"""The status table as the engine sees it: one call of `decide_run` for neighbours that go the same way."""
+"""The status table as the engine sees it: one call of `decide_run` for neighbours that go to the same ports."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 

@@ -15,9 +15,9 @@ from chappe.engine._entries cimport (
     interval_of, permits, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of
-from chappe.engine._memory cimport MemoryBudget
+from chappe.engine._memory cimport MemoryBudget, meter_resize_or_raise
 from chappe.engine._sets cimport Form, Rate
-from chappe.engine._store cimport pool_at, resize
+from chappe.engine._store cimport pool_at
 
 from chappe.errors import ChappeError
 
@@ -312,13 +312,10 @@ cdef class StatusTable(EntryTable):
             if level == 0:
                 return
             room = max(16, 2 * port)
-            moved = resize(&self.meter, self.scope, self.n_levels * sizeof(uint32_t), room * sizeof(uint32_t))
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_resize_or_raise(&self.meter, self.scope, self.n_levels * sizeof(uint32_t),
+                                          room * sizeof(uint32_t))
             self.scope = <uint32_t*> moved
-            moved = resize(&self.meter, self.levels, self.n_levels, room)
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_resize_or_raise(&self.meter, self.levels, self.n_levels, room)
             self.levels = <uint8_t*> moved
             self.n_levels = room
         self.levels[<uint32_t> port] = level

@@ -8,7 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
-from chappe.engine._memory cimport meter_give, meter_resize, meter_take
+from chappe.engine._memory cimport meter_give, meter_resize, meter_resize_or_raise, meter_take, meter_take_or_raise
 from chappe.engine._topics_hash cimport hash_bytes
 
 
@@ -53,14 +53,11 @@ cdef class Pool:
         if index >= self.n_chunks << self.shift:
             if self.n_chunks == self.room_chunks:
                 room = self.room_chunks * 2 if self.room_chunks else 8
-                moved = resize(self.meter, self.chunks, self.room_chunks * sizeof(char*), room * sizeof(char*))
-                if moved == NULL:
-                    raise MemoryError("no memory for the status table")
+                moved = meter_resize_or_raise(self.meter, self.chunks, self.room_chunks * sizeof(char*),
+                                              room * sizeof(char*))
                 self.chunks = <char**> moved
                 self.room_chunks = room
-            moved = take(self.meter, self.item_size << self.shift)
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_take_or_raise(self.meter, self.item_size << self.shift)
             self.chunks[self.n_chunks] = <char*> moved
             self.n_chunks += 1
         self.used += 1
@@ -111,9 +108,7 @@ cdef class Interner:
             self.contents[index].refs += 1
             return index
         self.reserve()
-        copy = <unsigned char*> take(self.meter, size)
-        if copy == NULL:
-            raise MemoryError("no memory for the status table")
+        copy = <unsigned char*> meter_take_or_raise(self.meter, size)
         memcpy(copy, bytes, size)
         if self.free_head:
             index = self.free_head
@@ -168,16 +163,13 @@ cdef class Interner:
         cdef void* moved
         if self.free_head == 0 and self.used >= self.room:
             room = self.room * 2 if self.room else 16
-            moved = resize(self.meter, self.contents, self.room * sizeof(Content), room * sizeof(Content))
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_resize_or_raise(self.meter, self.contents, self.room * sizeof(Content),
+                                          room * sizeof(Content))
             self.contents = <Content*> moved
             self.room = room
         if (self.live + 1) * 2 > self.n_buckets:
             room = self.n_buckets * 2 if self.n_buckets else 32
-            moved = take(self.meter, room * sizeof(uint32_t))
-            if moved == NULL:
-                raise MemoryError("no memory for the status table")
+            moved = meter_take_or_raise(self.meter, room * sizeof(uint32_t))
             for i in range(1, self.used):
                 if self.contents[i].bytes != NULL:
                     _place(<uint32_t*> moved, room, self.contents[i].hash, i)

@@ -13,20 +13,20 @@ class TopicTable:
     @property
     def max_topics(self) -> int: ...
     @property
-    def max_ways(self) -> int: ...
+    def max_routed_topics(self) -> int: ...
     @property
-    def nways(self) -> int:
-        """How many (topic, way) pairs have numbers."""
-    ways_stamp: int
+    def routed_topics(self) -> int:
+        """How many (topic, source route) pairs have numbers."""
+    forwarding_stamp: int
     def __init__(
-        self, max_topics: int = ..., seed: int = ..., max_ways: int = ..., budget: MemoryBudget | None = None
+        self, max_topics: int = ..., seed: int = ..., max_routed_topics: int = ..., budget: MemoryBudget | None = None
     ) -> None: ...
     def place(self, address: str) -> None:
         """Say which node this table belongs to: addresses there lead to nobody else."""
-    def new_ways(self) -> None:
+    def forwarding_changed(self) -> None:
         """Ways may be others now: each is asked for again at its next event."""
-    def way(self, number: int) -> bytes:
-        """The way of a (topic, way) number, b"" of others."""
+    def source_route(self, number: int) -> bytes:
+        """The source route of a (topic, source route) number, b"" of others."""
     def subscribe(
         self, port: int, pattern: str, kind: str = "s", group: str = "", backpressure: bool = False
     ) -> bool: ...

@@ -33,21 +33,22 @@ cdef inline uint64_t _topic_seed(uint64_t seed, int kind, uint32_t group) noexce
 cdef class TopicTable:
     """Subscriptions of ports to topics, and the resolved route of every topic in use.
 
-    `max_topics` bounds the topics that have numbers, and apart from them the (topic, group) pairs; `max_ways` the
-    (topic, way) pairs. `seed` keys the hash tables: give a random one where names come from strangers. `budget` counts
-    and bounds the memory, together with what else uses it.
+    `max_topics` bounds the topics that have numbers, and apart from them the (topic, group) pairs; `max_routed_topics`
+    the (topic, source route) pairs. `seed` keys the hash tables: give a random one where names come from strangers.
+    `budget` counts and bounds the memory, together with what else uses it.
     """
 
-    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0, max_ways: int = 1 << 16,
+    def __cinit__(self, max_topics: int = 1 << 20, seed: int = 0, max_routed_topics: int = 1 << 16,
                   MemoryBudget budget=None):
-        if not 1 <= max_topics <= 1 << 30 or not 1 <= max_ways <= 1 << 24:
-            raise ValueError(f"use 1 to {1 << 30} for max_topics {max_topics}, 1 to {1 << 24} for max_ways {max_ways}")
+        if not 1 <= max_topics <= 1 << 30 or not 1 <= max_routed_topics <= 1 << 24:
+            raise ValueError(f"use 1 to {1 << 30} for max_topics {max_topics}, "
+                             f"1 to {1 << 24} for max_routed_topics {max_routed_topics}")
         self.max_topics = max_topics
-        self.max_ways = max_ways
+        self.max_routed_topics = max_routed_topics
         self.seed = seed & 0xFFFFFFFFFFFFFFFF
         self.budget = MemoryBudget() if budget is None else budget
         self.meter.memory = &self.budget.memory
-        self.stamp = self.ways_stamp = 1
+        self.stamp = self.forwarding_stamp = 1
         self.used = 1
         self.capacity = 8
         self.topics = <Topic*>meter_take(&self.meter, self.capacity * sizeof(Topic))
@@ -59,8 +60,8 @@ cdef class TopicTable:
         self.group_table = Groups()
         self.group_table.open(&self.meter, self.seed)
         self.cursors = self.group_table.cursors
-        self.way_table = Groups()
-        self.way_table.open(&self.meter, self.seed)
+        self.route_table = Groups()
+        self.route_table.open(&self.meter, self.seed)
         self.routes = Routes()
         self.routes.open(&self.meter, self.seed)
         self.routes.words[0] = 0
@@ -99,14 +100,15 @@ cdef class TopicTable:
             at = links[at].next
         return self._new_topic(key, size, kind, group, h)
 
-    cdef uint32_t intern_way(self, const unsigned char* key, Py_ssize_t size, int kind, bytes way) noexcept:
-        cdef uint32_t length = <uint32_t>len(way)
-        cdef uint32_t number = self.way_table.find(way, length) or self.way_table.make(way, length)
+    cdef uint32_t intern_routed(self, const unsigned char* key, Py_ssize_t size, int kind, bytes source_route) noexcept:
+        cdef uint32_t length = <uint32_t>len(source_route)
+        cdef uint32_t number = (self.route_table.find(source_route, length)
+                                or self.route_table.make(source_route, length))
         cdef uint32_t pair = 0
         if number:
-            self.way_table.hold(number)
-            pair = self.intern(key, size, kind, WAY | number)
-            self.way_table.release(number)
+            self.route_table.hold(number)
+            pair = self.intern(key, size, kind, ROUTED_TOPIC | number)
+            self.route_table.release(number)
         return pair
 
     cdef uint32_t _new_topic(
@@ -149,9 +151,9 @@ cdef class TopicTable:
         topic.state = LIVE
         topic.account = self.charging
         self._charge(topic, 1)
-        if group & WAY:
-            self.nways += 1
-            self.way_table.hold(group & ~WAY)
+        if group & ROUTED_TOPIC:
+            self.routed_topics += 1
+            self.route_table.hold(group & ~ROUTED_TOPIC)
         elif group:
             self.pairs += 1
             self.group_table.hold(group)
@@ -165,11 +167,12 @@ cdef class TopicTable:
         cdef Account* account
         cdef bint admitted
         if self.charging == 0:
-            return (self.nways < self.max_ways if group & WAY
+            return (self.routed_topics < self.max_routed_topics if group & ROUTED_TOPIC
                     else (self.pairs if group else self.plain) < self.max_topics)
         account = self.accounts.items[self.charging]
-        if group & WAY:
-            admitted = within(account.ways, self.accounts.max_ways, self.max_ways, self.nways)
+        if group & ROUTED_TOPIC:
+            admitted = within(account.routed_topics, self.accounts.max_routed_topics, self.max_routed_topics,
+                              self.routed_topics)
         elif group:
             admitted = within(account.pairs, self.accounts.max_topics, self.max_topics, self.pairs)
         else:
@@ -181,8 +184,8 @@ cdef class TopicTable:
         cdef Account* account
         if topic.account:
             account = self.accounts.items[topic.account]
-            if topic.group & WAY:
-                account.ways += amount
+            if topic.group & ROUTED_TOPIC:
+                account.routed_topics += amount
             elif topic.group:
                 account.pairs += amount
             else:
@@ -221,13 +224,14 @@ cdef class TopicTable:
         cdef Topic* topic
         self._check(number)
         topic = self.topics + number
-        group = "" if topic.group & WAY else self.group_table.name(topic.group)
+        group = "" if topic.group & ROUTED_TOPIC else self.group_table.name(topic.group)
         return chr(topic.kind), <bytes>(<char*>topic.name)[:topic.length], group
 
-    def way(self, uint32_t number) -> bytes:
-        """The way of a (topic, way) number, b"" of others."""
+    def source_route(self, uint32_t number) -> bytes:
+        """The source route of a (topic, source route) number, b"" of others."""
         self._check(number)
-        return self.way_table.text(self.topics[number].group & ~WAY) if self.topics[number].group & WAY else b""
+        cdef uint32_t group = self.topics[number].group
+        return self.route_table.text(group & ~ROUTED_TOPIC) if group & ROUTED_TOPIC else b""
 
     def place(self, address: str) -> None:
         """Say which node this table belongs to: addresses there lead to nobody else."""
@@ -236,9 +240,9 @@ cdef class TopicTable:
             raise TopicError(f"the address {address[:60]!r}... of this node is too long")
         self.stamp += 1
 
-    def new_ways(self) -> None:
-        """Ways may be others now: each is asked for again at its next event."""
-        self.ways_stamp += 1
+    def forwarding_changed(self) -> None:
+        """Forwarding may be others now: each is asked for again at its next event."""
+        self.forwarding_stamp += 1
 
     def count(self) -> int:
         """How many topics and pairs are found by name."""
@@ -294,9 +298,9 @@ cdef class TopicTable:
                     self._drop_route(topic.route, False)
                 meter_give(&self.meter, topic.name)
                 self._charge(topic, -1)
-                if topic.group & WAY:
-                    self.nways -= 1
-                    self.way_table.release(topic.group & ~WAY)
+                if topic.group & ROUTED_TOPIC:
+                    self.routed_topics -= 1
+                    self.route_table.release(topic.group & ~ROUTED_TOPIC)
                 elif topic.group:
                     self.pairs -= 1
                     self.group_table.release(topic.group)

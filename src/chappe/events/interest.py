@@ -1,4 +1,4 @@
-"""What the clients of a node want, counted, and as the few patterns that the mesh is told (MR-134).
+"""The interest of the clients of a node, counted, and as the few patterns that are advertised (MR-134).
 
 The algebra of patterns is in `chappe.wire.patterns`, below all that talks about interest; its names are here, too.
 """
@@ -51,11 +51,11 @@ NOBODY = Wanted(False)
 
 
 class Subscriptions:
-    """The interest of one node: each client's subscription counted, told as at most `limit` patterns.
+    """The interest of one node: each client's subscription counted, advertised as at most `limit` patterns.
 
-    What is new is told as it is, so a subscription costs the same however many there are. Too many patterns are
+    What is new is advertised as it is, so a subscription costs the same however many there are. Too many patterns are
     widened, and what was covered by one that is taken back is looked for, by `work`, in slices; until then more is
-    told.
+    advertised.
     """
 
     def __init__(self, limit: int = TOLD, max_groups: int = MAX_GROUPS) -> None:
@@ -66,17 +66,17 @@ class Subscriptions:
         self._texts: dict[tuple[str, str, str], int] = {}  # the table knows no filters
         self._groups: dict[str, int] = {}
         self._table = TopicTable()
-        self._told: dict[tuple[str, str, str], Pattern] = {}  # by their canonical form
+        self._advertised: dict[tuple[str, str, str], Pattern] = {}  # by their canonical form
         self._cover = Cover()
         self._taken_back = 0
-        self._excess = False  # more is told than should be
-        self._outdated = False  # perhaps more is told than is wanted
+        self._excess = False  # more is advertised than should be
+        self._outdated = False  # perhaps more is advertised than is subscribed to
         self._making: Slices[None] | None = None
         self._slices = 0  # made at once
-        self._added: list[Pattern] = []  # told since it was begun
+        self._added: list[Pattern] = []  # advertised since it was begun
 
     def add(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
-        """Count a subscription; True if the mesh must be told. TopicError and RefusedError leave all as it was."""
+        """Count a subscription; True if what is advertised changes. TopicError and RefusedError leave all as it was."""
         check_pattern(text, kind)
         pattern = Pattern(kind, text, group, tuple(sorted(set(filters))))
         if group and group not in self._groups and len(self._groups) >= self.max_groups:
@@ -92,22 +92,22 @@ class Subscriptions:
         if count or self._cover.covers(pattern):
             return False
         key = canonical(pattern)
-        before = self._told.get(key)
+        before = self._advertised.get(key)
         if before == pattern:
             return False
         if before is not None:  # with other filters: both together
             self._outdated = True
             pattern = Pattern(*key)
-        elif len(self._told) >= 2 * self.limit:  # widened one by one, before `work` finds better families
-            pattern = widest(pattern, 1 if len(self._told) < 2 * self.limit + SPARE else 0)
+        elif len(self._advertised) >= 2 * self.limit:  # widened one by one, before `work` finds better families
+            pattern = widest(pattern, 1 if len(self._advertised) < 2 * self.limit + SPARE else 0)
         self._tell(pattern)
-        self._excess = self._excess or len(self._told) > self.limit
+        self._excess = self._excess or len(self._advertised) > self.limit
         if self._making is not None:
             self._added.append(pattern)
         return True
 
     def remove(self, kind: str, text: str, group: str = "", filters: tuple[str, ...] = ()) -> bool:
-        """Take back one of them; True if the mesh must be told. KeyError if there is none."""
+        """Take back one of them; True if what is advertised changes. KeyError if there is none."""
         pattern = Pattern(kind, text, group, tuple(sorted(set(filters))))
         count = self._counts[pattern]
         if count > 1:
@@ -117,10 +117,10 @@ class Subscriptions:
         self._drop(pattern)
         self._taken_back += 1
         key = canonical(pattern)
-        if key not in self._told:
+        if key not in self._advertised:
             self._outdated = self._outdated or self._taken_back * STALE > len(self._counts)
         elif exact(pattern) and pattern[:3] not in self._texts and self._making is None:
-            self._cover.remove(self._told.pop(key))
+            self._cover.remove(self._advertised.pop(key))
             return True
         else:
             self._outdated = True
@@ -133,12 +133,12 @@ class Subscriptions:
 
     def patterns(self) -> tuple[Pattern, ...]:
         """What to tell the mesh: everything wanted here and perhaps more, never less. `work` makes it shorter."""
-        return tuple(sorted(self._told.values()))
+        return tuple(sorted(self._advertised.values()))
 
     def work(self) -> bool:
         """Go on for some hundred microseconds; True if `patterns` are others now."""
         if self._making is None:
-            source = list(self._counts if self._outdated else self._told.values())
+            source = list(self._counts if self._outdated else self._advertised.values())
             self._making = self._summary(source, self.limit if self._outdated else max(1, self.limit * 3 // 4))
             self._excess = self._outdated = False
             self._slices = SLICES if len(source) > FEW else 1 << 30
@@ -154,21 +154,21 @@ class Subscriptions:
         self._added.clear()
         taken_back = self._taken_back
         summary = yield from summarising(patterns, limit)
-        told: dict[tuple[str, str, str], Pattern] = {}
+        advertised: dict[tuple[str, str, str], Pattern] = {}
         cover = Cover()
         for part in sliced(summary):
             for pattern in part:
-                told[canonical(pattern)] = pattern
+                advertised[canonical(pattern)] = pattern
                 cover.add(pattern)
             yield
-        self._told, self._cover = told, cover
+        self._advertised, self._cover = advertised, cover
         self._taken_back -= taken_back
         for pattern in self._added:
-            if not cover.covers(pattern) and canonical(pattern) not in told:
+            if not cover.covers(pattern) and canonical(pattern) not in advertised:
                 self._tell(pattern)
 
     def _tell(self, pattern: Pattern) -> None:
-        self._told[canonical(pattern)] = pattern
+        self._advertised[canonical(pattern)] = pattern
         self._cover.add(pattern)
 
     def wants(self, kind: str, topic: bytes) -> Wanted:

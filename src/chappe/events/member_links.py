@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from chappe.errors import ConfigError
-from chappe.events.member_outputs import Places
+from chappe.events.member_settings import Places
 from chappe.linkstate.units import Address, parse_unit
 from chappe.measure.bandwidth import Estimator
 from chappe.wire.mesh import MeshJoin

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Collection
 from dataclasses import replace
 
 from chappe.engine._engine import Engine
 from chappe.events.member_links import Link, Links
-from chappe.events.member_outputs import SECOND, MemberSettings
+from chappe.events.member_settings import SECOND, MemberSettings
 from chappe.measure.initiator import NEVER, Initiator
 from chappe.measure.readings import FACTORS, Reading
 from chappe.measure.trains import Trains
@@ -18,14 +19,15 @@ RIDE_NS = SECOND // 20  # a probe of a link with traffic waits so long for somet
 
 
 class Measurement:
-    """One initiator for all links of a node, one estimator for each link whose bandwidth is wanted."""
+    """One initiator for all links of a node, one estimator for each link whose bandwidth is measured."""
 
     def __init__(self, engine: Engine, settings: MemberSettings, rng: random.Random) -> None:
         self._engine = engine
         self._settings = settings
-        told = replace(settings.measure, told=settings.map.profiles, certainty=settings.map.certainty)
-        self.initiator = Initiator(told, rng)
+        measure = replace(settings.measure, advertised=settings.map.profiles, certainty=settings.map.certainty)
+        self.initiator = Initiator(measure, rng)
         self._awake = False
+        self._chosen: set[int] = set()  # ports of links that have a set of factors of their own
         self._trains = Trains(settings.trains, rng)
         self.sent = 0  # probes and trains
         self._looked_ns = 0
@@ -35,7 +37,7 @@ class Measurement:
 
     def add(self, link: Link, now_ns: int) -> None:
         """A link is up; the first one wakes the initiator, if this node measures."""
-        self.initiator.add(link.port, link.kind, link.lossy, now_ns)
+        self.initiator.add(link.port, link.lossy, now_ns)
         for factor in FACTORS:
             if factor != "bandwidth" and factor not in self._settings.factors:
                 self.initiator.switch_factor(link.port, factor, False)
@@ -44,9 +46,23 @@ class Measurement:
         if self._settings.bandwidth and link.role == "node":
             link.trains = self._trains.add(link.port, now_ns)
 
+    def choose_factors(self, link: Link, factors: Collection[str] | None) -> None:
+        """Measure these factors of a link; None: those of the node, loss only where a link can lose (MR-055)."""
+        if factors is not None:
+            self._chosen.add(link.port)
+            wanted = {*factors, "deviation"} if "latency" in factors else {*factors}
+        elif link.port in self._chosen:
+            self._chosen.discard(link.port)
+            wanted = {*self._settings.factors, "bandwidth"} - (set() if link.lossy else {"loss"})
+        else:
+            return
+        for factor in FACTORS:
+            self.initiator.switch_factor(link.port, factor, factor in wanted)
+
     def remove(self, port: int) -> None:
         """It is gone, with all that was known of it."""
         self.initiator.remove(port)
+        self._chosen.discard(port)
         self._carrying.discard(port)
         self._trains.remove(port)
 

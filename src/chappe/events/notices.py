@@ -1,7 +1,7 @@
-"""What the mesh says of itself, as events on reserved topics that anybody may subscribe to and only nodes publish.
+"""What the mesh publishes of itself, as events on reserved topics that anybody may subscribe to and only nodes publish.
 
 `mesh/members/<unit>`: who joined or left, which units fell apart or are whole again. `mesh/publications`: what is
-advertised to be published (MR-133). `PBR/PerformanceData/<unit>`: costs of links as they are told (MR-110, MR-111).
+advertised to be published (MR-133). `PBR/PerformanceData/<unit>`: advertised costs of links (MR-110, MR-111).
 All bodies are JSON.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from chappe.linkstate.changes import CostAdvertised, Notice
 from chappe.linkstate.network_map import LinkState
-from chappe.linkstate.outputs import CostAdvertised, Notice
 from chappe.linkstate.units import Address, VertexId
 from chappe.wire.events import TOPIC_LIMIT
 from chappe.wire.patterns import Pattern, overlaps
@@ -47,7 +47,7 @@ def membership(me: Address, notice: Notice, wall_ns: int = 0) -> tuple[str, byte
     )
 
 
-def speaks(me: Address, state: LinkState, vertex_id: VertexId) -> bool:
+def publishes(me: Address, state: LinkState, vertex_id: VertexId) -> bool:
     """Whether it is this node that tells of a change of that vertex: one of all that see it does.
 
     It is the controller of the smallest vertex of that level, the changed one left aside. Of a unit that fell apart or
@@ -64,26 +64,28 @@ def speaks(me: Address, state: LinkState, vertex_id: VertexId) -> bool:
 
 def publications(me: Address, patterns: Iterable[Pattern], wall_ns: int = 0) -> tuple[str, bytes]:
     """Topic and body of what a node advertises to publish, in place of what it said before."""
-    told = [{"kind": pattern.kind, "topic": pattern.text} for pattern in patterns]
-    return PUBLICATIONS, _json({"node": me.node, "unit": "/".join(me.unit), "publications": told, "stamp": wall_ns})
+    listed = [{"kind": pattern.kind, "topic": pattern.text} for pattern in patterns]
+    return PUBLICATIONS, _json({"node": me.node, "unit": "/".join(me.unit), "publications": listed, "stamp": wall_ns})
 
 
 def publishers(advertised: Mapping[VertexId, Iterable[Pattern]], wanted: Pattern) -> list[VertexId]:
     """Nodes and units that advertise something which a pattern takes in, nearest level first."""
     found = (
-        vertex_id for vertex_id, patterns in advertised.items() if any(overlaps(told, wanted) for told in patterns)
+        vertex_id
+        for vertex_id, patterns in advertised.items()
+        if any(overlaps(pattern, wanted) for pattern in patterns)
     )
     return sorted(found)
 
 
-def performance(me: Address, told: CostAdvertised, wall_ns: int = 0) -> tuple[str, bytes]:
+def performance(me: Address, advertised: CostAdvertised, wall_ns: int = 0) -> tuple[str, bytes]:
     """Topic and body of the cost of an own link; what is not known, and the cost of a link that is gone, is null."""
-    metrics = told.metrics
-    return _under(PERFORMANCE, told.scope), _json(
+    metrics = advertised.metrics
+    return _under(PERFORMANCE, advertised.scope), _json(
         {
-            "link": told.link.hex(),
-            "cost": _number(told.cost),
-            "gone": math.isinf(told.cost),
+            "link": advertised.link.hex(),
+            "cost": _number(advertised.cost),
+            "gone": math.isinf(advertised.cost),
             "latency_ms": _number(metrics.latency_ms),
             "deviation_ms": _number(metrics.deviation_ms),
             "jitter_ms": _number(metrics.jitter_ms),
@@ -91,7 +93,7 @@ def performance(me: Address, told: CostAdvertised, wall_ns: int = 0) -> tuple[st
             "loss": _number(metrics.loss),
             "bandwidth": _number(metrics.bandwidth),
             "origin": me.node,
-            "sequence": told.sequence,
+            "sequence": advertised.sequence,
             "stamp": wall_ns,
         }
     )

@@ -56,8 +56,8 @@ class _Draft:
     trace: tuple[str, ...]
     rescued: int
     served: tuple[str, ...]
-    patient: bool  # what cannot be reached as it was told waits
-    strays: bool  # something is not reached as it was told: places that have the event may be touched again
+    patient: bool  # what cannot be reached as it was stated waits
+    strays: bool  # something is not reached as it was stated: places that have the event may be touched again
     lost: Marks = field(default_factory=dict)  # what cannot be reached now,
     never: list[VertexId] = field(default_factory=list)  # and what will not be, whatever the map says
     handed: list[tuple[str, bytes]] = field(default_factory=list)  # to neighbours who plan it themselves
@@ -200,8 +200,8 @@ class Planner:
         if "@" in unit.name:
             return []
         others = [seen for seen in self._state.vertex_ids() if seen.level == unit.level and seen.path == unit.name]
-        told = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
-        return [(Unit(*other, 0, unit.deliver, left),) for other, left in told if unit.deliver or left]
+        parts = [(other, groups if at == 0 else ()) for at, other in enumerate(others)]
+        return [(Unit(*other, 0, unit.deliver, left),) for other, left in parts if unit.deliver or left]
 
     def _asked(
         self, source_route: SourceRoute, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]
@@ -235,8 +235,8 @@ class Planner:
     def _onward(self, draft: _Draft, onward: Iterable[Sequence[Unit]]) -> None:
         """Put units that a route names, and those beyond them, into the plan.
 
-        Where one cannot be entered as told any more, it is reached by this node's own map, which may touch places that
-        have the event already.
+        Where one cannot be entered as stated any more, it is reached by this node's own map, which may touch
+        places that have the event already.
         """
         waiting = list(onward)
         while waiting:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chappe.engine._engine import Engine
-from chappe.engine.rescue import RawOutputs, Rescued
+from chappe.engine.routes import ForwardingDecision, Undelivered
 from chappe.events.forwarding import ForwardingTable, Outputs
 
-Raw = Callable[[Outputs, str, bytes], RawOutputs]  # with the kind of the topic, and the topic
+Decision = Callable[[Outputs, str, bytes], ForwardingDecision]  # with the kind of the topic, and the topic
 
 EACH_BYTES = 400  # what an event that waits takes besides its own bytes
 AGAIN_NS = 250_000_000  # what waits is tried again after this time, twice that, and so on, if the map stays as it is
@@ -22,7 +22,7 @@ NOWHERE = -1  # port of events that no neighbour was lost with
 
 @dataclass(slots=True, eq=False)
 class _Undeliverable:
-    event: Rescued
+    event: Undelivered
     port: int
     until_ns: int
     waits: bool = True
@@ -43,14 +43,14 @@ class Reroute:
         self,
         engine: Engine,
         forwarding: ForwardingTable,
-        raw: Raw,
+        decision: Decision,
         undeliverable_ns: int,
         undeliverable_bytes: int,
         slice: int,
     ) -> None:
         self._engine = engine
         self._forwarding = forwarding
-        self._raw = raw
+        self._decision = decision
         self._stranded_ns = undeliverable_ns
         self._limit = undeliverable_bytes
         self._slice = slice
@@ -84,7 +84,7 @@ class Reroute:
 
     def arrived(self, now_ns: int) -> None:
         """Keep what came or was published while there was no route to some of its destinations."""
-        for event in self._engine.take_stranded():
+        for event in self._engine.take_undeliverable():
             self._strand(_Undeliverable(event, NOWHERE, now_ns + self._stranded_ns), now_ns)
 
     def returned(self, port: int) -> None:
@@ -96,7 +96,7 @@ class Reroute:
                 if each.port != port:
                     self._by_way.setdefault(source_route, deque()).append(each)
                     continue
-                self._engine.redirect(each.event, (False, [(port, source_route)], 0, None))
+                self._engine.reroute(each.event, [(port, source_route)])
                 self.rescued += 1
                 self._settle(each)
 
@@ -121,17 +121,18 @@ class Reroute:
         self._kept[NOWHERE] += self._kept.pop(port, 0)
 
     def _work(self, port: int, now_ns: int) -> int:
-        events = self._engine.rescue(port, self._slice)
+        events = self._engine.take_unconfirmed(port, self._slice)
         name = self._lost[port]
         if not events:
             del self._lost[port]
             if not self._kept[port]:
-                self._engine.settled(port)
+                self._engine.forget_undelivered(port)
         for event in events:
-            outputs = self._forwarding.rescue(event.way, name if event.received else "")
+            outputs = self._forwarding.rescue(event.source_route, name if event.received else "")
             self._send(event, outputs)
             if outputs.rest:
-                self._strand(_Undeliverable(event._replace(way=outputs.rest), port, now_ns + self._stranded_ns), now_ns)
+                kept = event._replace(source_route=outputs.rest)
+                self._strand(_Undeliverable(kept, port, now_ns + self._stranded_ns), now_ns)
         return len(events)
 
     def retry(self, now_ns: int) -> None:
@@ -185,7 +186,7 @@ class Reroute:
             each = group.popleft()
             self._send(each.event, outputs)
             if outputs.rest:
-                each.event = each.event._replace(way=outputs.rest)
+                each.event = each.event._replace(source_route=outputs.rest)
                 self._by_way.setdefault(outputs.rest, deque()).append(each)
                 self._again.setdefault(outputs.rest, self._again[source_route])
             else:
@@ -204,13 +205,13 @@ class Reroute:
                 self.expired += 1
                 self._give_up(each, waited=True)
 
-    def _send(self, event: Rescued, outputs: Outputs) -> None:
+    def _send(self, event: Undelivered, outputs: Outputs) -> None:
         if outputs.branches:
-            self._engine.redirect(event, self._raw(outputs, event.kind, event.topic))
+            self._engine.reroute(event, self._decision(outputs, event.kind, event.topic).next_hops)
             self.rescued += 1
 
     def _strand(self, stranded: _Undeliverable, now_ns: int) -> None:
-        source_route = stranded.event.way
+        source_route = stranded.event.source_route
         if source_route not in self._by_way:
             self._again[source_route] = now_ns + AGAIN_NS, 2 * AGAIN_NS
             self.next_ns = min(self.next_ns, now_ns + AGAIN_NS)
@@ -218,7 +219,7 @@ class Reroute:
         if patience and self._not_before.get(source_route, 0) <= now_ns:
             self._not_before[source_route] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
         self._order.append(stranded)
-        self._by_way.setdefault(stranded.event.way, deque()).append(stranded)
+        self._by_way.setdefault(stranded.event.source_route, deque()).append(stranded)
         self._bytes += stranded.size
         self._kept[stranded.port] += 1
         self.waiting += 1
@@ -229,11 +230,11 @@ class Reroute:
                 self._give_up(each, waited=False)
 
     def _give_up(self, each: _Undeliverable, *, waited: bool) -> None:
-        source_route = each.event.way
+        source_route = each.event.source_route
         self._by_way[source_route].remove(each)
         if not self._by_way[source_route]:
             del self._by_way[source_route]
-        self._engine.give_up(each.event, waited)
+        self._engine.drop_undelivered(each.event, waited)
         self._settle(each)
 
     def _settle(self, each: _Undeliverable) -> None:
@@ -244,7 +245,7 @@ class Reroute:
         if not self._kept[each.port]:
             del self._kept[each.port]
             if each.port not in self._lost:
-                self._engine.settled(each.port)
+                self._engine.forget_undelivered(each.port)
         self.waiting -= 1
         if not self.waiting:
             self._order.clear()

@@ -190,7 +190,7 @@ cdef class DatagramSession(Target):
         cdef bint known = self.candidate_size == source_size and memcmp(&self.candidate, source, source_size) == 0
         if self.mute or self.socket is None:
             return
-        if self.candidate_size and self.stack.mono_ns - self.challenged_at < CHALLENGE_NS:
+        if self.candidate_size and self.stack.clocks.mono_ns - self.challenged_at < CHALLENGE_NS:
             return  # one small datagram in a while: nobody is flooded by way of us
         if not known:
             memcpy(&self.candidate, source, source_size)
@@ -200,7 +200,7 @@ cdef class DatagramSession(Target):
             store_be(seed + 128, self.sent + 1, 8)
             chappe_siphash128(self.key, seed, sizeof(seed), tag)
             self.token = load_be(tag, 8)
-        self.challenged_at = self.stack.mono_ns
+        self.challenged_at = self.stack.clocks.mono_ns
         self.challenges += 1
         self.send_path(CHALLENGE, self.token, source, source_size)
 

@@ -1,7 +1,8 @@
 """One descriptor for all stream sockets of a loop: a tick reads every ready socket in compiled code, then flushes once.
 
 The event loop watches a single epoll descriptor. So a socket that is ready costs one recv and no call through the
-loop, and while sockets keep bringing small pieces they are gathered for some microseconds before one flush. Flushes
+loop, and while sockets keep bringing small pieces they are gathered for some microseconds before one flush; a lone
+socket of which a second look finds nothing is not looked at twice. Flushes
 that serve many ports are kept apart by a short sleep: each costs a system call a port, whatever it carries. While many
 sockets bring little each, reads are kept apart too, so that every recv finds more.
 """
@@ -30,6 +31,8 @@ cdef enum:
     READY = 256
     GATHER_NS = 100000         # no longer than this between the first read of a tick and its flush
     GATHER_BYTES = 12288       # a batch this large is worth writing
+    VAIN = 4                   # after so many second looks that found nothing, only
+    AGAIN = 16                 # every so manieth tick looks twice, until one finds something
     SPREAD = 4                 # a flush of so many ports is kept
     SPACING_NS = 50000         # so far from the one before
     MANY = 32                  # reads in one tick, of which each
@@ -58,6 +61,7 @@ cdef class Poller:
     cdef long long brought     # bytes, in this tick
     cdef long long rest_ns     # before the next tick reads
     cdef long long attended_ns  # when `flush` was last called
+    cdef unsigned int vain     # ticks since a second look found something
 
     def __cinit__(self):
         self.fd = epoll_create1(EPOLL_CLOEXEC)
@@ -110,11 +114,11 @@ cdef class Poller:
         """Flush here if what was read is data alone and was written completely; False if Python code has to look."""
         if flusher.attentive or flusher.scheduled or flusher.stack.attention:
             pass
-        elif flusher.stack.mono_ns - self.attended_ns < ATTEND_NS:
+        elif flusher.stack.clocks.mono_ns - self.attended_ns < ATTEND_NS:
             flusher.flush_into(flusher.early)
             if not flusher.early and not flusher.failures:
                 return True
-        self.attended_ns = flusher.stack.mono_ns
+        self.attended_ns = flusher.stack.clocks.mono_ns
         return False
 
     cdef StreamSocket read_all(self):
@@ -138,6 +142,8 @@ cdef class Poller:
         while True:
             n = epoll_wait(self.fd, events, READY, 0)
             if n <= 0:
+                if started >= 0:
+                    self.vain += 1
                 return socket
             for i in range(n):
                 found = self.sockets[events[i].data.fd]
@@ -147,8 +153,13 @@ cdef class Poller:
             if socket is None:
                 return None
             if started < 0:
-                started = socket.stack.mono_ns
-            if socket.flusher.unflushed > GATHER_BYTES or socket.stack.mono_ns - started > GATHER_NS:
+                started = socket.stack.clocks.mono_ns
+                if n == 1 and self.vain >= VAIN and self.vain % AGAIN:
+                    self.vain += 1
+                    return socket
+            else:
+                self.vain = 0
+            if socket.flusher.unflushed > GATHER_BYTES or socket.stack.clocks.mono_ns - started > GATHER_NS:
                 return socket
 
     cdef bint worth_waiting(self, StreamSocket socket) noexcept:
@@ -157,7 +168,7 @@ cdef class Poller:
         if socket.flusher.served < SPREAD or socket.flusher.unflushed > GATHER_BYTES:
             return False
         set_clocks(socket.stack)
-        left = socket.flusher.flushed_at + SPACING_NS - socket.stack.mono_ns
+        left = socket.flusher.flushed_at + SPACING_NS - socket.stack.clocks.mono_ns
         if left <= 0:
             return False
         sleep(left)

@@ -7,9 +7,9 @@ from chappe.engine._stack cimport Stack
 cdef inline void set_clocks(Stack stack) noexcept:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
-    stack.mono_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
+    stack.clocks.mono_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
     clock_gettime(CLOCK_REALTIME, &now)
-    stack.wall_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
+    stack.clocks.wall_ns = <long long> now.tv_sec * 1000000000 + now.tv_nsec
 
 cdef class Target:
     cdef public bint blocked         # waits for its writer callback; flushes pass it over until then

@@ -231,7 +231,7 @@ cdef class Flusher:
         self.unflushed = 0
         self.flushes += 1
         self.served = 0
-        self.flushed_at = self.stack.mono_ns
+        self.flushed_at = self.stack.clocks.mono_ns
         if self.woken:
             woken = self.woken
             self.woken = []

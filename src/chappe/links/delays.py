@@ -1,4 +1,4 @@
-"""A relay in this process that makes a TCP link as slow as it is told, or cuts it: delay without a kernel's help."""
+"""A relay in this process that makes a TCP link as slow as it is set, or cuts it: delay without a kernel's help."""
 
 from __future__ import annotations
 

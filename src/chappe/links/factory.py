@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Protocol
 
 from chappe.errors import ConfigError
 from chappe.links.address import Address, Scheme
-from chappe.links.link import Raw
+from chappe.links.link import Accepted, Raw
+from chappe.links.listener import Listener
 from chappe.links.options import LinkOptions
 from chappe.links.proxy import Proxy
-
-if TYPE_CHECKING:
-    from chappe.links.listener import Listener
-
-Accepted: TypeAlias = Callable[[Raw], Coroutine[Any, Any, None]]
 
 DATA = ("control", "status", "bulk")  # the kinds of data for which links are chosen
 

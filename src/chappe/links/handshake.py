@@ -235,7 +235,7 @@ async def accept_handshake(
     timeout_s: float = HELLO_TIMEOUT_S,
     ready: asyncio.Event | None = None,
 ) -> tuple[Hello, Welcome]:
-    """Answer the Hello of an accepted connection; errors as of `connect_handshake`, after the other side was told.
+    """Answer the Hello of an accepted connection; errors as of `connect_handshake`, once the other side has the reason.
 
     Clients are answered when `ready` is set: that time is not counted as theirs.
     """

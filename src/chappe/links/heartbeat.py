@@ -36,7 +36,8 @@ class Heartbeat:
     def __init__(self, interval_ns: int = 1_000_000_000, misses: int = 3) -> None:
         if interval_ns <= 0 or misses < 1:
             raise ValueError(f"heartbeat needs a positive interval ({interval_ns} ns) and at least one miss ({misses})")
-        self.interval_ns = interval_ns
+        self.interval_ns = interval_ns  # silence is counted in it
+        self.send_ns = interval_ns  # own heartbeats are never further apart: the other side counts on what was agreed
         self.misses = misses
         self.status = LinkStatus.CONNECTING
         self.last_heard_ns = 0
@@ -79,7 +80,7 @@ class Heartbeat:
         if not stood_still:
             suspect = 2 * (silent_ns - late_ns) > 3 * self.interval_ns
             self.status = LinkStatus.SUSPECT if suspect else LinkStatus.CONNECTED
-        send = now_ns - self._last_sent_ns >= self.interval_ns
+        send = now_ns - self._last_sent_ns >= self.send_ns
         if send:
             self._last_sent_ns = now_ns
         return Verdict(self.status, send, False, self._next(now_ns))
@@ -88,5 +89,5 @@ class Heartbeat:
         dead_ns = self.last_heard_ns + self.misses * self.interval_ns
         if dead_ns <= now_ns:  # this check came late
             dead_ns = now_ns + self.interval_ns
-        self._due_ns = max(now_ns + 1, min(self._last_sent_ns + self.interval_ns, dead_ns))
+        self._due_ns = max(now_ns + 1, min(self._last_sent_ns + self.send_ns, dead_ns))
         return self._due_ns

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from chappe.errors import ConfigError, LinkError
 from chappe.links.address import Address, define, schemes, undefine
-from chappe.links.factory import Accepted, Dialling, Factory, Listening, Traits, check_context, check_proxy, no_stream
-from chappe.links.link import Raw
+from chappe.links.factory import Dialling, Factory, Listening, Traits, check_context, check_proxy, no_stream
+from chappe.links.link import Accepted, Raw
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.parallel import Parallel
 from chappe.links.plain import PlainRaw

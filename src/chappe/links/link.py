@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from chappe.links.address import Address
 from chappe.links.meter import Meter
 from chappe.links.tick import FlushTick
 from chappe.wire.control import Message, Refused, encode
-from chappe.wire.frames import HEADER_SIZE, PREAMBLE_SIZE, Kind, encode_frame
+from chappe.wire.frames import PREAMBLE_SIZE, Kind, encode_frame
 
 OnLost: TypeAlias = Callable[[Exception | None], None]
 
@@ -115,14 +115,6 @@ class Raw(abc.ABC):
         """The eight bytes that open a stream."""
         return await self._read(PREAMBLE_SIZE, timeout_s, "its preamble")
 
-    async def read_frame(self, limit: int, timeout_s: float = 10.0) -> tuple[int, bytes]:
-        """Kind and payload of the next frame; ProtocolError if the payload is longer than `limit`."""
-        header = await self._read(HEADER_SIZE, timeout_s, "a frame")
-        size = int.from_bytes(header[1:], "big")
-        if size > limit:
-            raise ProtocolError(f"{self.peer} sent a frame of {size} bytes; {limit} are allowed here")
-        return header[0], await self._read(size, timeout_s, "a frame")
-
     async def _read(self, size: int, timeout_s: float, what: str) -> bytes:
         try:
             async with asyncio.timeout(timeout_s):
@@ -139,6 +131,10 @@ class Raw(abc.ABC):
         finished, self._finished = self._finished, None
         if finished is not None:
             finished(self)
+
+
+Accepted: TypeAlias = Callable[[Raw], Coroutine[Any, Any, None]]
+"""What a listener calls with each connection that it has accepted."""
 
 
 class Link(abc.ABC):

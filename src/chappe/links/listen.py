@@ -5,8 +5,9 @@ from __future__ import annotations
 import ssl
 
 from chappe.links.address import Address
-from chappe.links.factory import Accepted, Listening
+from chappe.links.factory import Listening
 from chappe.links.kinds import factory_of
+from chappe.links.link import Accepted
 from chappe.links.listener import Listener
 from chappe.links.options import LinkOptions
 

@@ -18,8 +18,7 @@ import structlog
 from chappe.errors import ChappeError, LinkError
 from chappe.links._accept import accept_some
 from chappe.links.address import Address
-from chappe.links.factory import Accepted
-from chappe.links.link import Raw, reason_of
+from chappe.links.link import Accepted, Raw, reason_of
 from chappe.links.meter import Meter
 from chappe.links.options import LinkOptions, apply
 from chappe.security.tls import handshake_reason

@@ -13,8 +13,8 @@ from typing import cast
 
 from chappe.errors import LinkError, ProtocolError, TimeoutExpired
 from chappe.links.address import PARALLEL_MAX, Address
-from chappe.links.factory import Accepted, Dialling, Listening, Traits, check_context, check_proxy
-from chappe.links.link import Raw, reason_of
+from chappe.links.factory import Dialling, Listening, Traits, check_context, check_proxy
+from chappe.links.link import Accepted, Raw, reason_of
 from chappe.links.listener import Finished, Listener, bind
 from chappe.links.reach import reach
 from chappe.links.striped import Reopen, Stripe, Striped

@@ -155,6 +155,7 @@ class PlainLink(Link):
                 self._loop.remove_writer(self._fd)
         except OSError as error:
             self._ended(error)
+        self._tick.soon()  # what has left may give publishers credit, and nobody else would write that now
 
     def _detach(self) -> None:
         self.pause_reading()

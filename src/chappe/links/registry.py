@@ -1,9 +1,9 @@
-"""The links of a node, whatever carries them (MR-046): listed, told about, switched, ended when their time is over."""
+"""The links of a node, whatever carries them (MR-046): listed, watched, switched, ended when their time is over."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
@@ -54,6 +54,7 @@ class LinkEntry:
             "alternate": self.alternate,
             "state": self.state,
             "reason": self.reason,
+            "migrates_to": ", ".join(sorted(factories()[self.kind].migrates_to)) if self.kind in factories() else "",
         }
 
 
@@ -98,13 +99,13 @@ class Transports:
     def __len__(self) -> int:
         return len(self._links)
 
-    def watch(self, tell: Callable[[Notice], None]) -> None:
+    def watch(self, notify: Callable[[Notice], None]) -> None:
         """Call that with each notice from now on."""
-        self._watchers.append(tell)
+        self._watchers.append(notify)
 
-    def unwatch(self, tell: Callable[[Notice], None]) -> None:
+    def unwatch(self, notify: Callable[[Notice], None]) -> None:
         """Call it no more."""
-        self._watchers.remove(tell)
+        self._watchers.remove(notify)
 
     def opened(
         self, *, uri: str, kind: str, peer: str, role: str, port: int, local: str, remote: str, security: Security,
@@ -115,25 +116,25 @@ class Transports:
             self.new_id(), uri, kind, peer, role, port, local, remote, security, data, wall_ns, alternate
         )  # fmt: skip
         self._links[entry.id] = entry
-        self._tell(Notice("opened", entry))
+        self._notify(Notice("opened", entry))
         return entry
 
     def closed(self, entry: LinkEntry, reason: str) -> None:
         """It is gone, and with it all that was kept for it; saying so twice changes nothing."""
         if self._links.pop(entry.id, None) is not None:
             entry.state, entry.reason = "closed", reason
-            self._tell(Notice("closed", entry, reason))
+            self._notify(Notice("closed", entry, reason))
 
     def moved(self, entry: LinkEntry, data: tuple[str, ...], reason: str) -> None:
         """From now on it carries these kinds of data, and no others."""
         entry.data, entry.reason = data, reason
         entry.state = "open" if data else "waiting"
-        self._tell(Notice("moved", entry, reason))
+        self._notify(Notice("moved", entry, reason))
 
     def rebound(self, entry: LinkEntry, port: int) -> None:
         """Another port of the engine carries it from now on; the one before is about to be freed."""
         before, entry.port = entry.port, port
-        self._tell(Notice("rebound", entry, before=before))
+        self._notify(Notice("rebound", entry, before=before))
 
     def limit(self, entry: LinkEntry, until_ns: int) -> None:
         """Give it a lifetime (MR-047): `expired` names it from that moment on."""
@@ -148,16 +149,12 @@ class Transports:
             at_ns, _, entry = heapq.heappop(self._lifetimes)
             if entry.state != "closed" and entry.expires_ns == at_ns:
                 over.append(entry)
-                self._tell(Notice("expired", entry, "its time is over"))
+                self._notify(Notice("expired", entry, "its time is over"))
         return over
 
     def of_port(self, port: int) -> LinkEntry | None:
         """The link that carries a port now."""
         return next((entry for entry in self._links.values() if entry.port == port), None)
-
-    def of_peer(self, peer: str) -> list[LinkEntry]:
-        """All links to one other side."""
-        return [entry for entry in self if entry.peer == peer]
 
     def switches(self, kind: str) -> Switches:
         """What is done for links of that kind; ConfigError if there is no such transport."""
@@ -183,6 +180,15 @@ class Transports:
         switches.detection, switches.detection_ns = on, interval_ns
         self._switched(kind)
 
+    def follow(self, wanted: Mapping[str, Switches]) -> None:
+        """Use these switches by kind, and for every other kind none; links that run follow at once (MR-045)."""
+        for kind in [*self._switches.keys() - wanted.keys(), *wanted]:
+            switches = wanted.get(kind, Switches())
+            if switches == self._switches.get(kind, Switches()):
+                continue
+            self.set_monitoring(kind, switches.monitoring, switches.monitoring_ns)
+            self.set_detection(kind, switches.detection, switches.detection_ns)
+
     def rows(self) -> list[dict[str, Any]]:
         """All links as listings show them."""
         return [entry.row() for entry in self]
@@ -190,8 +196,8 @@ class Transports:
     def _switched(self, kind: str) -> None:
         for entry in self:
             if entry.kind == kind:
-                self._tell(Notice("switched", entry))
+                self._notify(Notice("switched", entry))
 
-    def _tell(self, notice: Notice) -> None:
-        for tell in list(self._watchers):
-            tell(notice)
+    def _notify(self, notice: Notice) -> None:
+        for notify in list(self._watchers):
+            notify(notice)

@@ -109,7 +109,7 @@ async def _await_upgrade(raw: TransportRaw, protocol: WSConnection) -> None:
 
 
 async def accept_upgrade(raw: TransportRaw, address: Address, timeout_s: float) -> None:
-    """Answer the HTTP request of an accepted connection; RefusedError or LinkError after the other side was told."""
+    """Answer the HTTP request of an accepted connection; RefusedError or LinkError after the answer."""
     protocol = WSConnection(ConnectionType.SERVER)
     try:
         async with asyncio.timeout(timeout_s):

@@ -41,7 +41,7 @@ class Database:
         self.retired: dict[Key, Entry] = {}
         self._retired_ns = 2 * (lifetime_ns + tolerance_ns)
         self._most = most
-        self._speakers: dict[tuple[str, int, str], dict[str, Entry]] = {}
+        self._originators: dict[tuple[str, int, str], dict[str, Entry]] = {}
         self._origins: dict[tuple[int, str], dict[str, set[str]]] = {}  # by level and originator, with the kinds
 
     def __len__(self) -> int:
@@ -61,13 +61,13 @@ class Database:
             return old
         entry = self.entries[key] = Entry(advert, statement, born_ns)
         self.retired.pop(key, None)
-        self._speakers.setdefault(key[:3], {})[key[3]] = entry
+        self._originators.setdefault(key[:3], {})[key[3]] = entry
         self._origins.setdefault((key[1], key[3]), {}).setdefault(key[2], set()).add(key[0])
         return None
 
     def originators(self, kind: str, level: int, origin: str) -> dict[str, Entry]:
         """What is advertised of one vertex, by originator."""
-        return self._speakers.get((kind, level, origin), {})
+        return self._originators.get((kind, level, origin), {})
 
     def unit_of_originator(self, level: int, originator: str) -> str | None:
         """The unit that a node originates for at a level."""
@@ -106,10 +106,10 @@ class Database:
         if len(self.retired) >= self._most:
             del self.retired[next(iter(self.retired))]
         self.retired[key] = self.entries.pop(key)
-        originators = self._speakers[key[:3]]
+        originators = self._originators[key[:3]]
         del originators[key[3]]
         if not originators:
-            del self._speakers[key[:3]]
+            del self._originators[key[:3]]
         kind, level, origin, originator = key
         origins = self._origins[level, originator]
         origins[origin].discard(kind)

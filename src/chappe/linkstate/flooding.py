@@ -48,7 +48,7 @@ class Flooding:
             self.next_ns = min(self._take_ns, self._offer_ns)
 
     def has(self, peer: str, key: Key, sequence: int) -> None:
-        """A neighbour has told it: it needs not hear it."""
+        """A neighbour has sent it: it needs not get it."""
         for queue in (self._waiting, self._offers):
             waiting = queue.get(peer)
             if waiting and waiting.get(key, sequence + 1) <= sequence:

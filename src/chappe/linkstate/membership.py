@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from chappe.linkstate.outputs import InterestChanged, Notice, Output
+from chappe.linkstate.changes import InterestChanged, MapResult, Notice
 from chappe.linkstate.topology import View
 from chappe.linkstate.units import VertexId
 
 
-def membership(old: View, new: View) -> list[Output]:
+def membership(old: View, new: View) -> list[MapResult]:
     """Who came, who went, and whether somebody else originates for a unit, who may want something else."""
     if set(old.vertices) == set(new.vertices):
         return []
     before, after = _whole(old), _whole(new)
-    out: list[Output] = [
+    out: list[MapResult] = [
         Notice("joined", vertex_id, f"{vertex_id} can be reached") for vertex_id in sorted(after - before)
     ]
     out += [

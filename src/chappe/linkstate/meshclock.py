@@ -33,9 +33,8 @@ class MeshClock:
         self._corrected_ns = -NEVER
 
     def start(self, wall_ns: int, now_ns: int) -> None:
-        """Take the wall clock, the first time only."""
-        if self._base_ns is None:
-            self._base_ns = wall_ns - now_ns
+        """Take the wall clock."""
+        self._base_ns = wall_ns - now_ns
 
     @property
     def base_ns(self) -> int:

@@ -1,9 +1,9 @@
-"""Units that fell apart, told when it lasts (MR-013)."""
+"""Units that fell apart, reported when it lasts (MR-013)."""
 
 from __future__ import annotations
 
+from chappe.linkstate.changes import MapResult, Notice
 from chappe.linkstate.choices import NEVER
-from chappe.linkstate.outputs import Notice, Output
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.topology import View
 from chappe.linkstate.units import Address, VertexId
@@ -30,7 +30,7 @@ class Partitions:
         self.next_ns = NEVER
         self._broken: dict[VertexId, _Broken] = {}
 
-    def observe(self, view: View, now_ns: int, out: list[Output]) -> None:
+    def observe(self, view: View, now_ns: int, out: list[MapResult]) -> None:
         """Compare another map with what is known to be broken."""
         lost: dict[VertexId, list[VertexId]] = {}
         for vertex_id in view.lost:
@@ -47,7 +47,7 @@ class Partitions:
                 out.append(Notice("merged", unit, f"{unit.name or 'the mesh'} is one again"))
         self._plan()
 
-    def tick(self, now_ns: int, out: list[Output]) -> None:
+    def tick(self, now_ns: int, out: list[MapResult]) -> None:
         """Tell of what has been broken for long enough."""
         if now_ns < self.next_ns:
             return

@@ -39,11 +39,11 @@ cdef class Evaluation:
     cdef int64_t[::1] _lost
     cdef uint8_t[:, ::1] _past   # entries as bytes
     cdef Py_ssize_t[::1] _past_count
-    # costs that nobody needs to be told of, by link and profile
+    # costs that are no news, by link and profile
     cdef Py_ssize_t _profiles    # how many there are
-    cdef Coefficients _told[MOST_PROFILES]
+    cdef Coefficients _formulas[MOST_PROFILES]
     cdef object _bands
-    # of each profile the cost that was told, how far from it is no news, and what of it was not made of samples
+    # of each profile the cost that was advertised, how far from it is no news, and what of it was not made of samples
     cdef double[:, ::1] _band
     cdef uint8_t[::1] _quiet
     # for one evaluation

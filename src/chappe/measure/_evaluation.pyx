@@ -2,7 +2,7 @@
 """What new samples mean for their links, compiled: one pass over the rows that have any.
 
 A node with few links wakes up once an interval for it, with all its code gone from the caches of the processor: what
-counts is how little is run then. So a link whose cost stays where it was told to be makes no reading at all.
+counts is how little is run then. So a link whose cost stays where it was advertised makes no reading at all.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, isfinite, isnan, sqrt
@@ -61,11 +61,11 @@ cdef class Evaluation:
         self._plain = isinstance(PROFILES.get(settings.profile), Profile)
         if self._plain:
             self._own = _coefficients(PROFILES[settings.profile])
-        formulas = [PROFILES.get(profile) for profile in settings.told]
+        formulas = [PROFILES.get(profile) for profile in settings.advertised]
         self._profiles = 0
         if len(formulas) <= MOST_PROFILES and all(isinstance(formula, Profile) for formula in formulas):
             for formula in formulas:
-                self._told[self._profiles] = _coefficients(formula)
+                self._formulas[self._profiles] = _coefficients(formula)
                 self._profiles += 1
         self._bands = np.zeros((0, BAND * max(self._profiles, 1)))
         self.bind()
@@ -103,18 +103,18 @@ cdef class Evaluation:
         """Whatever is found out about the row is news."""
         self._quiet[row] = False
 
-    def quiet(self, Py_ssize_t row, told, metrics):
-        """No reading of the row while its cost by each profile of `settings.told` is no further from the first number
-        than the second says, or than samples vary by. The costs were made of these metrics."""
+    def quiet(self, Py_ssize_t row, advertised, metrics):
+        """No reading of the row while its cost by each profile of `settings.advertised` is no further from the first
+        number than the second says, or than samples vary by. The costs were made of these metrics."""
         cdef Py_ssize_t at
-        if self._profiles == 0 or len(told) != self._profiles:
+        if self._profiles == 0 or len(advertised) != self._profiles:
             return
-        for at, (value, range) in enumerate(told):
+        for at, (value, range) in enumerate(advertised):
             self._band[row, BAND * at], self._band[row, BAND * at + 1] = value, range
-            self._band[row, BAND * at + 2] = value - _sampled(&self._told[at], metrics.latency_ms, metrics.jitter)
+            self._band[row, BAND * at + 2] = value - _sampled(&self._formulas[at], metrics.latency_ms, metrics.jitter)
         self._quiet[row] = True
 
-    def evaluate(self, list samples, set lost, set told, int64_t now_ns):
+    def evaluate(self, list samples, set lost, set news, int64_t now_ns):
         """Take new samples (row, round trip) into their windows: readings of these rows, of those that lost probes and
         of those that have other news, the rows that went back to their base interval, and those whose level changed."""
         cdef Py_ssize_t row, i, rounds, fresh = 0
@@ -136,7 +136,7 @@ cdef class Evaluation:
                 fresh += 1
             self._marks[row] |= ROUND | LISTED | DEVIATES
         rounds = fresh
-        for row in sorted(told) if told else ():
+        for row in sorted(news) if news else ():
             if not self._marks[row]:
                 self._fresh[fresh] = row
                 fresh += 1
@@ -241,18 +241,18 @@ cdef class Evaluation:
             least, min(least * min(self._steps[self._step[row]], self._slowest[row]), self._longest_ns))
 
     cdef bint _news(self, Py_ssize_t row, const double* seen) noexcept:
-        """Whether a cost is further than it may be from the one that was told: as `OwnLink.moved`."""
+        """Whether a cost is further than it may be from the one that was advertised: as `OwnLink.moved`."""
         cdef Py_ssize_t at, samples = self.windows.count[row] - self.windows.outliers[row]
         cdef double now, then, allowed, others
         for at in range(self._profiles):
-            now, then = _cost(&self._told[at], seen), self._band[row, BAND * at]
+            now, then = _cost(&self._formulas[at], seen), self._band[row, BAND * at]
             allowed = self._band[row, BAND * at + 1]
             if isnan(then) and not isnan(now):
                 return True
             if fabs(now - then) > allowed:
-                if fabs(now - then) > self._certainty * _error(&self._told[at], seen, samples):
+                if fabs(now - then) > self._certainty * _error(&self._formulas[at], seen, samples):
                     return True
-                others = now - _sampled(&self._told[at], seen[LATENCY_MS], seen[JITTER])
+                others = now - _sampled(&self._formulas[at], seen[LATENCY_MS], seen[JITTER])
                 if fabs(others - self._band[row, BAND * at + 2]) > allowed:  # loss and bandwidth
                     return True
         return False

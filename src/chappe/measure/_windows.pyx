@@ -45,7 +45,7 @@ cdef class Table:
 
     cdef int take(self, Py_ssize_t row, double latest) noexcept:
         """One more sample: DEVIATES, SHIFTED, both or neither."""
-        cdef double told[4]
+        cdef double figures[4]
         cdef int side = self.side(row, latest)
         cdef bint shift = side * self.sign[row] > 0
         if isnan(self.last[row]):
@@ -62,14 +62,14 @@ cdef class Table:
         self.samples[row, self.at[row]] = latest
         self.at[row] = (self.at[row] + 1) % self.size
         self.count[row] = min(self.count[row] + 1, self.size)
-        _summary(&self.samples[row, 0], self.count[row], self.z, told)
-        self.outliers[row] = <Py_ssize_t> told[3]
+        _summary(&self.samples[row, 0], self.count[row], self.z, figures)
+        self.outliers[row] = <Py_ssize_t> figures[3]
         if side == 0 or shift:
-            self.mean[row] = self.level[row] = told[0]
-            self.deviation[row] = told[1]
-            self.jitter[row] = told[2]
+            self.mean[row] = self.level[row] = figures[0]
+            self.deviation[row] = figures[1]
+            self.jitter[row] = figures[2]
             self.range_ms[row] = max(
-                max(SHIFT_Z * (1 + 4.0 / max(self.count[row], 1)) * told[1], self.share * told[0]), self.floor_ms)
+                max(SHIFT_Z * (1 + 4.0 / max(self.count[row], 1)) * figures[1], self.share * figures[0]), self.floor_ms)
         return (DEVIATES if side else 0) | (SHIFTED if shift else 0)
 
 
@@ -87,7 +87,7 @@ def absorb(windows, Py_ssize_t[::1] rows, double[::1] latency_ms):
     return found
 
 
-cdef void _summary(const double* samples, Py_ssize_t count, double z, double* told) noexcept nogil:
+cdef void _summary(const double* samples, Py_ssize_t count, double z, double* figures) noexcept nogil:
     """Mean, deviation and relative jitter without outliers, and how many of these there are."""
     cdef double middle, spread, limit, total = 0.0, squares = 0.0, absolute = 0.0, apart
     cdef Py_ssize_t at, kept = 0
@@ -105,16 +105,16 @@ cdef void _summary(const double* samples, Py_ssize_t count, double z, double* to
         if limit < 0 or fabs(samples[at] - middle) <= limit:
             total += samples[at]
             kept += 1
-    told[3] = count - kept
+    figures[3] = count - kept
     if kept == 0:
-        told[0] = told[1] = told[2] = NAN
+        figures[0] = figures[1] = figures[2] = NAN
         return
-    told[0] = total / kept
+    figures[0] = total / kept
     squares = 0.0
     for at in range(count):
         if limit < 0 or fabs(samples[at] - middle) <= limit:
-            apart = samples[at] - told[0]
+            apart = samples[at] - figures[0]
             squares += apart * apart
             absolute += fabs(apart)
-    told[1] = sqrt(squares / kept)
-    told[2] = absolute / kept / (1.0 if told[0] == 0 else told[0])
+    figures[1] = sqrt(squares / kept)
+    figures[2] = absolute / kept / (1.0 if figures[0] == 0 else figures[0])

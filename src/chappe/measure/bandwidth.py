@@ -141,7 +141,7 @@ class Estimator:
         return max(full_ns, self._rest_until_ns)
 
     def trained(self, token: int, half_bytes: int, half_ns: int, now_ns: int) -> None:
-        """The other end tells how many bytes came after the first half of a train, and within what time."""
+        """The other end reports how many bytes came after the first half of a train, and within what time."""
         train = self._train
         if train is None or train.token != token or not 0 <= half_bytes <= train.bytes or half_ns < 0:
             self.refused += 1
@@ -165,7 +165,7 @@ class Estimator:
         else:
             if self._follows:
                 self._waits = rate > self.settings.jump * self._first_rate
-            self._measured(rate, self._stalled(half_bytes, half_ns), now_ns)
+            self._record_rate(rate, self._stalled(half_bytes, half_ns), now_ns)
 
     def lost(self, token: int) -> None:
         """The train could not be sent or got no answer: shorter ones from now on, and a longer rest."""
@@ -249,7 +249,7 @@ class Estimator:
 
     # --- the estimate
 
-    def _measured(self, rate: float, stalled: bool, now_ns: int) -> None:
+    def _record_rate(self, rate: float, stalled: bool, now_ns: int) -> None:
         settings = self.settings
         self._count += 1
         again = False
@@ -274,7 +274,7 @@ class Estimator:
         if not again:
             self._slow = math.nan
             self._resize(self._held[-1] if self._held else self.estimate)
-            # A token bucket on the way lets short trains pass too quickly: now and then a longer one tells.
+            # A token bucket on the path lets short trains pass too quickly: now and then a longer one tells.
             self._long = not self._held and self._count % 10 == 2 and self._size <= settings.bucket_bytes
             if self._long:
                 self._size = self._affordable(4 * self._size, times=3)

@@ -1,4 +1,4 @@
-"""What a link costs: four coefficients, named profiles, a user's own formulas, and when a change is worth telling.
+"""What a link costs: four coefficients, named profiles, a user's own formulas, and when a change is worth advertising.
 
 NumPy only. A cost reads as milliseconds: by default it is the latency plus what loss and jitter are worth.
 """
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from chappe.measure import metrics as formulas
 from chappe.measure.formula import NAMES, parse
 
-SHARE = 0.10  # a cost that differs by less than this from the one last told is not told (MR-112)
+SHARE = 0.10  # a cost that differs by less than this from the one last advertised is not advertised (MR-112)
 FLOOR = 0.5  # nor one that differs by less than this many milliseconds
 UNKNOWN_BANDWIDTH = 12.5e6  # bytes/s: a link whose bandwidth was not measured counts like one of 100 Mbit/s
 MEGABYTE_MS = 1e9  # milliseconds for a megabyte at one byte a second
@@ -142,11 +142,11 @@ def error(metrics: Metrics, samples: int, profile: str = "default") -> float:
     return sum(abs(of(one, profile) - now) for one in higher)
 
 
-def changed(new: ArrayLike, told: ArrayLike, share: float = SHARE, floor: float = FLOOR) -> Any:
-    """Whether a cost is worth telling: it differs from the one last told by more than the share and the floor (MR-112).
+def changed(new: ArrayLike, advertised: ArrayLike, share: float = SHARE, floor: float = FLOOR) -> Any:
+    """Whether to advertise a cost: it differs from the last one by more than the share and the floor (MR-112).
 
-    The first cost is (told NaN); a cost that is not known any more (new NaN) is not: what was told stays.
+    The first cost is advertised (NaN before); a cost that is not known any more (new NaN) is not: the last one stays.
     """
-    now, then = np.asarray(new, dtype=np.float64), np.asarray(told, dtype=np.float64)
+    now, then = np.asarray(new, dtype=np.float64), np.asarray(advertised, dtype=np.float64)
     moved = np.abs(now - then) > np.maximum(share * np.abs(then), floor)
     return (moved | (np.isnan(then) & ~np.isnan(now)))[()]

@@ -1,6 +1,6 @@
 """The measurement initiator of a node: when to probe which link, and what the echoes say (MR-059).
 
-It has no socket and no clock: `due` says which probes to send, `echoed` takes their answers, `tick` tells what is new.
+It has no socket and no clock: `due` says which probes to send, `echoed` takes their answers, `tick` gives what is new.
 Only the sender's clock is used, so clocks need not agree (MR-058). What is done for each probe is compiled (`_rounds`)
 and is a few dictionary and heap operations; formulas run over all links with new samples at once (`_evaluation`).
 """
@@ -33,9 +33,9 @@ class Initiator(Rounds):
 
     # --- links
 
-    def add(self, link: int, kind: str, lossy: bool, now_ns: int) -> None:
-        """A link that can be measured; loss is measured on lossy transports only, unless the settings say otherwise."""
-        row = self._links.add(link, kind, lossy)
+    def add(self, link: int, lossy: bool, now_ns: int) -> None:
+        """A link that can be measured; loss is measured on lossy transports only, unless it is switched on."""
+        row = self._links.add(link, lossy)
         while len(self._due) <= row:
             self._due.append(NEVER)
             self._sent.append(NEVER)
@@ -117,8 +117,8 @@ class Initiator(Rounds):
         for row in self._links.rows.values():
             self._restart(row)
 
-    def asked(self, link: int, interval_ns: int | None) -> None:
-        """The other end wants to be probed no more often than this; 0 = not at all, None = as we like (MR-072)."""
+    def limit_pace(self, link: int, interval_ns: int | None) -> None:
+        """The other end asks to be probed no more often than this; 0 = not at all, None = as we like (MR-072)."""
         row = self._links.row(link)
         self._links.refuse(row, interval_ns == 0)
         self._pace.asked_ns[row] = min(max(interval_ns or 0, 0), 60 * self.settings.longest_ns)
@@ -139,11 +139,11 @@ class Initiator(Rounds):
         if self._pace.carry(row, traffic) and self.awake:
             self._hasten(row, self._interval_ns(row))
 
-    def quiet(self, link: int, told: Sequence[tuple[float, float]], metrics: Metrics) -> None:
-        """Others were told these costs, made of these metrics, one for each profile of `settings.told`, each with how
-        far from it is no news: `tick` has a reading of the link again when one of its costs is further away, and by
+    def quiet(self, link: int, advertised: Sequence[tuple[float, float]], metrics: Metrics) -> None:
+        """These costs were advertised, made of these metrics, one for each profile of `settings.advertised`, each with
+        how far from it is no news: `tick` has a reading of the link again when one of its costs is further away, and by
         more than samples would make it by chance, or when its level has changed."""
-        self._links.evaluation.quiet(self._links.row(link), told, metrics)
+        self._links.evaluation.quiet(self._links.row(link), advertised, metrics)
 
     def bandwidth(self, link: int, bytes_per_s: float) -> None:
         """The available bandwidth of the link, as its estimator says; NaN = not known any more."""

@@ -32,7 +32,7 @@ class Links:
         self.bandwidth: Floats = np.zeros(0)
         self._on: Mask = np.zeros((0, len(FACTORS)), dtype=np.bool_)
         self._switched: list[bool] = []
-        self._refused: list[bool] = []  # the other end does not want to be probed
+        self._refused: list[bool] = []  # the other end asked not to be probed
         self._counted: list[bool] = []  # among the links that are probed
         self._free: list[int] = []
         width = min(FIRST_PAST, settings.history)
@@ -42,7 +42,7 @@ class Links:
 
     # --- rows
 
-    def add(self, link: int, kind: str, lossy: bool) -> int:
+    def add(self, link: int, lossy: bool) -> int:
         """The row of a new link."""
         if link in self.rows:
             raise ValueError(f"link {link} is measured already; remove it first")
@@ -50,9 +50,8 @@ class Links:
             self._grow(max(8, 2 * len(self.link)))
         self.rows[link] = row = self._free.pop()
         self.link[row] = link
-        wanted = self._settings.factors.get(kind)
         for at, name in enumerate(FACTORS):
-            self._on[row, at] = (name != "loss" or lossy) if wanted is None else name in wanted
+            self._on[row, at] = name != "loss" or lossy
         self._switched[row], self._refused[row] = True, False
         self.bandwidth[row] = np.nan
         self._past_count[row] = 0
@@ -113,7 +112,7 @@ class Links:
         self._count(row, self.probed(row))
 
     def refuse(self, row: int, refused: bool) -> None:
-        """The other end does not want to be probed, or does again."""
+        """The other end asks not to be probed, or to be probed again."""
         self._refused[row] = refused
         self._count(row, self.probed(row))
 

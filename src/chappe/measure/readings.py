@@ -1,9 +1,8 @@
-"""What the measurement initiator is told, and what it tells."""
+"""Settings of the measurement initiator, and the readings that it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -60,18 +59,16 @@ class Settings:
     z: float = metrics.Z
     threshold: float = metrics.SHARE  # what differs by less than this share is no change
     floor_ms: float = metrics.FLOOR_MS  # and neither is what differs by less than this
-    certainty: float = metrics.CERTAINTY  # nor, for those who are told, what differs by fewer standard errors
+    certainty: float = metrics.CERTAINTY  # nor, for what is advertised, what differs by fewer standard errors
     profile: str = "default"  # whose cost must stay the same for a link to be steady
-    told: tuple[str, ...] = ()  # profiles whose costs others are told, if `quiet` is to be used
+    advertised: tuple[str, ...] = ()  # profiles whose costs are advertised, if `quiet` is to be used
     history: int = 240  # entries a link
     batch: float = 1.0  # of the interval, for which echoes wait to be evaluated together unless they deviate; a fifth
     # less if probes are sent at that moment
     hurry_ns: int = 20_000_000  # time between evaluations if they do
     confirm: float = 0.05  # of the interval, after which one more probe says whether a deviation lasts
-    factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # on at first, by kind of link (MR-055)
 
     def __post_init__(self) -> None:
-        unknown = {name for names in self.factors.values() for name in names} - set(FACTORS)
         wrong = [
             text
             for bad, text in (
@@ -88,7 +85,6 @@ class Settings:
                 (not 0 < self.share <= 1, "share must be above 0 and at most 1"),
                 (not 0 < self.threshold < 1, "threshold must be between 0 and 1"),
                 (self.history < 1, "history must be 1 or more"),
-                (bool(unknown), f"no factor {', '.join(sorted(unknown))}; there are {', '.join(FACTORS)}"),
             )
             if bad
         ]  # fmt: skip

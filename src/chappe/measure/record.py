@@ -87,7 +87,7 @@ def problem(record: Record, now_ns: int) -> str:
     return _identity(record) or _names(record) or _numbers(record) or _time(record, now_ns)
 
 
-def checked(record: Record, now_ns: int) -> Record:
+def check_record(record: Record, now_ns: int) -> Record:
     """The record itself; RecordError says what is wrong with it."""
     reason = problem(record, now_ns)
     if reason:
@@ -132,7 +132,7 @@ def parse(body: bytes) -> list[Record]:
 
 
 def _decoded(line: bytes, now_ns: int) -> Record:
-    return checked(_parsed(line), now_ns)
+    return check_record(_parsed(line), now_ns)
 
 
 def _parsed(line: bytes) -> Record:

@@ -54,7 +54,7 @@ class Trains:
         return found
 
     def trained(self, link: int, token: int, half_bytes: int, half_ns: int, now_ns: int) -> float:
-        """The other end tells how a train arrived; the estimate by now, in bytes a second, NaN if there is none."""
+        """The other end reports how a train arrived; the estimate by now, in bytes a second, NaN if there is none."""
         if link not in self._links:
             return float("nan")
         estimator = self._links[link]

@@ -18,8 +18,8 @@ import msgspec
 from chappe.aggregation import conditions
 from chappe.aggregation.alerts import SECOND, Alerts, Rule, Saved
 from chappe.aggregation.conditions import Comparison, Condition
-from chappe.aggregation.messages import AlertEvent
 from chappe.errors import ConfigError
+from chappe.measure.messages import AlertEvent
 from chappe.measure.record import METRICS, Record
 
 TOPIC = "pipeline/alerts"

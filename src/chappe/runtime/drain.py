@@ -16,12 +16,12 @@ from chappe.wire.control import Goodbye
 log = structlog.get_logger(__name__)
 
 POLL_S = 0.01
-LEAVE_S = 1.0  # clients that were told may flush and go by themselves for so long
+LEAVE_S = 1.0  # clients that were notified may flush and go by themselves for so long
 WRITE_S = 1.0  # of the time for draining is kept for the last writes
 
 
 async def drain(engine: Engine, connections: Connections, peers: Peers, tick: FlushTick, timeout_s: float) -> bool:
-    """Tell everybody, then forward until queues are empty and peers have confirmed; False if time was not enough.
+    """Notify everybody, then forward until queues are empty and peers have confirmed; False if time was not enough.
 
     Clients are read until they have left or LEAVE_S is over, peers until they have confirmed what they got. Nothing
     is read after that, so that nothing is confirmed which cannot be delivered: peers keep it and send it again.

@@ -1,4 +1,4 @@
-"""What a node tells of itself as events: its own port for them, and its counters at an interval."""
+"""What a node publishes of itself as events: its own port for them, and its counters at an interval."""
 
 from __future__ import annotations
 
@@ -6,70 +6,69 @@ import asyncio
 import itertools
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
 
+from chappe.core.node import NodeCore
 from chappe.links.tick import FlushTick
 from chappe.runtime.mesh.port import OwnPort
 from chappe.runtime.metrics import Snapshot, samples
-from chappe.wire import told
-
-if TYPE_CHECKING:
-    from chappe.runtime.node import Node
+from chappe.wire import feeds
 
 log = structlog.get_logger(__name__)
 
 PART = 2_000  # counters an event
 
 
-class Telling:
-    """The node's own port, for whatever of it has something to tell, and the task that tells the counters."""
+class Feeds:
+    """The node's own port, for events that the node itself publishes, and the task that publishes its counters."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, core: NodeCore, every_s: float | None, needed: bool) -> None:
+        """`every_s`: between two events with counters, None: there are none. `needed`: others publish, too."""
         self.own: OwnPort | None = None
-        self._node = node
+        self._core = core
+        self._every_s = every_s
+        self._needed = needed or every_s is not None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, tick: FlushTick) -> None:
+    def start(self, tick: FlushTick, snapshot: Callable[[], Awaitable[Snapshot]]) -> None:
         """The node listens."""
-        node, counters = self._node, self._node.config.counters
-        if node.mesh is not None or node.role is not None or counters is not None:
-            self.own = OwnPort(node.engine, tick.flusher)
-        if node.mesh is not None and self.own is not None:
-            node.mesh.start(tick, self.own)
-        if counters is not None:
-            self._task = tick.loop.create_task(self._tell_counters(counters.every_s), name=f"counters of {node.name}")
+        if self._needed:
+            self.own = OwnPort(self._core.engine, tick.flusher)
+            self._core.access.trust(self.own.port)
+        if self._every_s is not None:
+            name = f"counters of {self._core.name}"
+            self._task = tick.loop.create_task(self._publish_counters(self._every_s, snapshot), name=name)
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Publish nothing more."""
         if self._task is not None:
             self._task.cancel()
-        if self._node.mesh is not None:
-            self._node.mesh.stop()
         if self.own is not None:
             self.own.close()
 
-    def is_own(self, port: int) -> bool:
-        """Whether it is the node itself that publishes."""
-        return self.own is not None and port == self.own.port
-
-    def publish(self, topic: str, body: bytes) -> None:
+    def publish(self, topic: str, body: bytes, content_type: str = feeds.CONTENT_TYPE) -> None:
         """An event of a feed, behind everything that somebody waits for."""
         if self.own is not None:
-            self.own.publish(topic, body, told.CONTENT_TYPE, told.PRIORITY)
+            self.own.publish(topic, body, content_type, feeds.PRIORITY)
 
-    async def _tell_counters(self, every_s: float) -> None:
-        topic = told.counters_topic(self._node.name)
+    def publish_event(self, topic: str, body: bytes, content_type: str) -> None:
+        """An event of the node, such as a change of members."""
+        if self.own is not None:
+            self.own.publish(topic, body, content_type)
+
+    async def _publish_counters(self, every_s: float, snapshot: Callable[[], Awaitable[Snapshot]]) -> None:
+        topic = feeds.counters_topic(self._core.name)
         while True:
             try:
-                snapshot = await self._node.snapshot()
+                taken = await snapshot()
                 # made elsewhere: thousands of labels take longer than forwarding should wait
-                for body in await asyncio.to_thread(counters, snapshot, time.time_ns()):
+                for body in await asyncio.to_thread(counters, taken, time.time_ns()):
                     self.publish(topic, body)
             except Exception:  # the next interval has another chance
-                log.exception("counters not told", node=self._node.name)
+                log.exception("counters not published", node=self._core.name)
             await asyncio.sleep(every_s)
 
 
@@ -81,5 +80,5 @@ def counters(snapshot: Snapshot, now_ns: int) -> list[bytes]:
         named: dict[str, dict[str, float]] = {}
         for name, labels, value in part:
             named.setdefault(name, {})[labels] = value
-        bodies.append(msgspec.json.encode(told.Counters(created_ns=now_ns, counters=named)))
+        bodies.append(msgspec.json.encode(feeds.Counters(created_ns=now_ns, counters=named)))
     return bodies

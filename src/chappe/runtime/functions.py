@@ -91,7 +91,7 @@ class Functions:
         self._token = ""
         self._keeper: asyncio.Task[None] | None = None
         self._worker: asyncio.subprocess.Process | None = None
-        self._wanted = asyncio.Event()  # there are functions
+        self._needed = asyncio.Event()  # there are functions
 
     @property
     def pid(self) -> int | None:
@@ -111,8 +111,8 @@ class Functions:
         if known is not None and known.run == run and known.state != "stopped":
             return ""
         self._placed[number] = Placed(run)
-        self._tell(run)
-        self._wanted.set()
+        self._write(run)
+        self._needed.set()
         if self._keeper is None:
             self._keeper = asyncio.get_running_loop().create_task(self._keep(), name=f"worker of {self._node}")
         return ""
@@ -120,9 +120,9 @@ class Functions:
     def displace(self, variable_id: int) -> str:
         """Stop the function with this output; one that is not there is no error."""
         if self._placed.pop(variable_id, None) is not None:
-            self._tell(Stop(variable_id))
+            self._write(Stop(variable_id))
         if not self._placed:
-            self._wanted.clear()
+            self._needed.clear()
             self._end_worker()
         return ""
 
@@ -169,7 +169,7 @@ class Functions:
         """While there are functions, there is a worker."""
         backoff = Backoff(random.random, base_s=self.caps.restart_s, cap_s=self.caps.longest_s)
         while True:
-            await self._wanted.wait()
+            await self._needed.wait()
             await asyncio.sleep(backoff.next_s())
             folder = self.folder = Path(tempfile.mkdtemp(prefix="chappe-"))  # 0700
             listener: Listener | None = None
@@ -184,9 +184,9 @@ class Functions:
                     await listener.close()
                 shutil.rmtree(folder, ignore_errors=True)
                 self.folder = None
-            if not self._wanted.is_set() or asyncio.get_running_loop().time() - since_s > STABLE_S:
+            if not self._needed.is_set() or asyncio.get_running_loop().time() - since_s > STABLE_S:
                 backoff.reset()
-            if self._wanted.is_set():
+            if self._needed.is_set():
                 self.restarts += 1
 
     async def _run(self, folder: Path) -> None:
@@ -202,13 +202,13 @@ class Functions:
         self._worker = worker
         try:
             url, caps = f"unix://{folder}/router", self.caps
-            self._tell(
+            self._write(
                 Start(self._node, url, self._token, str(blame), caps.memory_bytes, caps.calculation_s, caps.report_s)
             )
             for placed in self._placed.values():
                 if placed.state != "stopped":
                     placed.state, placed.reason = "waiting", ""
-                    self._tell(placed.run)
+                    self._write(placed.run)
             reason = await self._listen_to(worker)
         finally:
             self._worker = None
@@ -216,7 +216,7 @@ class Functions:
                 worker.kill()
             await worker.wait()
             _close_pipes(worker)
-        if self._wanted.is_set():
+        if self._needed.is_set():
             self._blame(blamed(blame.read_bytes()), reason or _ending(worker.returncode))
 
     async def _listen_to(self, worker: asyncio.subprocess.Process) -> str:
@@ -261,7 +261,7 @@ class Functions:
             placed.state, placed.reason = "stopped", f"the worker ended {placed.deaths} times in it: {reason}"
             log.error("function stopped", node=self._node, function=name, reason=placed.reason)
 
-    def _tell(self, message: ToWorker) -> None:
+    def _write(self, message: ToWorker) -> None:
         if self._worker is not None and self._worker.stdin is not None and not self._worker.stdin.is_closing():
             self._worker.stdin.write(encode(message))
 

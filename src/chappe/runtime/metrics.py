@@ -23,6 +23,8 @@ _COUNTED = {
     "events": "Events through ports",
     "control": "Control messages through ports",
 }
+_RENAMED = {"rescued": "rerouted", "way_errors": "route_errors", "drop_no_way": "drop_no_route"}
+"""New names of counters of the engine: for one release /metrics has them beside the old ones."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,9 @@ class Snapshot:
     refused: dict[str, int] = field(default_factory=dict)  # by code
     shares: dict[Holder, tuple[float, int]] = field(default_factory=dict)  # of the loop: seconds, times exceeded
     neighbours: dict[tuple[str, str], int] = field(default_factory=dict)  # refused by rules: (name, action)
-    stale: dict[str, int] = field(default_factory=dict)  # statements that were replayed or of another time, by speaker
+    stale: dict[str, int] = field(
+        default_factory=dict
+    )  # statements that were replayed or of another time, by originator
     links: list[LinkSample] = field(default_factory=list)  # what was measured
     turns: TurnSample | None = None
     paused: int = 0  # times that too many requests of a connection waited
@@ -123,7 +127,11 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
         for name, text in _COUNTED.items()
     }
     drops = CounterMetricFamily("chappe_port_drops", "What was dropped for or from a port", labels=[*labels, "reason"])
-    other = CounterMetricFamily("chappe_port_actions", "Filtered, conflated, resent …", labels=[*labels, "action"])
+    other = CounterMetricFamily(
+        "chappe_port_actions",
+        "Filtered, conflated, resent … (deprecated: rescued, now rerouted; way_errors, now route_errors)",
+        labels=[*labels, "action"],
+    )
     gauges = {
         "queued_bytes": GaugeMetricFamily("chappe_port_queued_bytes", "Bytes not yet written", labels=labels),
         "unacknowledged_bytes": GaugeMetricFamily(
@@ -142,7 +150,8 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
             elif name.startswith("drop_"):
                 drops.add_metric([*where, name.removeprefix("drop_")], value)
             else:
-                other.add_metric([*where, name], value)
+                for action in dict.fromkeys((name, _RENAMED.get(name, name))):
+                    other.add_metric([*where, action], value)
         for name, gauge in gauges.items():
             gauge.add_metric(where, getattr(port, name))
         kernel.add_metric(where, port.kernel_drops)
@@ -151,9 +160,13 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
-    totals = CounterMetricFamily("chappe_engine", "Sums over all ports, ever", labels=["node", "counter"])
+    deprecated = ", ".join(f"{old}, now {new}" for old, new in _RENAMED.items())
+    totals = CounterMetricFamily(
+        "chappe_engine", f"Sums over all ports, ever (deprecated: {deprecated})", labels=["node", "counter"]
+    )
     for name, value in snapshot.totals.items():
-        totals.add_metric([snapshot.node, name], value)
+        for counter in dict.fromkeys((name, _RENAMED.get(name, name))):
+            totals.add_metric([snapshot.node, counter], value)
     yield totals
     for name, gauge in snapshot.gauges.items():
         yield _gauge(snapshot.node, name, gauge)
@@ -180,11 +193,12 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
         denied.add_metric([snapshot.node, name, action], value)
     yield denied
     stale = CounterMetricFamily(
-        "chappe_mesh_stale", "Statements of a node that were refused for their time: replayed, or its clock is wrong",
-        labels=["node", "speaker"],
-    )  # fmt: skip
+        "chappe_mesh_stale",
+        "Statements refused for their time: replayed, or a wrong clock (deprecated: label speaker, now originator)",
+        labels=["node", "speaker", "originator"],
+    )
     for name, value in snapshot.stale.items():
-        stale.add_metric([snapshot.node, name], value)
+        stale.add_metric([snapshot.node, name, name], value)
     yield stale
 
 

@@ -44,7 +44,7 @@ class Reception:
 
     node: str
     address: str  # of the node
-    process: bytes  # number of this process, told to whoever connects
+    process: bytes  # number of this process, sent to whoever connects
     connections: Connections
     peers: Peers
     credentials: Credentials | None  # None: everybody is believed (--dev)

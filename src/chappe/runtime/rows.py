@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from chappe.core.control import Control
-from chappe.core.edge import Edge
-from chappe.core.listing import Row, Rows
-from chappe.core.paths import PathTable
+from chappe.core.cursor import Row, Rows
+from chappe.core.node import NodeCore
 from chappe.core.session import Session
-from chappe.core.variables import Variables
-from chappe.engine._engine import Engine
 from chappe.links._turns import LoopTurns
 from chappe.runtime.links.connections import Connections
 from chappe.security.config import Action
-from chappe.security.patterns import Pattern, PatternError, topic_address
+from chappe.security.patterns import AddressPattern, PatternError, topic_address
 from chappe.security.rules import Rights
 from chappe.wire.control import List
 
@@ -24,7 +20,7 @@ LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
     "functions", "transports", "publications",
 )  # fmt: skip
-MESH_LISTS = ("measured", "history", "map", "routes", "route", "members")
+MESH_LISTS = ("measured", "factors", "history", "map", "tree", "routes", "route", "members")
 
 
 class Link(Protocol):
@@ -44,20 +40,17 @@ class Facts:
     """Answers `List`; what is private to others needs the right to administrate."""
 
     def __init__(
-        self, node: str, engine: Engine, variables: Variables, connections: Connections, links: Iterable[Link],
-        paths: PathTable, edge: Edge | None,
-    ) -> None:  # fmt: skip
-        self._node = node
-        self._engine = engine
-        self._variables = variables
+        self, core: NodeCore, connections: Connections, links: Iterable[Link], functions: Callable[[], list[Row]]
+    ) -> None:
+        """`functions` gives the rows of the functions that run here."""
+        self._core = core
+        self._node = core.name
+        self._engine = core.engine
+        self._variables = core.variables
         self._connections = connections
         self._links = links
-        self._paths = paths
-        self._edge = edge
-        self.control: Control | None = None  # set once both exist
-        self.functions: Callable[[], list[Row]] = list  # rows of the functions that run here
-        self.mesh: Callable[[List], list[Row]] | None = None  # rows of MESH_LISTS, where the node measures
-        self.turns: LoopTurns | None = None  # of the loop, where they are measured
+        self._functions = functions
+        self.turns: LoopTurns | None = None  # of the loop, while they are measured
 
     def rows(self, request: List, session: Session) -> Rows:
         """The rows; DeniedError, or KeyError for a word that is none of them."""
@@ -72,23 +65,21 @@ class Facts:
                 return Rows(steps)
             case "topics":
                 return Rows(self._topic_rows(session))
-        assert self.control is not None
-        if request.what == "publications" and self.control.role is None:
+        if request.what == "publications" and self._core.role is None:
             pattern = _pattern(request.of)
             return Rows(self._publication_rows(pattern, session))
-        meshed = request.what in MESH_LISTS and self.mesh is not None
-        if request.what not in LISTS and self.control.role is None and not meshed:
+        mesh = self._core.mesh if request.what in MESH_LISTS else None
+        if request.what not in LISTS and self._core.role is None and mesh is None:
             raise _unknown(request.what)
-        self.control.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
-        if self.control.role is not None:
-            rows = self.control.role.rows(request.what)
+        self._core.access.book.allows(session.identity, "admin", f"{self._node}/{request.what[:64]}").require()
+        if self._core.role is not None:
+            rows = self._core.role.rows(request.what)
             if rows is not None:
                 if request.variable:
                     rows = [row for row in rows if f"{row.get('publisher')}/{row.get('variable')}" == request.variable]
                 return Rows(iter(rows))
-        if meshed:
-            assert self.mesh is not None
-            return Rows(iter(self.mesh(request)))
+        if mesh is not None:
+            return Rows(iter(mesh.rows(request, self._engine.mono_ns)))
         if request.what not in LISTS:
             raise _unknown(request.what)
         return self._private_rows(request.what)
@@ -102,14 +93,15 @@ class Facts:
             case "clients":
                 return Rows(self._client_rows(), len(self._connections))
             case "paths":
-                return Rows(self._paths.rows(), len(self._paths))
+                return Rows(self._core.paths.rows(), len(self._core.paths))
             case "broker":
-                return Rows(iter(self._edge.rows() if self._edge is not None else []))
+                return Rows(iter(self._core.edge.rows() if self._core.edge is not None else []))
             case "functions":
-                return Rows(iter(self.functions()))
+                return Rows(iter(self._functions()))
             case "drops":
                 return Rows(self._drop_rows())
-        return Rows(iter([{"node": self._node, **self._engine.counters(), **self._turn_row()}]))
+        table = {"layout": self._engine.status.layout}
+        return Rows(iter([{"node": self._node, **table, **self._engine.counters(), **self._turn_row()}]))
 
     def _turn_row(self) -> Row:
         if self.turns is None:
@@ -121,7 +113,7 @@ class Facts:
         if rights.nowhere:
             return
         for publisher, count in self._variables.directory.publishers.walk():
-            wanted = Pattern("text", (publisher, "#"))
+            wanted = AddressPattern("text", (publisher, "#"))
             yield {"publisher": publisher, "variables": count} if rights.permit(wanted) else None
 
     def _variable_rows(self, session: Session) -> Iterator[Row | None]:
@@ -134,7 +126,7 @@ class Facts:
             variable = entry.variable
             if not everywhere:
                 levels = (variable.publisher, *variable.variable.split("/"))
-                if not rights.permit(Pattern("text", levels)):
+                if not rights.permit(AddressPattern("text", levels)):
                     yield None
                     continue
             yield {
@@ -151,36 +143,32 @@ class Facts:
             }
 
     def _topic_rows(self, session: Session) -> Iterator[Row | None]:
-        assert self.control is not None
         rights = self._rights(session, "subscribe")
         if rights.nowhere:
             return
         counts: dict[tuple[str, str, str], int] = {}
-        for port in list(self.control.sessions):
-            other = self.control.sessions.get(port)
-            for key in list(other.subscriptions) if other is not None else ():
+        for other in self._core.sessions:
+            for key in list(other.subscriptions):
                 yield None
                 if key in counts:
                     counts[key] += 1
-                elif len(counts) < MAX_TOPICS and rights.permit(Pattern.address(topic_address(key[0], key[1]))):
+                elif len(counts) < MAX_TOPICS and rights.permit(AddressPattern.address(topic_address(key[0], key[1]))):
                     counts[key] = 1
         for (kind, pattern, group), count in counts.items():
             yield {"pattern": pattern, "kind": kind, "group": group, "subscribers": count}
 
-    def _publication_rows(self, pattern: Pattern | None, session: Session) -> Iterator[Row | None]:
+    def _publication_rows(self, pattern: AddressPattern | None, session: Session) -> Iterator[Row | None]:
         """What is advertised in the mesh (MR-133), meets the pattern, and may be subscribed to by the client."""
-        assert self.control is not None
         rights = self._rights(session, "subscribe")
         if rights.nowhere:
             return
-        for row in self.control.asked.rows():
-            wanted = Pattern.address(topic_address(row["kind"], row["topic"]))
+        for row in self._core.control.advertisements.rows():
+            wanted = AddressPattern.address(topic_address(row["kind"], row["topic"]))
             met = pattern is None or pattern.overlaps(wanted)
             yield row if met and rights.permit(wanted) else None
 
     def _rights(self, session: Session, action: Action) -> Rights:
-        assert self.control is not None
-        return self.control.book.rights(session.identity, action)
+        return self._core.access.book.rights(session.identity, action)
 
     def _link_rows(self) -> Iterator[Row]:
         for link in list(self._links):
@@ -222,8 +210,7 @@ class Facts:
         }
 
     def _drop_rows(self) -> Iterator[Row]:
-        assert self.control is not None
-        yield from self.control.refusals.rows()
+        yield from self._core.access.refusals.rows()
         for kind, address, reason, count in self._engine.address_drops():
             if kind == "topic" and reason == "drop_not_permitted":
                 continue  # listed by client and topic
@@ -233,9 +220,9 @@ class Facts:
             yield {"kind": kind, "address": name, "reason": reason, "count": count}
 
 
-def _pattern(wanted: str) -> Pattern | None:
+def _pattern(wanted: str) -> AddressPattern | None:
     try:
-        return Pattern.address(wanted) if wanted else None
+        return AddressPattern.address(wanted) if wanted else None
     except PatternError as error:
         raise KeyError(str(error)) from None
 

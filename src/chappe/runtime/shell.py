@@ -12,18 +12,31 @@ import msgspec
 import structlog
 
 from chappe.core.accounts import Accounts, Holder
-from chappe.core.control import Control
-from chappe.core.outputs import AGAIN, Close, DataOpened, DataSaid, Free, Intend, OpenData, Output, Record, Send, Work
+from chappe.core.listing import Find, listing
+from chappe.core.node import NodeCore
 from chappe.core.session import Session
-from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
 from chappe.links._socket import clocks
 from chappe.links.tick import FlushTick
+from chappe.machine import (
+    RECONNECT,
+    Audit,
+    AuditIntent,
+    AuditWritten,
+    Close,
+    Delegate,
+    Effect,
+    FreePort,
+    Log,
+    Publish,
+    Send,
+)
 from chappe.runtime.background import MOST, Background
+from chappe.runtime.links.alternates import Alternates
 from chappe.runtime.links.connections import Connection, Connections
 from chappe.runtime.links.datagrams import Datagrams
 from chappe.security.audit import AuditLog, Line
-from chappe.wire.control import KINDS, Failed, Goodbye, Message, decode
+from chappe.wire.control import KINDS, Failed, Goodbye, List, Message, OpenLink, decode
 
 log = structlog.get_logger(__name__)
 
@@ -48,16 +61,23 @@ class Shell:
     """Runs before each flush of a tick, so that answers leave with the data that asked for them."""
 
     def __init__(
-        self, engine: Engine, control: Control, connections: Connections, audit: AuditLog | None,
-        datagrams: Datagrams, budget_ns: int = BUDGET_NS,
+        self, core: NodeCore, connections: Connections, audit: AuditLog | None, datagrams: Datagrams,
+        alternates: Alternates, find: Find, publish: Callable[[str, bytes, str], None],
+        hasten: Callable[[], None], budget_ns: int = BUDGET_NS,
     ) -> None:  # fmt: skip
+        """`find` gives the rows of listings, `publish(topic, body, content_type)` is for events of the node itself.
+
+        `hasten()`: messages were handled, the member of the mesh may have something to do.
+        """
+        self._core = core
+        self._alternates = alternates
+        self._find = find
+        self._hasten = hasten
+        self._publish = publish
         self.tick: FlushTick | None = None  # set once both exist
         self._throttles = False  # whether clients have a rate limit
         self.paused = 0  # times that a connection was not read because too much of it waited
-        self.disbelieved: Callable[[str], int] = lambda name: 0  # how much that a neighbour said was refused
-        self.echoes = True  # whether echoes are nobody's: `sweep` forgets them
-        self._engine = engine
-        self._control = control
+        self._engine = core.engine
         self._connections = connections
         self._audit = audit
         self._datagrams = datagrams
@@ -70,10 +90,14 @@ class Shell:
         self._asking: set[int] = set()  # ports whose questions are asked in the background
         self._deferred: set[int] = set()  # ports that are not read until what they sent was looked at
         self._log = log.bind()  # once: every command is logged, most of them at a level that nobody asked for
-        self._records: list[Record | Intend] = []  # not yet given to the disk
+        self._records: list[Audit | AuditIntent] = []  # not yet given to the disk
         self._owed: deque[Line] = deque(maxlen=OWED)  # outcomes that the disk did not take
-        self._intended: deque[Intend] = deque()  # written down, and to be done
+        self._intended: deque[AuditIntent] = deque()  # written down, and to be done
         self._recording: asyncio.Task[None] | None = None
+
+    def begin(self, tick: FlushTick) -> None:
+        """The loop runs: `tick` writes what is queued."""
+        self.tick = tick
 
     def arrived(self) -> None:
         """Handle what sockets delivered since the last flush; where that is data alone, this costs next to nothing."""
@@ -86,7 +110,7 @@ class Shell:
             holder = self._holder(port)
             if holder is not None:
                 self.accounts.charge(holder, questions * QUESTION_NS, perf_counter_ns())
-        if self._ready or self._intended or self._control.busy:
+        if self._ready or self._intended or self._core.busy:
             self._work()
         if self._throttles:
             self._throttle()
@@ -177,14 +201,14 @@ class Shell:
 
     def sweep(self) -> None:
         """Forget echoes that nobody takes; the engine counts them."""
-        if self.echoes:
+        if self._core.member is None:
             self._engine.take_echoes()
 
     def _work(self) -> None:
         now_ns = perf_counter_ns()
         until_ns = now_ns + self._budget_ns
         while self._intended and now_ns < until_ns:
-            self._proceed(self._intended.popleft())
+            self._audited(self._intended.popleft())
             now_ns = perf_counter_ns()
         while self._ready and now_ns < until_ns:
             port = next(iter(self._ready))
@@ -200,16 +224,16 @@ class Shell:
             if holder is not None and holder[0] == "node":
                 took_ns = max(took_ns, count * MESSAGE_NS) + (self._refused_of(holder) - refused) * REFUSED_NS
             self._charge(port, holder, took_ns, now_ns)
-        self.perform(self._control.flush())
-        self.perform(self._control.work())
-        if self._ready or self._intended or self._control.busy:
+        self.perform(self._core.work())
+        self._hasten()
+        if self._ready or self._intended or self._core.busy:
             assert self.tick is not None
             self.tick.loop.call_soon(self.tick.soon)
 
     def _refused_of(self, holder: Holder | None) -> int:
         if holder is None or holder[0] != "node":
             return 0
-        return self.disbelieved(holder[1]) + self._datagrams.refused
+        return self._core.refusals_of(holder[1]) + self._datagrams.refused
 
     def _charge(self, port: int, holder: Holder | None, took_ns: int, now_ns: int) -> None:
         """The next port has its turn; a client that has used up what is done at once goes on in the background."""
@@ -223,7 +247,8 @@ class Shell:
         """Handle what a client has sent, one message with each step."""
         while queue.messages and self._queues.get(port) is queue:
             self._handle(port)
-            self.perform(self._control.flush())
+            self.perform(self._core.control.flush())
+            self._hasten()
             yield
         assert self.tick is not None
         self.tick.soon()
@@ -236,11 +261,12 @@ class Shell:
             log.exception("a control message could not be handled", port=port)
             self._give_up(port)
 
-    def _proceed(self, intent: Intend) -> None:
+    def _audited(self, intent: AuditIntent, error: str = "") -> None:
+        port = intent.source
+        assert isinstance(port, int)
         try:
-            self.perform(intent.proceed(self._engine.mono_ns))
+            self.perform(self._core.receive(port, AuditWritten(intent.number, error), self._engine.mono_ns))
         except Exception:  # as above
-            port = intent.refuse("").port
             log.exception("a command could not be carried out", port=port, target=intent.address)
             self._give_up(port)
 
@@ -250,43 +276,59 @@ class Shell:
     def _receive(self, port: int, payload: bytes) -> None:
         message = self._decode(port, payload)
         if message is not None:
-            self.perform(self._control.receive(port, message, self._engine.mono_ns))
+            self.perform(self._core.receive(port, message, self._engine.mono_ns))
 
-    def perform(self, outputs: Iterable[Output]) -> None:
+    def perform(self, effects: Iterable[Effect]) -> None:
         """Carry out what the control protocol asks for."""
-        for output in outputs:
-            match output:
-                case Send(port, message):
+        for effect in effects:
+            match effect:
+                case Send(int() as port, message):
                     self._connections.send(port, message)
-                case Record():
-                    self._record(output)
-                case Intend():
-                    self._intend(output)
-                case Close(port, reason, code):
+                case Audit():
+                    self._record(effect)
+                case AuditIntent():
+                    self._intend(effect)
+                case Close(int() as port, reason, code):
                     connection = self._connections.by_port.get(port)
                     if connection is not None:
-                        farewell = Goodbye(reason=reason) if code == AGAIN else None
+                        farewell = Goodbye(reason=reason) if code == RECONNECT else None
                         self._connections.close(connection, reason, code, farewell)
-                case OpenData(port, request, reports, multicast):
-                    self._datagrams.answer(port, request, reports, multicast)
-                    self._connections.hurry()
-                case DataSaid(port, message):
-                    self._datagrams.said(port, message, self._engine.mono_ns)
-                    self._connections.hurry()
-                case DataOpened(port, answer):
+                case Delegate(int() as port, OpenLink() as request):
+                    self._alternates.serve(port, request, self.send)
+                case Delegate(int() as port, List() as request):
+                    self._list(port, request)
+                case Delegate(int() as port, message):
                     assert self.tick is not None
-                    self._datagrams.opened(port, answer, self.tick)
-                case Work(port, identity, job, request):
-                    if not self.background.add(identity, port, self._performed(job)):
-                        reason = f"{MOST} requests of {identity} wait to be answered; wait for their answers"
-                        self._connections.send(port, Failed(id=request, code="limit", reason=reason))
-                case Free(port):
+                    self._datagrams.receive(port, message, self._engine.mono_ns, self.tick)
+                    self._connections.hurry()
+                case FreePort(port):
                     self._connections.free(port)
+                case Publish(topic, body, content_type):
+                    self._publish(topic, body, content_type)
+                case Log(event, level, fields):
+                    getattr(self._log, level)(event, node=self._core.name, **fields)
 
-    def _performed(self, job: Iterator[list[Output]]) -> Iterator[None]:
-        for outputs in job:
-            if outputs:
-                self.perform(outputs)
+    def send(self, port: int, message: Message) -> None:
+        """An answer that nothing else is written with."""
+        self._connections.send(port, message)
+        assert self.tick is not None
+        self.tick.soon()
+
+    def _list(self, port: int, request: List) -> None:
+        """Answer a listing in slices beside forwarding, behind what that identity asked for before."""
+        session, access = self._core.sessions.get(port), self._core.access
+        if session is None:
+            return
+        identity = session.identity.name
+        job = listing(self._find, access.book, session, request, access.count_refusal)
+        if not self.background.add(identity, port, self._performed(job)):
+            reason = f"{MOST} requests of {identity} wait to be answered; wait for their answers"
+            self._connections.send(port, Failed(id=request.id, code="limit", reason=reason))
+
+    def _performed(self, job: Iterator[list[Effect]]) -> Iterator[None]:
+        for effects in job:
+            if effects:
+                self.perform(effects)
                 assert self.tick is not None
                 self.tick.soon()
             yield
@@ -403,7 +445,7 @@ class Shell:
         if not connection.paused_until_ns:
             connection.link.resume_reading()
 
-    def _record(self, record: Record) -> None:
+    def _record(self, record: Audit) -> None:
         who, outcome = str(record.identity), record.outcome
         say = self._log.debug if outcome == "done" else self._log.warning
         say("command", who=who, target=record.address, outcome=outcome, reason=record.reason)
@@ -412,17 +454,17 @@ class Shell:
         else:
             self._write(record, self._audit)
 
-    def _intend(self, intent: Intend) -> None:
+    def _intend(self, intent: AuditIntent) -> None:
         if self._audit is None:
-            self._proceed(intent)
+            self._audited(intent)
         else:
             self._write(intent, self._audit)
 
-    def _answer(self, record: Record) -> None:
+    def _answer(self, record: Audit) -> None:
         if record.answer is not None:
             self.perform([record.answer])
 
-    def _write(self, item: Record | Intend, audit: AuditLog) -> None:
+    def _write(self, item: Audit | AuditIntent, audit: AuditLog) -> None:
         if len(self._records) + len(self._intended) >= RECORDS_LIMIT:
             self._unrecorded([item], f"{RECORDS_LIMIT} lines wait for it")
             return
@@ -440,7 +482,7 @@ class Shell:
             else:
                 log.warning("publishing refused", client=str(line.who), topic=line.target, **line.details)
             if self._audit is not None and line.who is not None:
-                record = Record(line.who, line.action, line.target, line.outcome, line.reason, line.details, None)
+                record = Audit(line.who, line.action, line.target, line.outcome, line.reason, line.details, None)
                 self._write(record, self._audit)
 
     async def _write_down(self, audit: AuditLog) -> None:
@@ -462,28 +504,28 @@ class Shell:
             for _ in owed:
                 self._owed.popleft()
             for item in batch:
-                if isinstance(item, Intend):
+                if isinstance(item, AuditIntent):
                     self._intended.append(item)
                 else:
                     self._answer(item)
         assert self.tick is not None
         self.tick.soon()
 
-    def _unrecorded(self, batch: Sequence[Record | Intend], problem: str) -> None:
+    def _unrecorded(self, batch: Sequence[Audit | AuditIntent], problem: str) -> None:
         """Nothing is done that could not be written down; the outcome of what was is written when that is possible."""
         log.error("audit log not written: commands are refused", reason=problem)
         reason = f"the audit log cannot be written: {problem}; nothing was done"
         for item in batch:
-            if isinstance(item, Intend):
-                self.perform([item.refuse(reason)])
+            if isinstance(item, AuditIntent):
+                self._audited(item, reason)
                 continue
             if item.number:
                 self._owed.append(_line(item))
             self._answer(item)
 
 
-def _line(item: Record | Intend) -> Line:
-    outcome, reason = ("intent", "") if isinstance(item, Intend) else (item.outcome, item.reason)
+def _line(item: Audit | AuditIntent) -> Line:
+    outcome, reason = ("intent", "") if isinstance(item, AuditIntent) else (item.outcome, item.reason)
     return Line(item.identity, item.action, item.address, outcome, reason, item.details, item.number)
 
 

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import asyncio
 
-from chappe.core.variables import Variables
 from chappe.engine._engine import Engine
-from chappe.runtime.links.connections import Connections
+from chappe.links._turns import LoopTurns
+from chappe.runtime.build import Parts
 from chappe.runtime.links.datagrams import Datagrams
-from chappe.runtime.links.peers import Peers
-from chappe.runtime.metrics import CLIENTS_BY_NAME, OTHERS, PortSample, Snapshot
-from chappe.runtime.reception import Reception
+from chappe.runtime.metrics import CLIENTS_BY_NAME, OTHERS, PortSample, Snapshot, TurnSample
 
 PORTS_AT_ONCE = 50
 
 
-async def take(
-    node: str, engine: Engine, connections: Connections, peers: Peers, variables: Variables, reception: Reception,
-    datagrams: Datagrams, listeners: dict[str, dict[str, int]],
-) -> Snapshot:  # fmt: skip
-    """A snapshot; forwarding goes on between its slices."""
-    snapshot = Snapshot(node, listeners=listeners, refused=dict(reception.refused))
+async def take(parts: Parts, turns: LoopTurns | None, scrape: bool) -> Snapshot:
+    """A snapshot; forwarding goes on between its slices. `scrape`: the longest turn is counted anew from now on."""
+    core, shell = parts.core, parts.shell
+    snapshot = await _ports(parts)
+    snapshot.paused = shell.paused
+    snapshot.shares = shell.accounts.shown()
+    if turns is not None:
+        recent_ns = turns.take_recent() if scrape else turns.recent_longest_ns
+        snapshot.turns = TurnSample(turns.counts(), turns.busy_ns / 1e9, turns.longest_ns / 1e9, recent_ns / 1e9)
+    snapshot.neighbours = {(name, action): value for (name, action), value in core.access.neighbours.refused.items()}
+    if parts.role is not None:
+        snapshot.gauges.update(parts.role.gauges())
+    if core.member is not None:
+        from chappe.runtime.mesh.samples import samples  # a node that does not measure needs no NumPy
+
+        snapshot.links, snapshot.stale = samples(core.member), dict(core.member.state.stale)
+    return snapshot
+
+
+async def _ports(parts: Parts) -> Snapshot:
+    """What each peer and each client has sent and got, and the totals."""
+    core, connections, datagrams = parts.core, parts.connections, parts.datagrams
+    engine, peers, reception = core.engine, parts.peers, parts.reception
+    snapshot = Snapshot(core.name, listeners=parts.listening.counters(), refused=dict(reception.refused))
     for peer in peers:
         sample = PortSample("node", peer.name, connected=peer.connection is not None)
         _fill(sample, engine, peer.port, datagrams)
@@ -41,7 +57,7 @@ async def take(
     snapshot.totals = engine.counters()
     snapshot.gauges = {
         "connections": len(connections),
-        "variables": len(variables.directory),
+        "variables": len(core.variables.directory),
         "subscriptions": engine.topics.subscriptions(),
         "mode": engine.status.slot,
         "engine_memory_bytes": engine.memory_bytes(),

@@ -26,7 +26,7 @@ from chappe.security.redact import redacted
 _MODE = 0o600
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the log."""
 
     time: str  # UTC, for people
@@ -81,14 +81,14 @@ class AuditLog:
 
     def record(
         self, who: Identity | None, action: str, target: str, outcome: str, reason: str = "", **details: Any
-    ) -> Entry:
+    ) -> AuditEntry:
         """Write one line; `who` is None for somebody at this machine.
 
         OSError if the disk refuses: then refuse the action, too.
         """
         return self.record_all([Line(who, action, target, outcome, reason, details)])[0]
 
-    def record_all(self, lines: Sequence[Line]) -> list[Entry]:
+    def record_all(self, lines: Sequence[Line]) -> list[AuditEntry]:
         """Write lines in order and wait for the disk once. OSError: refuse all of these actions."""
         now_ns = self._clock_ns()
         entries = [_entry(line, now_ns) for line in lines]
@@ -151,7 +151,7 @@ class AuditLog:
         """
         self._release()
         self._due = True  # until it is done
-        taken = [self._path, *(self._numbered(number) for number in range(1, self._keep + 1))]
+        taken = [self._path, *(self._rotated_path(number) for number in range(1, self._keep + 1))]
         free = next((place for place, path in enumerate(taken) if not path.exists()), self._keep)
         for place in range(free, 0, -1):
             os.replace(taken[place - 1], taken[place])
@@ -166,13 +166,13 @@ class AuditLog:
                 self._broken = error.strerror or str(error)
             raise
 
-    def _numbered(self, number: int) -> Path:
+    def _rotated_path(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
 
-def _entry(line: Line, now_ns: int) -> Entry:
+def _entry(line: Line, now_ns: int) -> AuditEntry:
     who = line.who
-    return Entry(
+    return AuditEntry(
         time=datetime.fromtimestamp(now_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
         time_ns=now_ns,
         who=who.name if who else "local",

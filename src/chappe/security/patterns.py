@@ -9,9 +9,10 @@ little is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from chappe.wire.topics import ONE, REST, levels_cover, levels_of, levels_overlap, pattern_problem
 
 MAX_BYTES = 1024
 OWN_NAME = "{name}"
@@ -27,19 +28,19 @@ class PatternError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class AddressPattern:
     """A set of addresses of one space; the pattern `#` of a rule is the set of all addresses."""
 
     space: Space
     levels: tuple[str, ...]
 
     @classmethod
-    def rule(cls, text: str) -> Pattern:
+    def rule(cls, text: str) -> AddressPattern:
         """The pattern of a rule: a lone `#` means every address, typed topics too."""
-        return cls("any", ("+", "#")) if text == "#" else cls.address(text)
+        return cls("any", (REST,)) if text == REST else cls.address(text)
 
     @classmethod
-    def address(cls, text: str) -> Pattern:
+    def address(cls, text: str) -> AddressPattern:
         """What is asked for: an address, or a pattern of string topics."""
         for space in _BITS:
             prefix, _, rest = text.partition(":")
@@ -52,25 +53,25 @@ class Pattern:
     @property
     def exact(self) -> bool:
         """Whether it names a single address."""
-        return not any(level in ("+", "#") for level in self.levels)
+        return not any(level in (ONE, REST) for level in self.levels)
 
-    def bound(self, name: str) -> Pattern:
+    def with_name(self, name: str) -> AddressPattern:
         """The same with `{name}` replaced."""
         if OWN_NAME not in self.levels:
             return self
         return replace(self, levels=tuple(name if level == OWN_NAME else level for level in self.levels))
 
-    def covers(self, other: Pattern) -> bool:
+    def covers(self, other: AddressPattern) -> bool:
         """Whether every address of `other` is one of these."""
         if self.space == "any":
             return True
-        return self.space == other.space and _covers(self.levels, other.levels)
+        return self.space == other.space and levels_cover(self.levels, other.levels)
 
-    def overlaps(self, other: Pattern) -> bool:
+    def overlaps(self, other: AddressPattern) -> bool:
         """Whether some address is in both."""
         if "any" in (self.space, other.space):
             return True
-        return self.space == other.space and _overlaps(self.levels, other.levels)
+        return self.space == other.space and levels_overlap(self.levels, other.levels)
 
 
 def topic_address(kind: str, topic: str) -> str:
@@ -92,8 +93,8 @@ def variable_address(publisher: str, variable: str) -> str:
 
 
 def _number(text: str, space: Space) -> str:
-    if text == "#":
-        return "+"
+    if text == REST:
+        return ONE
     limit = 1 << (_BITS[space] - 1)
     if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) or not -limit <= int(text) < limit:
         bits = _BITS[space]
@@ -106,35 +107,7 @@ def _levels(text: str) -> tuple[str, ...]:
         raise PatternError("an address must not be empty")
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise PatternError(f"an address has at most {MAX_BYTES} bytes")
-    levels = tuple(text.split("/"))
-    for place, level in enumerate(levels):
-        if not level:
-            raise PatternError(f"{text[:80]!r} has an empty level; levels are separated by a single '/'")
-        if level == "#" and place + 1 < len(levels):
-            raise PatternError(f"{text[:80]!r}: '#' may only be the last level")
-        if level not in ("+", "#") and ("+" in level or "#" in level):
-            raise PatternError(f"{text[:80]!r}: '+' and '#' stand for whole levels, not for parts like {level[:40]!r}")
-    # No address has zero levels, so at the root '#' and '+/#' are the same set; one form makes comparison exact.
-    return ("+", "#") if levels == ("#",) else levels
-
-
-def _covers(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    for place, level in enumerate(wide):
-        if level == "#":
-            return True
-        if place == len(narrow):
-            return False
-        asked = narrow[place]
-        if asked == "#" or (level != "+" and level != asked):
-            return False
-    return len(narrow) == len(wide)
-
-
-def _overlaps(one: Sequence[str], two: Sequence[str]) -> bool:
-    for left, right in zip(one, two, strict=False):
-        if "#" in (left, right):
-            return True
-        if left != right and "+" not in (left, right):
-            return False
-    longer, length = (one, len(two)) if len(one) > len(two) else (two, len(one))
-    return len(one) == len(two) or longer[length] == "#"
+    problem = pattern_problem(text)
+    if problem:
+        raise PatternError(f"{text[:80]!r}: {problem}")
+    return levels_of(text)

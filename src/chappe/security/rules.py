@@ -15,7 +15,7 @@ from typing import get_args
 from chappe.errors import ConfigError, DeniedError
 from chappe.security.config import Action, Role, Rule
 from chappe.security.identity import Identity
-from chappe.security.patterns import Pattern, PatternError, topic_address
+from chappe.security.patterns import AddressPattern, PatternError, topic_address
 from chappe.wire.addresses import KIND, node_of, purpose
 
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -51,7 +51,7 @@ class _Line:
     """One pattern of one rule, ready to compare."""
 
     rule: Rule
-    pattern: Pattern
+    pattern: AddressPattern
     place: int  # of the rule in its list, from 1; 0 for a built-in rule
 
     def concerns(self, identity: Identity, action: Action) -> bool:
@@ -67,8 +67,8 @@ class _Line:
 class Rights:
     """Where one identity may do one thing, for whoever asks about many addresses; `RuleBook.rights` makes it."""
 
-    _allow: tuple[Pattern, ...]
-    _deny: tuple[Pattern, ...]
+    _allow: tuple[AddressPattern, ...]
+    _deny: tuple[AddressPattern, ...]
 
     @property
     def everywhere(self) -> bool:
@@ -80,7 +80,7 @@ class Rights:
         """Whether `permit` says no to every address."""
         return not self._allow
 
-    def permit(self, wanted: Pattern) -> bool:
+    def permit(self, wanted: AddressPattern) -> bool:
         """Whether all of that may be had, as `RuleBook.allows` says it with `whole`."""
         return not any(pattern.overlaps(wanted) for pattern in self._deny) and any(
             pattern.covers(wanted) for pattern in self._allow
@@ -114,31 +114,33 @@ class RuleBook:
         if action not in ACTIONS:
             raise ValueError(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
         try:
-            wanted = Pattern.address(address)
+            wanted = AddressPattern.address(address)
         except PatternError as error:
-            return Decision(False, f"{_asked(identity, action, address)}: {error}")
+            return Decision(False, f"{_describe_request(identity, action, address)}: {error}")
         if not whole and not wanted.exact and action not in PATTERN_ACTIONS:
-            asked = _asked(identity, action, address)
+            asked = _describe_request(identity, action, address)
             return Decision(False, f"{asked}: to {action}, name one address without '+' and '#'")
         allow, deny = self._lines_for(identity)
         for line in deny:
-            if line.concerns(identity, action) and line.pattern.bound(identity.name).overlaps(wanted):
-                return Decision(False, f"{_asked(identity, action, address)}: {_why_denied(line)}", line.rule)
+            if line.concerns(identity, action) and line.pattern.with_name(identity.name).overlaps(wanted):
+                return Decision(
+                    False, f"{_describe_request(identity, action, address)}: {_why_denied(line)}", line.rule
+                )
         if action in FREE_ACTIONS:
             return Decision(True)
         for line in allow:
-            if line.concerns(identity, action) and line.pattern.bound(identity.name).covers(wanted):
+            if line.concerns(identity, action) and line.pattern.with_name(identity.name).covers(wanted):
                 return Decision(True, rule=line.rule)
         missing = _what_is_missing(identity, action, address)
-        return Decision(False, f"{_asked(identity, action, address)}: {missing}")
+        return Decision(False, f"{_describe_request(identity, action, address)}: {missing}")
 
     def rights(self, identity: Identity, action: Action) -> Rights:
         """What this identity may do of that, so that whoever asks often has the rules chosen once."""
         allow, deny = (
-            tuple(line.pattern.bound(identity.name) for line in lines if line.concerns(identity, action))
+            tuple(line.pattern.with_name(identity.name) for line in lines if line.concerns(identity, action))
             for lines in self._lines_for(identity)
         )
-        return Rights((Pattern.rule("#"),) if action in FREE_ACTIONS else allow, deny)
+        return Rights((AddressPattern.rule("#"),) if action in FREE_ACTIONS else allow, deny)
 
     def denies(self, role: Role, action: Action) -> bool:
         """Whether a deny rule may be for somebody of that role."""
@@ -184,7 +186,7 @@ def check_rule(rule: Rule, where: str = "[[rule]]") -> None:
         raise ConfigError(f"{where}: `pattern` is an empty list; '#' stands for every address")
     for pattern in rule.patterns:
         try:
-            Pattern.rule(pattern)
+            AddressPattern.rule(pattern)
         except PatternError as error:
             raise ConfigError(f"{where}: `pattern`: {error}") from None
     for name in rule.names:
@@ -194,7 +196,7 @@ def check_rule(rule: Rule, where: str = "[[rule]]") -> None:
 
 def _lines(rule: Rule, place: int) -> list[_Line]:
     check_rule(rule, f"[[rule]] number {place}" if place else "built-in rule")
-    return [_Line(rule, Pattern.rule(pattern), place) for pattern in rule.patterns]
+    return [_Line(rule, AddressPattern.rule(pattern), place) for pattern in rule.patterns]
 
 
 def _parted(lines: list[_Line]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
@@ -202,7 +204,7 @@ def _parted(lines: list[_Line]) -> tuple[tuple[_Line, ...], tuple[_Line, ...]]:
     return allow, tuple(line for line in lines if line.rule.deny)
 
 
-def _asked(identity: Identity, action: Action, address: str) -> str:
+def _describe_request(identity: Identity, action: Action, address: str) -> str:
     return f"{identity} may not {action} {_quoted(address)}"
 
 

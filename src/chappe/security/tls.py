@@ -70,7 +70,7 @@ def material(config: Tls, now: datetime) -> Material:
 
 
 def server_context(config: Tls, *, require_certificate: bool | None = None) -> ssl.SSLContext:
-    """For the accepting side: asks for a certificate, demands it if told to or if the configuration says so."""
+    """For the accepting side: asks for a certificate, demands it if asked to or if the configuration says so."""
     if not config.cert:
         raise ConfigError("[tls] needs `cert` and `key` on a node: make them with `chappe cert node DIR NAME`")
     required = config.client_certificates == "required" if require_certificate is None else require_certificate
@@ -143,9 +143,9 @@ _CAUSES = {
 
 def handshake_reason(error: ssl.SSLError) -> str:
     """Why a handshake failed, in words that say which side must change what; "it" is the other side."""
-    told = f"{getattr(error, 'verify_message', '')} {error}".lower().replace("_", " ")
+    text = f"{getattr(error, 'verify_message', '')} {error}".lower().replace("_", " ")
     for sign, cause in _CAUSES.items():
-        if sign in told:
+        if sign in text:
             return cause
     return f"TLS failed: {getattr(error, 'verify_message', '') or error.reason or error}"
 

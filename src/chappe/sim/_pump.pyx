@@ -9,10 +9,12 @@ from chappe.engine._stack cimport Stack, iovec
 
 cdef enum:
     VECTORS = 64
+    STATUS = 0x01
     EVENT = 0x02
     TOPIC = 0x12
     ISSUER = 0x22
     ROUTE = 0x32
+    CONTROL = 0x05
 
 
 def take(Stack stack not None, int port, Py_ssize_t limit):
@@ -48,14 +50,21 @@ def dirty(Stack stack not None):
 
 
 cdef class Reader:
-    """Follows the frames of one direction of a link and knows what its numbers mean."""
+    """Follows the frames of one direction of a link and knows what its numbers mean.
 
+    `control` and `status` collect the payloads of CONTROL and STATUS frames until somebody takes them.
+    """
+
+    cdef public list control
+    cdef public list status
     cdef dict topics
     cdef dict ways
     cdef dict issuers
     cdef bytes rest
 
     def __init__(self):
+        self.control = []
+        self.status = []
         self.topics = {}
         self.ways = {}
         self.issuers = {}
@@ -95,6 +104,10 @@ cdef class Reader:
                 self.ways[number] = <bytes> frame[12:at]
             elif frame[0] == ISSUER:
                 self.issuers[get32(frame + 4) & 0xFFFFFF] = <bytes> frame[12:28]
+            elif frame[0] == CONTROL:
+                self.control.append(<bytes> frame[4:size])
+            elif frame[0] == STATUS:
+                self.status.append(<bytes> frame[4:size])
             position += size
         self.rest = data[position:]
         return found

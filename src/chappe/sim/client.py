@@ -1,20 +1,45 @@
-"""A simulated client of a node: it publishes, subscribes, and remembers what it got."""
+"""A simulated client of a node: it publishes, subscribes, makes requests, and remembers what it got."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from chappe.sim._pump import Reader
+from chappe.sim.clock import Clock
+from chappe.sim.codec import Codec
 from chappe.wire.addresses import KIND, inbox_address
+from chappe.wire.base import Answer, Command, Message, Request
+from chappe.wire.control import Subscribe, Unsubscribe
 from chappe.wire.events import Event, Topic, TopicName
 from chappe.wire.frames import Kind, encode_frame
-
-if TYPE_CHECKING:
-    from chappe.sim.node import Node
+from chappe.wire.status import Record, decode_status
 
 SEQUENCE = 12  # place of the sequence in the frame of an event without extension
+
+
+class Host(Protocol):
+    """The node of a client."""
+
+    name: str
+    clock: Clock
+    codec: Codec
+
+    @property
+    def now_ns(self) -> int: ...
+    @property
+    def location(self) -> str:
+        """Its address."""
+
+    def open_client(self, client: Client) -> int:
+        """Attach it; the port that carries it."""
+
+    def subscribe_address(self, port: int, address: str, on: bool) -> None:
+        """What is sent to an address at this node goes to that port, or no more."""
+
+    def feed(self, port: int, piece: bytes) -> None:
+        """Bytes of the client."""
 
 
 class Arrival(NamedTuple):
@@ -26,8 +51,15 @@ class Arrival(NamedTuple):
     topic: str
 
 
+class ValueArrival(NamedTuple):
+    """A value of a variable that a client got."""
+
+    when_ns: int
+    record: Record
+
+
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Subscription:
     """What a client subscribed to, and since when."""
 
     pattern: str
@@ -37,18 +69,28 @@ class Wish:
 
 
 class Client:
-    """A program that stays with one node: while the node is down it waits, then it attaches and subscribes again."""
+    """A program that stays with one node: while the node is down it waits, then it attaches and subscribes again.
 
-    def __init__(self, node: Node, name: str, issuer: bytes) -> None:
+    Other requests than subscriptions it does not repeat: `on_attach` is called after each time it was attached.
+    """
+
+    def __init__(self, node: Host, name: str, issuer: bytes) -> None:
         self.node = node
         self.name = name
         self.issuer = issuer
         self.port = -1
-        self.wishes: list[Wish] = []
+        self.subscriptions: list[Subscription] = []
         self.arrivals: list[Arrival] = []
+        self.values: list[ValueArrival] = []
+        self.answers: dict[int, Message] = {}  # by the id of the request
+        self.notices: list[Message] = []  # messages that answer nothing
         self.on_arrival: Callable[[Client, Arrival], None] | None = None  # instead of the list
+        self.on_value: Callable[[Client, ValueArrival], None] | None = None  # instead of the list
+        self.on_answer: Callable[[Client, Message], None] | None = None  # beside `answers` and `notices`
+        self.on_attach: Callable[[Client], None] | None = None
         self.published = 0  # sequence of the last event
         self.received = 0
+        self._requests = 0
         self._topics: dict[tuple[str, str], int] = {}
         self._reader = Reader()
 
@@ -57,33 +99,65 @@ class Client:
         return self.port >= 0
 
     def attach(self) -> None:
-        """The node runs: connect, and subscribe to what was wanted before."""
+        """The node runs: connect, and subscribe to what was subscribed to before."""
         self.port = self.node.open_client(self)
         self._topics = {}
         self._reader = Reader()
-        wishes, self.wishes = self.wishes, []
-        for wish in wishes:
-            self.subscribe(wish.pattern, wish.kind, wish.group)
+        subscriptions, self.subscriptions = self.subscriptions, []
+        for each in subscriptions:
+            self.subscribe(each.pattern, each.kind, each.group)
+        if self.on_attach is not None:
+            self.on_attach(self)
 
     def detach(self) -> None:
-        """The node is gone."""
+        """The node is gone, or has ended the connection."""
         self.port = -1
 
+    # --- requests
+
+    def request(self, make: Callable[..., Request | Command], /, **fields: Any) -> int:
+        """Send a request; the number under which its answer will be in `answers`, 0 while the node is down."""
+        if not self.attached:
+            return 0
+        self._requests += 1
+        self.send(make(id=self._requests, **fields))
+        return self._requests
+
+    def send(self, message: Message) -> None:
+        """Send any message."""
+        self.node.feed(self.port, self.node.codec.encode(message))
+
+    def publish_value(self, variable_id: int, created_ns: int, value: bytes) -> None:
+        """Publish eight bytes as the value of a variable that this client registered."""
+        record = Record(created_ns, variable_id, value)
+        self.node.feed(self.port, encode_frame(Kind.STATUS, record.encode()))
+
+    # --- events
+
     def subscribe(self, pattern: str, kind: str = "s", group: str = "") -> None:
-        """Want what is published to matching topics; while the node is down, as soon as it is back."""
-        self.wishes.append(Wish(pattern, kind, group, self.node.clock.now_ns))
-        if self.attached:
-            self.node.subscribe(self.port, pattern, kind, group)
+        """Get what is published to matching topics; while the node is down, as soon as it is back."""
+        self.subscriptions.append(Subscription(pattern, kind, group, self.node.now_ns))
+        if not self.attached:
+            return
+        if kind == KIND:
+            self.node.subscribe_address(self.port, pattern, True)
+        else:
+            self.request(Subscribe, pattern=pattern, kind=kind, group=group)
 
     def unsubscribe(self, pattern: str, kind: str = "s", group: str = "") -> None:
-        """Want it no more."""
-        self.wishes = [wish for wish in self.wishes if (wish.pattern, wish.kind, wish.group) != (pattern, kind, group)]
-        if self.attached:
-            self.node.unsubscribe(self.port, pattern, kind, group)
+        """Get it no more."""
+        key = (pattern, kind, group)
+        self.subscriptions = [each for each in self.subscriptions if (each.pattern, each.kind, each.group) != key]
+        if not self.attached:
+            return
+        if kind == KIND:
+            self.node.subscribe_address(self.port, pattern, False)
+        else:
+            self.request(Unsubscribe, pattern=pattern, kind=kind, group=group)
 
     def open_inbox(self, id: bytes) -> str:
         """An inbox at the node, as long as it runs and again when it is back; its address."""
-        address = inbox_address(str(self.node.address), id)
+        address = inbox_address(self.node.location, id)
         self.subscribe(address, KIND)
         return address
 
@@ -103,16 +177,43 @@ class Client:
         self.node.feed(self.port, b"".join(frames))
         return self.published
 
+    # --- what comes
+
     def take(self, piece: bytes) -> None:
         """Bytes that the node sent."""
-        now_ns = self.node.clock.now_ns
-        for issuer, sequence, topic, _ in self._reader.events(piece):
+        now_ns = self.node.now_ns
+        reader = self._reader
+        for issuer, sequence, topic, _ in reader.events(piece):
             arrival = Arrival(now_ns, issuer or b"", sequence, (topic or b"").decode())
             self.received += 1
             if self.on_arrival is None:
                 self.arrivals.append(arrival)
             else:
                 self.on_arrival(self, arrival)
+        if reader.control:
+            payloads, reader.control = reader.control, []
+            for payload in payloads:
+                self._answered(self.node.codec.decode(payload))
+        if reader.status:
+            payloads, reader.status = reader.status, []
+            for payload in payloads:
+                self._valued(payload, now_ns)
+
+    def _answered(self, message: Message) -> None:
+        if isinstance(message, Answer) and message.id:
+            self.answers[message.id] = message
+        else:
+            self.notices.append(message)
+        if self.on_answer is not None:
+            self.on_answer(self, message)
+
+    def _valued(self, payload: bytes, now_ns: int) -> None:
+        for record in decode_status(payload):
+            arrival = ValueArrival(now_ns, record)
+            if self.on_value is None:
+                self.values.append(arrival)
+            else:
+                self.on_value(self, arrival)
 
     def repeats(self) -> list[Arrival]:
         """Events that came more than once."""

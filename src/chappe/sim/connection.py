@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from chappe.sim._pump import take
+from chappe.sim.clock import Clock, Timer
 from chappe.sim.link import Pipe, Quality
-
-if TYPE_CHECKING:
-    from chappe.sim.clock import Clock, Timer
-    from chappe.sim.node import Node
+from chappe.sim.node import Node
 
 WHOLE = 1 << 30
 DATAGRAMS = 64
@@ -28,7 +25,7 @@ class Timing:
     grain_ms: float = 1e-6  # arrivals and timers of nodes are put off to whole multiples of it: coarser is quicker
 
 
-Look = Callable[["Node", "Connection", bytes], None]
+Look = Callable[[Node, "Connection", bytes], None]
 
 
 class Connection:
@@ -36,8 +33,10 @@ class Connection:
 
     def __init__(
         self, clock: Clock, ends: tuple[Node, Node], qualities: tuple[Quality, Quality], timing: Timing,
-        rngs: tuple[random.Random, random.Random, random.Random], datagrams: bool = False,
+        rngs: tuple[random.Random, random.Random, random.Random], datagrams: bool = False, manages: str = "",
     ) -> None:  # fmt: skip
+        """`manages`: the name of the end that is a broker to the other."""
+        self._manages = manages
         self.ends = ends
         self.name = f"{ends[0].name}-{ends[1].name}"
         self.intact = True
@@ -95,7 +94,9 @@ class Connection:
         for at, node in enumerate(self.ends):
             if self._ports[at] >= 0:  # it had not noticed that the last connection ended
                 self._lose(at)
-            self._ports[at] = node.attach(self, self.other(node).name)
+            other = self.other(node)
+            manager = other.name == self._manages
+            self._ports[at] = node.attach(self, other.name, other.counts.lives, manager=manager)
             if self.datagrams:
                 self._datagram_ports[at] = node.attach_datagrams(self, self.other(node).name)
 

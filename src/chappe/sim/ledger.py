@@ -231,15 +231,15 @@ class Ledger:
         found = self._wanted.get(topic)
         if found is None:
             found = self._wanted[topic] = [
-                (client, wish.pattern)
+                (client, each.pattern)
                 for client in self._subscribers
-                for wish in client.wishes
-                if self._matches(wish.pattern, topic)
+                for each in client.subscriptions
+                if self._matches(each.pattern, topic)
             ]
         return list(dict.fromkeys(client for client, _ in found))
 
     def _wanted_since(self, client: Client, topic: str, since_ns: int) -> bool:
-        return any(wish.since_ns <= since_ns and self._matches(wish.pattern, topic) for wish in client.wishes)
+        return any(each.since_ns <= since_ns and self._matches(each.pattern, topic) for each in client.subscriptions)
 
     def _missed(self, entry: Entry, client: Client) -> Missing:
         forwarders = tuple(

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterable
 
 from chappe.errors import ConfigError
-from chappe.events.member import MemberSettings
+from chappe.events.member_settings import MemberSettings
 from chappe.linkstate.units import Address, level_between
 from chappe.sim.clock import Clock, Streams
 from chappe.sim.codec import Codec
 from chappe.sim.connection import Connection, Timing
 from chappe.sim.link import Quality
-from chappe.sim.node import Node
+from chappe.sim.node import Design, Node, plain_config
 
 Look = Callable[[Node, Connection, bytes], None]
 Change = Callable[[str, str], None]  # what happened (`crash`, `restart`, `cut`, `mend`), to which node or link
@@ -40,26 +40,34 @@ class Network:
     # --- building
 
     def add(self, name: str, unit: Iterable[str] = (), settings: MemberSettings | None = None) -> Node:
-        """A node that does not run yet."""
+        """A node that does not run yet, with a configuration that says nothing but its address."""
+        address, settings = Address(tuple(unit), name), settings or self.settings
+        return self.add_node(address, Design(plain_config(address, settings is not None), settings))
+
+    def add_node(self, address: Address, design: Design) -> Node:
+        """A node of that design, which does not run yet."""
+        name = address.node
         if name in self.nodes:
             raise ConfigError(f"there are two nodes {name!r}; give each its own name")
-        node = Node(
-            Address(tuple(unit), name), self.clock, self.streams, settings or self.settings, self._touch, self._codec,
-            max(1, round(self.timing.grain_ms * 1e6)),
-        )  # fmt: skip
+        grain_ns = max(1, round(self.timing.grain_ms * 1e6))
+        node = Node(address, self.clock, self.streams, design, self._touch, self._codec, grain_ns)
         self.nodes[name] = node
         return node
 
     def join(
-        self, a: str, b: str, quality: Quality | None = None, back: Quality | None = None, datagrams: bool = False
-    ) -> Connection:
-        """A link between two nodes; `back` is its quality from `b` to `a` if that is another."""
+        self, a: str, b: str, quality: Quality | None = None, back: Quality | None = None, datagrams: bool = False,
+        manages: str = "",
+    ) -> Connection:  # fmt: skip
+        """A link between two nodes; `back` is its quality from `b` to `a` if that is another.
+
+        `manages`: the one of them that is a broker, to which the other keeps a management link.
+        """
         if a == b or (a, b) in self.links or (b, a) in self.links:
             raise ConfigError(f"a link {a}-{b} is there already, or its ends are the same")
         forth = quality or Quality()
         rngs = (self.streams.of("link", a, b), self.streams.of("link", b, a), self.streams.of("dial", a, b))
         ends = (self._node(a), self._node(b))
-        link = Connection(self.clock, ends, (forth, back or forth), self.timing, rngs, datagrams)
+        link = Connection(self.clock, ends, (forth, back or forth), self.timing, rngs, datagrams, manages)
         self.links[a, b] = link
         link.look = self._look if self._looks else None
         if link.possible:

@@ -1,28 +1,78 @@
-"""A simulated node: the real engine and the real member of the mesh, bound to virtual time and modelled links."""
+"""A simulated node: the real engine and the real machines, bound to virtual time and modelled links."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from chappe.core.build import MakeRole, Membership, build_node
+from chappe.core.commands import Functions
+from chappe.core.node import NodeCore
+from chappe.core.sections import Config, Mesh, NodeSection, Peer
+from chappe.core.session import Session
 from chappe.engine._engine import Engine
-from chappe.engine.rescue import RawOutputs
 from chappe.errors import ProtocolError
-from chappe.events.member import Log, Measured, Member, MemberSettings, Output, Publish, Refuse, Send
+from chappe.events.member import Member
+from chappe.events.member_settings import MemberSettings
+from chappe.events.reporting import Reporter
+from chappe.linkstate.units import Address
+from chappe.machine import (
+    NEVER,
+    Audit,
+    AuditIntent,
+    AuditWritten,
+    Close,
+    Connected,
+    Delegate,
+    Disconnected,
+    Effect,
+    FreePort,
+    Log,
+    NodeInput,
+    Publish,
+    Send,
+)
+from chappe.security.identity import dev_identity
+from chappe.security.rules import RuleBook
 from chappe.sim._pump import dirty, take
 from chappe.sim.client import Client
 from chappe.sim.clock import Clock, Streams, Timer
 from chappe.sim.codec import Codec
-from chappe.wire.addresses import KIND, neighbour_pattern
+from chappe.wire.addresses import KIND
+from chappe.wire.base import Message
+from chappe.wire.control import Command, Failed, Request
+from chappe.wire.management import Channel
+from chappe.wire.mesh import MESH
 
-if TYPE_CHECKING:
-    from chappe.linkstate.units import Address
-    from chappe.sim.connection import Connection
-
-MAX_FRAME = 0xFF_FFFF
 WHOLE = 1 << 30
+
+
+class Carrier(Protocol):
+    """The link that carries a port of a node."""
+
+    def drain(self, node: Node, port: int) -> None:
+        """Take what the port has to send."""
+
+    def end(self) -> None:
+        """Close the connection for good: one end does not want the other."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether a connection could be there."""
+
+    def other(self, node: Node) -> Node:
+        """Its other end."""
+
+    def dial(self, at_once: bool = False) -> None:
+        """Try to connect."""
+
+    def reset(self, gone: Node) -> None:
+        """The process of an end is gone."""
+
+    def silence(self, gone: Node | None = None) -> None:
+        """The machine of an end, or the line, is gone without a word."""
 
 
 @dataclass(slots=True)
@@ -39,39 +89,81 @@ class Counts:
     lives: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What a node is made of, in each of its lives. Without `settings` it is in no mesh."""
+
+    config: Config
+    settings: MemberSettings | None = None
+    role: Callable[[Node], MakeRole] | None = None
+    functions: Functions | None = None
+    book: RuleBook = field(default_factory=RuleBook.open)
+    reporter: Reporter | None = None  # gets the readings of the member
+
+
+def plain_config(address: Address, meshed: bool) -> Config:
+    """The configuration of a node of which nothing but its address is said."""
+    unit = "/".join(address.unit)
+    return Config(node=NodeSection(name=address.node), mesh=Mesh(unit=unit) if meshed else None)
+
+
 class Node:
     """One node. Between two instants it has nothing left to do: all it was fed is processed and handed on."""
 
     def __init__(
-        self, address: Address, clock: Clock, streams: Streams, settings: MemberSettings | None,
-        touched: Callable[[Node], None], codec: Codec, grain_ns: int = 1,
+        self, address: Address, clock: Clock, streams: Streams, design: Design, touched: Callable[[Node], None],
+        codec: Codec, grain_ns: int = 1,
     ) -> None:  # fmt: skip
         self.address = address
         self.name = address.node
         self.clock = clock
+        self.codec = codec
+        self.design = design
         self.running = False
         self.paused = False
         self.skew_ns = 0  # how far its wall clock is ahead of that of the others
         self.since_ns = 0  # of this life
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, Carrier] = {}  # by the name of the other node
         self.clients: list[Client] = []
         self.counts = Counts()
         self.logs: list[tuple[int, Log]] = []
-        self.engine: Engine = Engine()
-        self.member: Member | None = None
-        self.ports: dict[str, int] = {}  # by name of the neighbour, kept while its connections come and go
+        self.on_effects: Callable[[list[Effect]], None] | None = None  # sees what its machines ask for
+        self.core: NodeCore  # of this life, or of the last one
+        self.engine: Engine  # its own
         self._streams = streams
-        self._settings = settings
         self._touched = touched
-        self._codec = codec
         self._grain_ns = grain_ns
-        self._carriers: dict[int, Connection] = {}
+        self._carriers: dict[int, Carrier] = {}
         self._clients: dict[int, Client] = {}
+        self._peer_lives: dict[str, int] = {}  # which life of a neighbour was last connected
         self._waiting: list[tuple[int, bytes, bool]] = []  # what arrived while paused
         self._timer: Timer | None = None
+        self._core_ns = NEVER  # when the machines but the member have something to do
         self._own: Client | None = None
 
+    @property
+    def member(self) -> Member | None:
+        """Its member of the mesh, while it runs."""
+        return self.core.member if self.running else None
+
+    @property
+    def now_ns(self) -> int:
+        return self.clock.now_ns
+
+    @property
+    def location(self) -> str:
+        return str(self.address)
+
     # --- life
+
+    def _build(self, membership: Membership | None = None) -> NodeCore:
+        design, life = self.design, self.counts.lives
+        process = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
+        return build_node(
+            design.config, process=process, book=design.book, carry_out=self.carry_out, configure=self._configure,
+            functions=design.functions, role=design.role(self) if design.role is not None else None,
+            membership=membership, seed=int.from_bytes(process[:8], "big"),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Run with empty tables; clients attach at once, links by their connections."""
@@ -80,18 +172,19 @@ class Node:
         self.running, self.paused = True, False
         self.since_ns = self.clock.now_ns
         self.counts.lives += 1
-        self.ports, self._carriers, self._clients, self._waiting = {}, {}, {}, []
-        life = self.counts.lives
-        self.engine = (
-            Engine(publish_way=self._publish_way, forward_way=self._forward_way) if self._settings else Engine()
-        )
+        self._carriers, self._clients, self._peer_lives, self._waiting = {}, {}, {}, []
+        settings, life = self.design.settings, self.counts.lives
+        membership = None
+        if settings is not None:
+            rng = self._streams.of("member", self.name, life)
+            membership = Membership(settings, rng, reporter=self.design.reporter, decode=self.codec.advert)
+        self.core = self._build(membership)
+        self.engine = self.core.engine
+        self._core_ns = 0
         self._set_clock()
-        self.engine.topics.place(str(self.address))
-        if self._settings is not None:
-            self.member = Member(
-                self.address, self.engine, self._settings, self._streams.of("member", self.name, life),
-                decode=self._codec.advert,
-            )  # fmt: skip
+        for peer in self.design.config.peer:
+            self._open(peer)
+        if settings is not None:
             issuer = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
             self._own = Client(self, self.name, issuer)
             self._own.attach()
@@ -100,15 +193,14 @@ class Node:
         self._touched(self)
 
     def stop(self) -> None:
-        """The process is gone with everything it held; its connections end by `Connection.broken`."""
-        self.running = False
+        """The process is gone with everything it held; its connections end by `Connection.reset` or `silence`."""
         self.counts.events_out += self._events_out()
+        self.running = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for client in self.clients:
             client.detach()
-        self.member = None
 
     def pause(self) -> None:
         """Nothing is processed: the process is stopped, its connections stay."""
@@ -124,32 +216,47 @@ class Node:
             self._feed(port, piece, datagram)
         self._touched(self)
 
+    def touch(self) -> None:
+        """Something was done to it from outside: it settles before time goes on."""
+        self._touched(self)
+
     def _set_clock(self) -> None:
         self.engine.clock(self.clock.now_ns, self.clock.wall_ns + self.skew_ns)
 
     # --- links
 
-    def attach(self, connection: Connection, peer: str) -> int:
-        """A connection to a neighbour is there; the port that carries it."""
+    @property
+    def ports(self) -> dict[str, int]:
+        """By name of the neighbour, kept while its connections come and go."""
+        return {name: port for name in self.core.ports.names() if (port := self.core.ports.get(name)) is not None}
+
+    def _open(self, peer: Peer) -> int:
+        port = self.core.ports.open(peer)
+        routes = self.design.config.topic_route
+        self.core.ports.route(peer.name, [route.pattern for route in routes if peer.name in route.to])
+        return port
+
+    def attach(self, carrier: Carrier, peer: str, life: int = 1, *, manager: bool = False) -> int:
+        """A connection to that life of a neighbour is there; the port that carries it. `manager`: it is a broker."""
         self._set_clock()
-        port = self.ports.get(peer)
+        port = self.core.ports.get(peer)
         if port is None:
-            port = self.ports[peer] = self.engine.open_port(
-                peer=True, retain=True, max_frame=MAX_FRAME, loss=False, max_topics=1 << 24
-            )
-            self.engine.topics.subscribe(port, neighbour_pattern(peer), KIND)
-        else:
-            self.engine.resume_port(port)
-        self._carriers[port] = connection
-        if self.member is not None:
-            self._obey(self.member.up(port, peer, self.clock.now_ns))
+            port = self._open(Peer(name=peer))
+        self.engine.resume_port(port)
+        self._carriers[port] = carrier
+        fresh = self._peer_lives.get(peer) != life
+        self._peer_lives[peer] = life
+        self.core.sessions.open(Session(port, peer, "node", dev_identity(peer, "node"), manager=manager, security=2))
+        self._give(port, Connected(peer, fresh=fresh))
         self._touched(self)
         return port
 
-    def attach_datagrams(self, connection: Connection, peer: str) -> int:
+    def attach_datagrams(self, carrier: Carrier, peer: str) -> int:
         """A datagram link beside the connection: STATUS and probes travel there."""
-        port = self.engine.open_port(datagram=True, partner=self.ports[peer])
-        self._carriers[port] = connection
+        partner = self.core.ports.get(peer)
+        assert partner is not None
+        port = self.engine.open_port(datagram=True, partner=partner)
+        self._carriers[port] = carrier
         return port
 
     def detach(self, peer: str, datagrams: int = -1) -> None:
@@ -157,20 +264,28 @@ class Node:
         if not self.running:
             return
         self._set_clock()
-        port = self.ports[peer]
+        port = self.core.ports.get(peer)
+        assert port is not None
         self._carriers.pop(port, None)
         if datagrams >= 0:
             self._carriers.pop(datagrams, None)
-            while not self.engine.free_port(datagrams):
-                pass
+            self._free(datagrams)
         self.engine.park_port(port)
-        if self.member is not None:
-            self._obey(self.member.down(port, self.clock.now_ns))
+        self._give(port, Disconnected())
         self._touched(self)
 
     def route_to(self, peer: str, pattern: str) -> None:
         """A static topic route, as `[[topic_route]]` in a node's configuration."""
-        self.engine.topics.subscribe(self.ports[peer], pattern)
+        port = self.core.ports.get(peer)
+        assert port is not None
+        self.engine.topics.subscribe(port, pattern)
+
+    def _configure(self, channels: Sequence[Channel]) -> str:
+        """A broker says which channels the node has; links are what the network has joined."""
+        for channel in channels:
+            if self.core.ports.get(channel.peer) is None:
+                self._open(Peer(name=channel.peer, level=channel.level))
+        return ""
 
     # --- clients
 
@@ -184,20 +299,35 @@ class Node:
         return client
 
     def open_client(self, client: Client) -> int:
+        """A client is attached, or the node itself."""
         port = self.engine.open_port(issuer=client.issuer)
         self._clients[port] = client
+        if client is self._own:
+            self.core.access.trust(port)
+            return port
+        identity = dev_identity(client.name, "client")
+        usage = self.core.sessions.usage(identity.name)
+        self.core.sessions.open(Session(port, client.name, "client", identity, client.issuer, usage=usage, security=2))
+        self._give(port, Connected(client.name))
         return port
 
-    def subscribe(self, port: int, pattern: str, kind: str, group: str) -> None:
-        self.engine.topics.subscribe(port, pattern, kind, group)
-        if self.member is not None and kind != KIND:
-            self.member.subscribed(kind, pattern, group)
+    def close_client(self, client: Client) -> None:
+        """Its connection ends without a word; `client.attach` begins another one."""
+        port = client.port
+        client.detach()
+        self._clients.pop(port, None)
+        self._set_clock()
+        self.engine.close_port(port)
+        self._give(port, Disconnected())
         self._touched(self)
 
-    def unsubscribe(self, port: int, pattern: str, kind: str, group: str) -> None:
-        self.engine.topics.unsubscribe(port, pattern, kind, group)
-        if self.member is not None and kind != KIND:
-            self.member.unsubscribed(kind, pattern, group)
+    def subscribe_address(self, port: int, address: str, on: bool) -> None:
+        """What is sent to an address at this node goes to that port, or no more."""
+        topics = self.engine.topics
+        if on:
+            topics.subscribe(port, address, KIND)
+        else:
+            topics.unsubscribe(port, address, KIND)
         self._touched(self)
 
     # --- bytes
@@ -221,33 +351,51 @@ class Node:
             else:
                 engine.feed(port, piece)
         except ProtocolError as error:
-            self.counts.faults += 1
-            self._note(Log("bad frame", "error", {"port": port, "reason": str(error)}))
+            self._fault(port, error)
+
+    def _fault(self, port: int, error: ProtocolError) -> None:
+        self.counts.faults += 1
+        self._note(Log("bad frame", "error", {"port": port, "reason": str(error)}))
 
     def settle(self) -> None:
         """Do what this instant asks for: messages, echoes, timers that are due, then bytes for links and clients."""
         if not self.running or self.paused:
             return
-        now_ns = self.clock.now_ns
+        now_ns, core, engine = self.clock.now_ns, self.core, self.engine
         self._set_clock()
-        member = self.member
-        if member is None:
-            self.flush()
-            return
-        if self.engine.attention:
-            self._control(member, now_ns)
-        self._obey(member.arrived(now_ns))
-        next_ns = member.next_ns()
-        if next_ns <= now_ns:
-            self._obey(member.tick(now_ns))
-            member.probe(now_ns)
-            next_ns = member.next_ns()
-        held_ns = self.engine.held_ns()
-        if held_ns == 0:
-            self.engine.release_held()
+        while engine.deferred:  # definitions that ask for rights are a few at a time
+            for port, error in engine.feed_deferred():
+                self._fault(port, error)
+        if engine.attention:
+            self._control(now_ns)
+        if self._core_ns <= now_ns:
+            self._tick(now_ns)
+        next_ns = self._core_ns
+        member = core.member
+        if member is not None:
+            member.collect(now_ns)
+            member_ns = member.next_tick()
+            if member_ns <= now_ns:
+                self.carry_out(member.tick(now_ns))
+                member.probe(now_ns)
+                member_ns = member.next_tick()
+            next_ns = min(next_ns, member_ns)
+        if engine.held_ns() == 0:
+            engine.release_held()
         self.flush()
-        held_ns = self.engine.held_ns()
-        self._wake_at(next_ns if held_ns < 0 else min(next_ns, now_ns + held_ns))
+        held_ns = engine.held_ns()
+        if held_ns >= 0:
+            next_ns = min(next_ns, now_ns + held_ns)
+        if next_ns < NEVER:
+            self._wake_at(next_ns)
+
+    def _tick(self, now_ns: int) -> None:
+        """What is due at the machines but the member, and what they do in slices."""
+        core = self.core
+        self.carry_out(core.tick(now_ns))
+        while core.busy:
+            self.carry_out(core.work())
+        self._core_ns = max(core.next_tick(), now_ns + 1)
 
     def flush(self) -> None:
         """Hand every queued byte to the link or client that carries its port, as far as there is room."""
@@ -263,41 +411,80 @@ class Node:
                     while piece := take(engine, port, WHOLE):
                         client.take(piece)
 
-    def _control(self, member: Member, now_ns: int) -> None:
+    def _control(self, now_ns: int) -> None:
         counts = self.counts
         for port, payload in self.engine.take_control():
             counts.control_in += 1
             try:
-                message = self._codec.decode(payload)
+                message = self.codec.decode(payload)
             except ProtocolError as error:
                 counts.faults += 1
                 self._note(Log("bad message", "error", {"port": port, "reason": str(error)}))
                 continue
-            if port in self._carriers and member.takes(message):
-                self._obey(member.receive(port, message, now_ns))
+            if not isinstance(message, MESH):
+                self._core_ns = 0
+            self.carry_out(self.core.receive(port, message, now_ns))
 
-    def _obey(self, outputs: list[Output]) -> None:
-        for output in outputs:
-            match output:
-                case Send(port, message):
-                    frame = self._codec.encode(message)
-                    self.counts.control_out += 1
-                    self.counts.control_bytes += len(frame)
-                    if not self.engine.send(port, frame):
-                        self.counts.full += 1
+    # --- effects
+
+    def _give(self, port: int, message: NodeInput) -> None:
+        """Something that the driver tells the machines."""
+        self._core_ns = 0
+        self.carry_out(self.core.receive(port, message, self.clock.now_ns))
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what the machines ask for."""
+        if self.on_effects is not None:
+            self.on_effects(effects)
+        for effect in effects:
+            if isinstance(effect, Send):
+                assert isinstance(effect.to, int)
+                self._send(effect.to, effect.message)
+                continue
+            match effect:
                 case Publish(topic, body):
                     if self._own is not None:
                         self._own.publish(topic, body)
-                case Refuse(port, reason):
-                    self.counts.refused += 1
-                    self._note(Log("neighbour refused", "warning", {"port": port, "reason": reason}))
-                    carrier = self._carriers.get(port)
-                    if carrier is not None:
-                        carrier.end()
                 case Log():
-                    self._note(output)
-                case Measured():
-                    pass
+                    self._note(effect)
+                case Close(int() as port, reason):
+                    self._close(port, reason)
+                case FreePort(port):
+                    self._free(port)
+                case AuditIntent(source, _, _, _, _, number):
+                    self._core_ns = 0
+                    self.carry_out(self.core.receive(source, AuditWritten(number), self.clock.now_ns))
+                case Audit(answer=Send(int() as port, message)):
+                    self._send(port, message)
+                case Delegate(int() as port, message):
+                    self._refuse(port, message)
+
+    def _send(self, port: int, message: Message) -> None:
+        frame = self.codec.encode(message)
+        self.counts.control_out += 1
+        self.counts.control_bytes += len(frame)
+        if not self.engine.send(port, frame):
+            self.counts.full += 1
+
+    def _refuse(self, port: int, message: Message) -> None:
+        """Listings and links beside others are not simulated."""
+        if isinstance(message, Request | Command):
+            reason = f"{type(message).__name__} is not simulated"
+            self._send(port, Failed(id=message.id, code="unsupported", reason=reason))
+
+    def _close(self, port: int, reason: str) -> None:
+        self.counts.refused += 1
+        self._note(Log("connection closed", "warning", {"port": port, "reason": reason}))
+        carrier, client = self._carriers.get(port), self._clients.get(port)
+        if carrier is not None:
+            carrier.end()
+        elif client is not None:
+            self.close_client(client)
+            client.attach()
+
+    def _free(self, port: int) -> None:
+        while not self.engine.free_port(port):
+            pass
 
     def _note(self, log: Log) -> None:
         self.logs.append((self.clock.now_ns, log))
@@ -314,12 +501,6 @@ class Node:
                 return
             timer.cancel()
         self._timer = self.clock.at(when_ns, self._touched, self)
-
-    def _publish_way(self, kind: str, topic: bytes) -> RawOutputs:
-        return self.member.publish_way(kind, topic) if self.member is not None else (True, [], 0, None)
-
-    def _forward_way(self, port: int, way: bytes, kind: str, topic: bytes) -> RawOutputs:
-        return self.member.forward_way(port, way, kind, topic) if self.member is not None else (False, [], 0, None)
 
     def forwarded(self) -> int:
         """Events handed to other nodes in all lives."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from chappe.machine import Change, Effect, Persist, Send
 from chappe.status.leaf.state import Item, encode
-from chappe.status.machine import Address, Change, Output, Persist, Send
+from chappe.status.machine import Address
 from chappe.wire.base import Message
 
 
@@ -24,15 +25,15 @@ class Outbox:
     def send(self, to: Address, message: Message) -> None:
         self._sends.append(Send(to, message))
 
-    def take(self) -> list[Output]:
-        outputs: list[Output] = []
+    def take(self) -> list[Effect]:
+        effects: list[Effect] = []
         if self._changes:
             changes = tuple(
                 Change(kind, key, encode(item) if isinstance(item, Item) else item)
                 for (kind, key), item in self._changes.items()
             )
-            outputs.append(Persist(changes))
+            effects.append(Persist(changes))
             self._changes = {}
-        outputs += self._sends
+        effects += self._sends
         self._sends = []
-        return outputs
+        return effects

@@ -167,9 +167,3 @@ class Topology(_Table, frozen=True, dict=True):
     def level(self, channel: ChannelSpec) -> int:
         """1 inside a cloud, k where the lowest common ancestor has height k."""
         return self.height(self.owner(channel))
-
-    def problems(self) -> list[str]:
-        """What is wrong with it, one line `key: reason; remedy` each; empty if nothing is."""
-        from chappe.status.topology_checks import problems  # it knows this module
-
-        return problems(self)

@@ -13,7 +13,7 @@ SHOWN = 5  # names in one line
 
 
 def problems(topology: Topology) -> list[str]:
-    """All of them; later checks are left out where earlier ones make them meaningless."""
+    """What is wrong with a topology, empty if nothing; a check is left out where another makes it meaningless."""
     found = [*_repeated_names(topology), *_tree(topology)]
     if not found:
         found += _numbers(topology)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Protocol
 
 from chappe.errors import StoreError
@@ -185,17 +184,3 @@ class RecordStore:
 
     def close(self) -> None:
         self._database.close()
-
-
-def open_records(url_or_path: str | Path) -> RecordStore:
-    """The tables at a path (SQLite; made if they are not there) or a postgresql:// url; StoreError says what to do."""
-    text = str(url_or_path)
-    if text.startswith(("postgresql://", "postgres://")):
-        from chappe.store.records_postgres import PostgresRecords  # an extra: whoever uses SQLite needs no driver
-
-        return RecordStore(PostgresRecords(text))
-    if "://" in text or not text.strip():
-        raise StoreError(f"store {text.partition('://')[0]!r}: give a path of a file or a postgresql:// url")
-    from chappe.store.records_sqlite import SqliteRecords
-
-    return RecordStore(SqliteRecords(text))

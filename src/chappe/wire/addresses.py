@@ -1,7 +1,7 @@
 """Addresses of nodes and of inboxes at them: topics of kind `n`, routed by the map and not by interest.
 
 `east/hall/n7` is a node, `n7` one without units. `NODE@0123…` (32 hex digits) is an inbox there: its id is 128 random
-bits, and knowing it is the right to send to it, so it is shown to nobody else. `NODE@confirm:0123…` is where archives
+bits, and knowing it is the right to send to it, so nobody else sees it. `NODE@confirm:0123…` is where archives
 confirm the durable events of an issuer.
 """
 
@@ -40,11 +40,11 @@ class Address:
 
     def __repr__(self) -> str:
         """Without the id of an inbox, which belongs in no log."""
-        return f"Address({shown(self.text)!r})"
+        return f"Address({redacted(self.text)!r})"
 
 
 def check_address(text: str) -> None:
-    """ProtocolError if this is no address; the text is shown without the id of an inbox."""
+    """ProtocolError if this is no address; the text is redacted without the id of an inbox."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -53,7 +53,7 @@ def check_address(text: str) -> None:
         raise ProtocolError(f"an address has 1 to {ADDRESS_LIMIT} bytes, not {size}")
     node, at, id = text.partition("@")
     if not _NODE.fullmatch(node) or node.count("/") >= LEVELS_LIMIT or (at and not _ID.fullmatch(id)):
-        raise ProtocolError(f"{shown(text)[:80]!r} is no address: NODE or UNIT/NODE, or one that an inbox was given")
+        raise ProtocolError(f"{redacted(text)[:80]!r} is no address: NODE or UNIT/NODE, or one that an inbox was given")
 
 
 def inbox_address(node: str, id: bytes) -> str:
@@ -84,7 +84,7 @@ def purpose(text: str) -> Purpose:
     return "confirm" if id.startswith(CONFIRM) else "inbox"
 
 
-def shown(text: str) -> str:
+def redacted(text: str) -> str:
     """An address for logs, listings and messages: without the id, which is nobody else's business."""
     node, at, _ = text.partition("@")
     return f"{node}@{HIDDEN}" if at else node

@@ -5,23 +5,49 @@ from __future__ import annotations
 import msgspec
 
 
-class Message(msgspec.Struct, tag_field="k", tag=lambda name: name, omit_defaults=True, kw_only=True):
-    """Anything in a CONTROL frame."""
+class Notice(msgspec.Struct, tag_field="k", tag=True, omit_defaults=True):
+    """Expects no answer."""
 
 
-class Request(Message):
-    """Carries an id that the answer repeats."""
+class Request(msgspec.Struct, tag_field="k", tag=True, omit_defaults=True):
+    """Carries an id that its answer repeats."""
 
     id: int
 
 
-class Done(Request):
+class Command(msgspec.Struct, tag_field="k", tag=True, omit_defaults=True):
+    """A request of a broker to a router, answered by Done or Failed.
+
+    Idempotent by (epoch, command); a router refuses an epoch below the highest it has seen.
+    """
+
+    id: int
+    epoch: int
+    command: int
+
+
+class Answer(msgspec.Struct, tag_field="k", tag=True, omit_defaults=True):
+    """Repeats the id of the request that it answers."""
+
+    id: int
+
+
+Message = Notice | Request | Command | Answer
+"""Anything in a CONTROL frame."""
+
+
+def kind_name(kind: type[Message]) -> str:
+    """What `k` says of such a message on the wire; classes may have been renamed since."""
+    return str(kind.__struct_config__.tag)
+
+
+class Done(Answer):
     """The request was carried out."""
 
     note: str = ""  # what the asker should know all the same: who was left behind in a change of mode
 
 
-class Failed(Request):
+class Failed(Answer):
     """The request was not carried out and nothing changed."""
 
     reason: str
@@ -30,15 +56,8 @@ class Failed(Request):
     obstacle: str = ""  # code `capacity`: the resource in the way, `router/NAME` or `channel/A/B`
 
 
-class Command(Request):
-    """Idempotent by (epoch, command); a router refuses an epoch below the highest it has seen."""
-
-    epoch: int
-    command: int
-
-
 class Variable(msgspec.Struct, array_like=True):
-    """What everybody on its way must know of a variable."""
+    """What every node along its paths must know of a variable."""
 
     variable_id: int
     publisher: str
@@ -49,11 +68,11 @@ class Variable(msgspec.Struct, array_like=True):
     priority: int
     options: int
     slowest_ns: int = 0  # the publisher promises at least one event in so long; 0: its rate
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[DerivedValue, ...] = ()
     minimum_ns: int = 0  # of an alert: least time between two of them; it is reserved at that rate (0: one a second)
 
 
-class Pattern(msgspec.Struct, array_like=True, frozen=True):
+class DerivedValue(msgspec.Struct, array_like=True, frozen=True):
     """A derived value that travels in an option block of each record."""
 
     number: int
@@ -62,13 +81,13 @@ class Pattern(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Qos(msgspec.Struct, array_like=True, frozen=True):
-    """What a subscriber wants in one mode, and the worst it accepts (0: nothing worse than wanted)."""
+    """What a subscriber asks for in one mode, and the worst it accepts (0: nothing worse than asked)."""
 
     interval_ns: int = 0  # one event in so long; 0: every event
     latency_ns: int = 0  # from publisher to subscriber; 0: no bound
     redundancy: int = 1  # vertex-disjoint paths
     priority: int = 3  # 0 alert .. 6 background
-    security: int = 0  # of every channel on the way: 0 any, 1 authentic, 2 encrypted
+    security: int = 0  # of every channel along its paths: 0 any, 1 authentic, 2 encrypted
     worst_interval_ns: int = 0
     worst_latency_ns: int = 0
     worst_redundancy: int = 0

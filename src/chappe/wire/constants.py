@@ -5,3 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 MODES: Final = 16  # states of operation of a network; the engine has the same number in `engine/_entries.pxd`
+ALL_MODES: Final = (1 << MODES) - 1  # as a bit mask

@@ -7,15 +7,19 @@ from typing import Any, Literal, TypeAlias, Union, get_args
 import msgspec
 
 from chappe.errors import ProtocolError
+from chappe.wire.base import Answer as Answer
 from chappe.wire.base import Command as Command
+from chappe.wire.base import DerivedValue as DerivedValue
 from chappe.wire.base import Done as Done
 from chappe.wire.base import Failed as Failed
 from chappe.wire.base import Grant as Grant
 from chappe.wire.base import Message as Message
-from chappe.wire.base import Pattern as Pattern
+from chappe.wire.base import Notice as Notice
 from chappe.wire.base import Qos as Qos
 from chappe.wire.base import Request as Request
 from chappe.wire.base import Variable as Variable
+from chappe.wire.base import kind_name as kind_name
+from chappe.wire.constants import ALL_MODES
 from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
@@ -27,7 +31,7 @@ CAPABILITIES: tuple[str, ...] = get_args(Capability)
 # --- handshake -------------------------------------------------------------------------------------------------
 
 
-class Hello(Message):
+class Hello(Notice):
     """First frame of the connecting side."""
 
     role: str  # "client" or "node"
@@ -38,12 +42,12 @@ class Hello(Message):
     capabilities: tuple[str, ...] = ()
     heartbeat_ns: int = 1_000_000_000
     conflate: bool = False  # client: newest value of a variable wins when this client is slow
-    flooded: bool = False  # client: wants every flooded variable
-    resume: bool = False  # a port of this session may still exist on the other side
+    flooded: bool = False  # client: gets every flooded variable
+    resume: bool = False  # not read: the session number says whether a port of it still exists
     links: tuple[str, ...] = ()  # node: urls that it can be reached by
 
 
-class Welcome(Message):
+class Welcome(Notice):
     """The acceptor agrees."""
 
     name: str  # of the node
@@ -62,14 +66,14 @@ class Welcome(Message):
     restarted: bool = False  # an earlier session of this client was known: what it had is withdrawn (GS-153)
 
 
-class Refused(Message):
+class Refused(Notice):
     """The connection ends; the reason is for a person."""
 
     reason: str
     code: str = "protocol"  # protocol, version, identity, limit, address, draining
 
 
-class PublishRefused(Message):
+class PublishRefused(Notice):
     """The client published to a topic that it may not publish to: its events there are dropped and counted.
 
     Sent once for each definition of the topic, before any ECHO of events to it.
@@ -80,7 +84,7 @@ class PublishRefused(Message):
     reason: str = ""  # names the rule that would allow it
 
 
-class Goodbye(Message):
+class Goodbye(Notice):
     """The node drains: connect elsewhere or again later; everything accepted is being delivered."""
 
     reason: str = ""
@@ -101,10 +105,10 @@ class Register(Request):
     options: int = 0  # option blocks of each record
     slowest_ns: int = 0  # at least one event in so long; 0: by its rate
     minimum_ns: int = 0  # of an alert: least time between two of them (GS-033)
-    patterns: tuple[Pattern, ...] = ()  # derived values, in the last option blocks
+    patterns: tuple[DerivedValue, ...] = ()  # derived values, in the last option blocks
 
 
-class Registered(Request):
+class Registered(Answer):
     variable_id: int
 
 
@@ -119,13 +123,13 @@ class Watch(Request):
     variable: str
     interval_ns: int = 0
     priority: int = 3
-    modes: int = 0xFFFF
+    modes: int = ALL_MODES
     wait_ns: int = 0  # a variable that is not known yet: how long the node keeps the request before `Failed`
     type: str = ""  # what the subscriber takes it for; another one is refused (GS-022); empty: anything
     qos: tuple[Qos, ...] = ()  # one for all modes or 16, instead of interval_ns and priority (GS-040 to GS-042)
 
 
-class Watching(Request):
+class Watching(Answer):
     variable_id: int
     type: str
     rate_num: int
@@ -133,7 +137,7 @@ class Watching(Request):
     every: int  # one of how many published events this subscription gets
     options: int = 0
     slowest_ns: int = 0
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[DerivedValue, ...] = ()
     grants: tuple[Grant | None, ...] = ()  # as `qos` was asked; empty where no broker manages the node
 
 
@@ -162,7 +166,7 @@ class OpenInbox(Request):
     key: bytes = b""  # 16 random bytes, a secret; empty: where archives confirm the durable events of this client
 
 
-class InboxOpened(Request):
+class InboxOpened(Answer):
     address: str
 
 
@@ -200,6 +204,18 @@ class Measure(Request):
     far: bool = False
 
 
+class OpenLink(Request):
+    """Open another link to a peer that is connected (MR-047, MR-048). Answer: Listing with its row of `transports`.
+
+    One of `kind` and `data` is given. After `lifetime_ns` (0: never) everything is as before.
+    """
+
+    to: str  # name of the peer
+    kind: str = ""  # of transport
+    data: str = ""  # control, status or bulk: the best link for it that both ends have
+    lifetime_ns: int = 0
+
+
 class List(Request):
     """What exists: variables, topics, publishers, types, links, clients, counters."""
 
@@ -207,12 +223,12 @@ class List(Request):
     limit: int = 1000
     start: int = 0  # rows to pass over: an answer holds at most 500
     variable: str = ""  # of a broker: only rows of this PUBLISHER/VARIABLE
-    of: str = ""  # of a node: the link whose history, the node whose route, the topics whose publications are asked for
-    to: str = ""  # node or unit at the end of a route
+    of: str = ""  # of a node: the link, the node whose route, or the topics whose publications are asked for
+    to: str = ""  # node or unit at the end of a route; or the one factor that is asked for
     profile: str = ""  # of the costs of a route; empty: that of the node
 
 
-class Listing(Request):
+class Listing(Answer):
     rows: tuple[dict[str, Any], ...]
     total: int  # in all; while more may follow, more than were sent so far
 
@@ -221,10 +237,10 @@ class OpenDatagram(Request):
     """Ask for a UDP data link beside this connection."""
 
     reports: bool = False  # the one who asks understands the three messages below
-    multicast: bool = False  # it wants to listen to the groups of the one who answers
+    multicast: bool = False  # it listens to the groups of the one who answers
 
 
-class DatagramOpened(Request):
+class DatagramOpened(Answer):
     port: int
     link: int  # session number in each datagram, both directions
     key: bytes  # 16 bytes, for this link alone
@@ -232,7 +248,7 @@ class DatagramOpened(Request):
     group: str = ""  # of a multicast link: its url; said again when the key changes
 
 
-class DatagramReport(Message):
+class DatagramReport(Notice):
     """What has arrived of the other side's datagrams; also the answer to a fence."""
 
     link: int
@@ -241,14 +257,14 @@ class DatagramReport(Message):
     fence: int = 0
 
 
-class DatagramFence(Message):
+class DatagramFence(Notice):
     """Answer with a report: everything sent before this on the stream, in its class, has been taken in."""
 
     link: int
     fence: int
 
 
-class DatagramClosed(Message):
+class DatagramClosed(Notice):
     """The sender sends no more datagrams on that link; when both have said so it is over."""
 
     link: int
@@ -257,13 +273,13 @@ class DatagramClosed(Message):
 # --- between nodes ---------------------------------------------------------------------------------------------
 
 
-class Announce(Message):
+class Announce(Notice):
     """Variables that the sender will forward on this link."""
 
     variables: tuple[Variable, ...]
 
 
-class Retract(Message):
+class Retract(Notice):
     """Variables that the sender no longer forwards."""
 
     variable_ids: tuple[int, ...]
@@ -284,13 +300,13 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure, List,
-    Listing,
+    Unwatch, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure,
+    OpenLink, List, Listing,
     OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip
-KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _ALL}
+KINDS: dict[str, type[Message]] = {kind_name(kind): kind for kind in _ALL}
 
 
 class _Kind(msgspec.Struct):

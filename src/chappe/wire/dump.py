@@ -10,7 +10,7 @@ import msgspec
 
 from chappe.errors import ProtocolError
 from chappe.wire import control
-from chappe.wire.addresses import KIND, shown
+from chappe.wire.addresses import KIND, redacted
 from chappe.wire.events import TopicName
 from chappe.wire.frames import (
     DEFAULT_MAX_PAYLOAD,
@@ -21,11 +21,12 @@ from chappe.wire.frames import (
     FrameReader,
     check_preamble,
 )
-from chappe.wire.payloads import Payload, decode_payload
+from chappe.wire.parcels import CellParcel
+from chappe.wire.payloads import Parcel, Payload, decode_payload
 from chappe.wire.status import Record
 
 BODY_SHOWN = 64
-SECRETS = frozenset(("token", "key", "session"))  # fields of control messages that are never shown
+SECRETS = frozenset(("token", "key", "session"))  # fields of control messages that are never redacted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,14 +107,23 @@ class Dumper:
 def describe(payload: Payload) -> dict[str, Any]:
     """The fields of a payload, without those that say nothing; bytes as hexadecimal, secrets hidden."""
     if isinstance(payload, control.Message):
-        fields: dict[str, Any] = {"k": type(payload).__name__}
+        fields: dict[str, Any] = {"k": control.kind_name(type(payload))}
         for name, value in msgspec.structs.asdict(payload).items():
             fields[name] = "(hidden)" if name in SECRETS and value is not None else _plain(value)
         if isinstance(payload, control.InboxOpened | control.CloseInbox):
-            fields["address"] = shown(payload.address)
+            fields["address"] = redacted(payload.address)
         return fields
-    values = {entry.name: getattr(payload, entry.name) for entry in dataclasses.fields(payload)}
+    shown: Any = _cell_parcel(payload) if isinstance(payload, Parcel) else payload
+    values = {entry.name: getattr(shown, entry.name) for entry in dataclasses.fields(shown)}
     return {name: _plain(value) for name, value in values.items() if not _says_nothing(value)}
+
+
+def _cell_parcel(parcel: Parcel) -> CellParcel | Parcel:
+    """What cells wrote, or the parcel as it is where that cannot be read."""
+    try:
+        return CellParcel.decode(parcel.content)
+    except ProtocolError:
+        return parcel
 
 
 def _says_nothing(value: Any) -> bool:
@@ -127,12 +137,12 @@ def _plain(value: Any) -> Any:
             return {
                 "created": value.created,
                 "variable": value.variable,
-                "int": value.decoded("int"),
-                "float": _number(value.decoded("float")),
+                "int": value.value_as("int"),
+                "float": _number(value.value_as("float")),
                 **({"blocks": value.blocks.hex()} if value.blocks else {}),
             }
         case TopicName():
-            name = shown(value.name) if value.kind == KIND and isinstance(value.name, str) else value.name
+            name = redacted(value.name) if value.kind == KIND and isinstance(value.name, str) else value.name
             return {"name": name, "kind": value.kind, "group": value.group}
         case bytes():
             return value.hex()

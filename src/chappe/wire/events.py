@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 
 from chappe.errors import ProtocolError
-from chappe.wire.addresses import KIND, TEXTS, check_address, shown
+from chappe.wire.addresses import KIND, TEXTS, check_address, redacted
 from chappe.wire.frames import Cursor, signed, unsigned
 
 PRIORITIES = 7
@@ -58,7 +58,7 @@ class TopicName:
 
     def __repr__(self) -> str:
         """Without the id of an inbox: whoever reads it could send to it."""
-        name = shown(self.name) if self.kind == KIND and isinstance(self.name, str) else self.name
+        name = redacted(self.name) if self.kind == KIND and isinstance(self.name, str) else self.name
         return f"TopicName({name!r}, {self.kind!r}, {self.group!r})"
 
 

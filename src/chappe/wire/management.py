@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from chappe.wire.base import Command, Grant, Message, Qos, Request, Variable
+from chappe.wire.base import Answer, Command, Grant, Message, Notice, Qos, Request, Variable
+from chappe.wire.constants import ALL_MODES
 
 # --- both directions of a management link ----------------------------------------------------------------------
 
 
-class Join(Message):
+class Join(Notice):
     """First message of a router to each broker of its role, on every connection."""
 
     router: str
@@ -29,7 +30,7 @@ class Entity(msgspec.Struct, array_like=True, frozen=True):
     issuer: bytes  # another one under the same name means that it has restarted
 
 
-class Lead(Message):
+class Lead(Notice):
     """A broker says that it is the active one of its role; the highest epoch wins."""
 
     role: str
@@ -37,14 +38,14 @@ class Lead(Message):
     mode: int = 0
 
 
-class Standby(Message):
+class Standby(Notice):
     """This broker is not the active one; it says `Lead` when it is."""
 
     role: str
 
 
-class LinkState(Message):
-    """A router tells that a channel came up or failed."""
+class LinkState(Notice):
+    """A router reports that a channel came up or failed."""
 
     peer: str
     up: bool
@@ -53,13 +54,13 @@ class LinkState(Message):
 # --- edge -> broker: what end-entities ask for, relayed ---------------------------------------------------------
 
 
-class Arrived(Message):
+class Arrived(Notice):
     """A client is attached to this edge."""
 
     entity: Entity
 
 
-class Left(Message):
+class Left(Notice):
     """Its connection was lost; what it has stays until it comes back, restarts or is away for too long."""
 
     entity: Entity
@@ -73,8 +74,10 @@ class Publish(Request):
     variable: Variable
 
 
-class Issued(Request):
+class Issued(Answer):
     variable_id: int
+    place: str = ""  # of a function: CLOUD/ROUTER that runs it
+    parts: tuple[str, ...] = ()  # and what other clouds compute for it: PUBLISHER/VARIABLE of each (GS-139)
 
 
 class Unpublish(Request):
@@ -82,7 +85,7 @@ class Unpublish(Request):
     variable_id: int
 
 
-class Want(Request):
+class SubscribeRequest(Request, tag="Want"):
     """A client subscribes to a variable. Answer: Granted."""
 
     entity: Entity
@@ -90,17 +93,17 @@ class Want(Request):
     variable: str
     type: str = ""  # what the subscriber takes it for; empty: anything
     qos: tuple[Qos, ...] = (Qos(),)  # one for all modes, or 16
-    modes: int = 0xFFFF
+    modes: int = ALL_MODES
     wait_ns: int = 0  # a variable that nobody publishes yet: how long the request is kept
 
 
-class Granted(Request):
+class Granted(Answer):
     variable: Variable
     grants: tuple[Grant | None, ...]  # as `qos`: one, or 16 with None outside of `modes`
     modes: int
 
 
-class Unwant(Request):
+class UnsubscribeRequest(Request, tag="Unwant"):
     entity: Entity
     variable_id: int
 
@@ -108,7 +111,7 @@ class Unwant(Request):
 # --- broker -> edge and edge -> client: notices ------------------------------------------------------------------
 
 
-class Withdrawn(Message):
+class Withdrawn(Notice):
     """A subscription is over: its publisher withdrew the variable, or a broker removed it (GS-053)."""
 
     variable_id: int
@@ -116,7 +119,7 @@ class Withdrawn(Message):
     entities: tuple[str, ...] = ()  # for the edge; empty: all its watchers
 
 
-class Regranted(Message):
+class Regranted(Notice):
     """To the edge of a subscriber: what it has been granted is this from now on, its publisher has another rate."""
 
     entity: str
@@ -125,7 +128,7 @@ class Regranted(Message):
     modes: int
 
 
-class ModeState(Message):
+class ModeState(Notice):
     """Edge to client: `next` is coming (GS-115), or it is in force when it equals `mode`."""
 
     mode: int
@@ -186,13 +189,13 @@ class Flood(Command):
 
 
 class InformMode(Command):
-    """Phase 1: an edge tells its subscribers that `mode` is coming."""
+    """Phase 1: an edge notifies its subscribers that `mode` is coming."""
 
     mode: int
 
 
 class CommitMode(Command):
-    """Phase 5: an edge tells its subscribers that `mode` is in force."""
+    """Phase 5: an edge notifies its subscribers that `mode` is in force."""
 
     mode: int
 
@@ -237,19 +240,29 @@ class Function(msgspec.Struct, kw_only=True, omit_defaults=True):
     out_high: float | None = None
     priority: int = 3
     options: int = 0  # option blocks of the output; 0: none, or of a user type one more than its widest input
-    place: str = ""  # a router that the creator wishes
+    place: str = ""  # the router to run it at; empty: the broker chooses
+
+
+class Compound(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a function over inputs of several clouds is run (GS-139): whole, or as parts in some and a combiner."""
+
+    described: tuple[Variable, ...]  # the inputs of the function, as their clouds describe them
+    parts: tuple[Function, ...] = ()
+    combiner: Function | None = None  # over inputs and results of parts; None: the function itself
+    inputs: tuple[Variable, ...] = ()  # of the combiner; what a part publishes has no number yet
 
 
 class Condense(Request):
     """A creator asks for a function. Answer: Issued. Relayed by the edge with the entity filled in.
 
-    A leaf that has not all inputs passes it to its parent, and ancestors to the leaf that has.
+    A leaf that has not all inputs passes it to its parent, and ancestors to the leaf that has, or to the one with most.
     """
 
     function: Function
     entity: Entity | None = None
     home: str = ""  # among brokers: the creator's cloud
     cloud: str = ""  # among brokers: the leaf that places it, once an ancestor knows it
+    compound: Compound | None = None  # from an ancestor to that leaf, where other clouds have inputs
 
 
 class Uncondense(Request):
@@ -297,7 +310,7 @@ class ChannelFact(msgspec.Struct, array_like=True):
     up: bool = True
 
 
-class Map(Message):
+class Map(Notice):
     """The routers and inner channels of a child's subtree; sent on joining and when they change.
 
     A channel that leaves the subtree is listed for its `up`, with the router inside as `a`.
@@ -305,6 +318,7 @@ class Map(Message):
 
     routers: tuple[RouterFact, ...]
     channels: tuple[ChannelFact, ...]
+    owners: tuple[tuple[str, str, str], ...] = ()  # a, b and the inner broker to ask for the channel between them
 
 
 class Claim(Request):
@@ -314,18 +328,18 @@ class Claim(Request):
     cloud: str
 
 
-class Unclaim(Message):
+class Unclaim(Notice):
     publisher: str
     cloud: str
 
 
 class Seek(Request):
-    """A leaf (by way of ancestors) wants a path from another cloud; answer: Granted. `subscription` is unique."""
+    """A leaf asks, through its ancestors, for a path from another cloud; answer: Granted. `subscription` is unique."""
 
     subscription: str
     cloud: str  # of the subscriber
     edge: str
-    want: Want
+    request: SubscribeRequest = msgspec.field(name="want")
     claimed: str = ""  # the cloud of the publisher, once an ancestor knows it
 
 
@@ -337,9 +351,10 @@ class Describe(Request):
     cloud: str = ""  # the leaf that is asked; brokers in between pass it on (so in all that follow)
 
 
-class Described(Request):
+class Described(Answer):
     variable: Variable
     edge: str
+    made_of: tuple[tuple[str, str], ...] = ()  # of a function's output: all that it is computed from in that cloud
 
 
 class Segment(msgspec.Struct, array_like=True):
@@ -353,7 +368,10 @@ class Segment(msgspec.Struct, array_like=True):
 
 
 class Ask(Request):
-    """Reserve segments for a subscription; nothing is set up yet (GS-088)."""
+    """Reserve segments for a subscription; nothing is set up yet (GS-088).
+
+    Of an inner broker (`cloud` is its name): channels that it manages, each a segment of its two routers.
+    """
 
     subscription: str
     variable: Variable
@@ -389,10 +407,10 @@ class Unseek(Request):
 
     subscription: str
     reason: str = ""
-    cloud: str = ""  # the leaf that ends it, which may be any on its way; brokers in between fill it in
+    cloud: str = ""  # the leaf that ends it, which may be any along its path; brokers in between fill it in
 
 
-class Gone(Message):
+class Gone(Notice):
     """Parent to the subscriber's leaf: an inter-cloud subscription has ended (publisher withdrew it)."""
 
     subscription: str
@@ -411,11 +429,11 @@ class ChangeMode(Request):
 
 
 class SetFlood(Request):
-    """Flood a variable in everything below the broker that was told so, or to `level`."""
+    """Flood a variable in everything below the broker that is asked, or to `level`."""
 
     publisher: str
     variable: str
-    modes: int = 0xFFFF
+    modes: int = ALL_MODES
     level: int = 0  # 0: the height of the broker that is asked
     rank: int = 0
     described: Variable | None = None  # filled in by the parent
@@ -424,7 +442,7 @@ class SetFlood(Request):
 class ClearFlood(Request):
     publisher: str
     variable: str
-    modes: int = 0xFFFF
+    modes: int = ALL_MODES
     rank: int = 0
     variable_id: int = 0
 
@@ -449,7 +467,7 @@ class AddChannel(Request):
     latency_ns: int = 0
     security: int = 0
     data: str = "stream"
-    level: int = 0  # between clouds: the height of the broker that owns it, which tells the leaves of both ends
+    level: int = 0  # between clouds: the height of the broker that owns it, which commands the leaves of both ends
     cloud: str = ""
 
 
@@ -470,8 +488,9 @@ class RemoveChild(Request):
 
 
 MANAGEMENT: tuple[type[Message], ...] = (
-    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, Want, Granted, Unwant, Withdrawn,
-    ModeState, Configure, Reset, Setup, Teardown, Flood, InformMode, CommitMode, Place, Displace, Condense, Uncondense,
+    Join, Lead, Standby, LinkState, Arrived, Left, Publish, Issued, Unpublish, SubscribeRequest, Granted,
+    UnsubscribeRequest, Withdrawn, ModeState, Configure, Reset, Setup, Teardown, Flood, InformMode, CommitMode, Place,
+    Displace, Condense, Uncondense,
     Child, Map, Claim, Unclaim, Seek, Describe, Described, Ask, Commit, Release, Outcome, Unseek, Gone, ChangeMode,
     SetFlood, ClearFlood, AddRouter, RemoveRouter, AddChannel, RemoveChannel, AddChild, RemoveChild, Regranted,
 )  # fmt: skip

@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from chappe.errors import ProtocolError
-from chappe.wire.base import Message
+from chappe.wire.base import Message, Notice
 from chappe.wire.patterns import Pattern
 
 MAX_PATTERNS = 8192  # of one statement: more are refused before they are read
 
 
-class MeshJoin(Message):
+class MeshJoin(Notice):
     """First message of a mesh peer on a link. The link has the id that the end with the smaller name proposed."""
 
     name: str
@@ -39,7 +39,7 @@ class LinkFact(msgspec.Struct, array_like=True, frozen=True):
 
 
 Withdrawn = tuple[str, int]
-"""A node whose words about a unit do not count, up to that sequence; what it advertises after it does."""
+"""A node whose statements about a unit do not count up to that sequence; later ones do."""
 
 
 class Advert(msgspec.Struct, tag_field="k", omit_defaults=True, kw_only=True):
@@ -71,7 +71,7 @@ class InterestAdvert(Advert, tag="i"):
     publications: Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)] = ()
 
 
-class Statement(Message):
+class Statement(Notice):
     """An advertisement as its originator made it: bytes that are signed, kept and forwarded unchanged.
 
     Receivers read the fields they know and ignore others, so that a later version may add some.
@@ -103,22 +103,22 @@ Key = tuple[str, int, str, str]
 """By which an advertisement replaces an older one: `l` (links) or `i` (interest), level, origin, originator."""
 
 
-class Digest(Message):
-    """What the sender has for this neighbour, all or what is new; the receiver answers Wanted for what it lacks."""
+class Digest(Notice):
+    """What the sender has for this neighbour, all or what is new; a StatementRequest asks for what is missing."""
 
     adverts: tuple[tuple[Key, int], ...]  # with the sequence
 
 
-class Wanted(Message):
+class StatementRequest(Notice, tag="Wanted"):
     """Send these, as you have them now."""
 
     keys: tuple[Key, ...]
 
 
-class Pace(Message):
-    """Of either end of a link to the other: probe me no more often than this, as long as the link is up (MR-072)."""
+class Pace(Notice):
+    """Of either end of a link to the other: probe no more often than this, as long as the link is up (MR-072)."""
 
     interval_ns: int  # 0: not at all; -1: as you like
 
 
-MESH: tuple[type[Message], ...] = (MeshJoin, Statement, Digest, Wanted, Pace)
+MESH: tuple[type[Message], ...] = (MeshJoin, Statement, Digest, StatementRequest, Pace)

@@ -1,8 +1,7 @@
 """What a subscription's pattern takes in, and how a long list of them becomes a short one (MR-134).
 
-The rules are those of the engine's topic table: levels by `/`, `+` is one level, `#` the rest and the parent; integer
-and long topics are typed and have no wildcards, except `#` in a summary, which stands for all topics of that type.
-Everything that talks about interest may import this module: adverts, the network map and the ways of events.
+Text patterns follow the rules of `wire/topics.py`. Integer and long topics are typed and have no wildcards, except `#`
+in a summary, which stands for all topics of that type.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from chappe.wire.addresses import TEXTS
+from chappe.wire.topics import REST, Levels, levels_cover, levels_of, levels_overlap
 
-ALL = "#"
+ALL = REST
 MAX_GROUPED = 1024  # patterns of queue groups in one summary
 MAX_TEXT = 256 * 1024  # characters of a summary's plain patterns, and of those of its groups
-MAX_FILTERS = 8  # a longer disjunction is given up: the summary then wants everything under its pattern
+MAX_FILTERS = 8  # a longer disjunction is given up: the summary then covers everything under its pattern
 
 SLICE = 32  # patterns that are looked at before others have their turn: 0.1 ms
 
 T = TypeVar("T")
-Levels = tuple[str, ...]
 Slices: TypeAlias = Generator[None, None, T]  # work that others may interrupt
 _Parent = tuple[str, str, Levels]  # kind, group, levels
 
 
 class Pattern(NamedTuple):
-    """What is wanted: kind `s`, `i` or `l`, the text, the queue group (empty: none) and the filters on the content.
+    """A pattern of topics: kind `s`, `i` or `l`, text, queue group (empty: none) and filters on the content.
 
-    `filters` is the place for content filters: an event is wanted if any of them holds, always if there is none. They
+    `filters` is the place for content filters: an event matches if any of them holds, always if there is none. They
     are carried and joined here, nobody evaluates them yet.
     """
 
@@ -46,49 +45,42 @@ def topic_text(kind: str, topic: bytes) -> str:
 
 
 def matches(pattern: Pattern, kind: str, topic: bytes) -> bool:
-    """Whether an event of this topic is one that the pattern wants, its filters left aside."""
+    """Whether an event of this topic matches the pattern, its filters left aside."""
     if pattern.kind != kind:
         return False
     text = topic_text(kind, topic)
     if kind != "s":
         return pattern.text in (ALL, text)
-    return _covers(_levels(pattern), tuple(text.split("/")), 0)
+    return levels_cover(_levels(pattern), levels_of(text))
 
 
 def covers(a: Pattern, b: Pattern) -> bool:
-    """Whether `a` wants every event that `b` wants, for the same group: then `b` need not be told beside `a`."""
+    """Whether `a` matches every event that `b` matches, for the same group: `b` need not be advertised beside `a`."""
     if a.kind != b.kind or a.group != b.group or (a.filters and not (b.filters and set(b.filters) <= set(a.filters))):
         return False
     if a.kind != "s":
         return a.text in (ALL, b.text)
-    return _covers(_levels(a), _levels(b), 0)
+    return levels_cover(_levels(a), _levels(b))
 
 
 def overlaps(a: Pattern, b: Pattern) -> bool:
-    """Whether there is a topic that both want, whatever their groups and filters."""
+    """Whether there is a topic that both match, whatever their groups and filters."""
     if a.kind != b.kind:
         return False
-    one, other = _levels(a), _levels(b)
     if a.kind != "s":
         return ALL in (a.text, b.text) or a.text == b.text
-    for x, y in zip(one, other, strict=False):
-        if ALL in (x, y):
-            return True
-        if x != y and "+" not in (x, y):
-            return False
-    longer = one if len(one) > len(other) else other
-    return len(one) == len(other) or longer[min(len(one), len(other)) :] == (ALL,)
+    return levels_overlap(_levels(a), _levels(b))
 
 
 def summarise(patterns: Iterable[Pattern], limit: int) -> tuple[Pattern, ...]:
-    """At most `limit` plain patterns that want all that these want, in order; it may be more, never less.
+    """At most `limit` plain patterns that cover all that these cover, in order; it may be more, never less.
 
     Patterns covered by another one are left out. If too many are left, the largest families of the deepest level are
     widened to their parent's `#`, then those of the level above, until they fit; each type of topic keeps one.
     Queue groups are never joined and have a limit of their own: an event for a group goes to one place only, which must
-    not be one that wants it by mistake. Up to that limit they are exact.
+    not be one that matches it by mistake. Up to that limit they are exact.
     """
-    return finished(summarising(patterns, limit))
+    return run_slices(summarising(patterns, limit))
 
 
 def summarising(patterns: Iterable[Pattern], limit: int) -> Slices[tuple[Pattern, ...]]:
@@ -100,7 +92,7 @@ def summarising(patterns: Iterable[Pattern], limit: int) -> Slices[tuple[Pattern
     return tuple(sorted(plain + grouped))
 
 
-def finished(work: Slices[T]) -> T:
+def run_slices(work: Slices[T]) -> T:
     """What comes of work, all its slices at once."""
     while True:
         try:
@@ -111,19 +103,19 @@ def finished(work: Slices[T]) -> T:
 
 
 def widest(pattern: Pattern, levels: int) -> Pattern:
-    """One that wants all below the first so many levels, whatever its filters."""
+    """One that matches all below the first so many levels, whatever its filters."""
     if pattern.kind != "s" or not levels:
         return Pattern(pattern.kind, ALL, pattern.group)
     return Pattern("s", "/".join((*_levels(pattern)[:levels], ALL)), pattern.group)
 
 
 def exact(pattern: Pattern) -> bool:
-    """Whether it wants one topic alone."""
+    """Whether it matches one topic alone."""
     return pattern.text != ALL and (pattern.kind != "s" or not {"+", ALL} & set(_levels(pattern)))
 
 
 def canonical(pattern: Pattern) -> tuple[str, str, str]:
-    """Kind, text and group; patterns that want the same topics for the same group have the same."""
+    """Kind, text and group; patterns that match the same topics for the same group have the same."""
     return pattern.kind, "/".join(_levels(pattern)), pattern.group
 
 
@@ -145,11 +137,11 @@ class Cover:
     def remove(self, pattern: Pattern) -> None:
         """Take out what is in here with its text and group."""
         names = _levels(pattern)
-        way = [self._roots[pattern.kind, pattern.group]]
+        visited = [self._roots[pattern.kind, pattern.group]]
         for name in names:
-            way.append(way[-1].below[name])
-        way[-1].pattern = None
-        for above, name, level in zip(reversed(way[:-1]), reversed(names), reversed(way[1:]), strict=True):
+            visited.append(visited[-1].below[name])
+        visited[-1].pattern = None
+        for above, name, level in zip(reversed(visited[:-1]), reversed(names), reversed(visited[1:]), strict=True):
             if level.below or level.pattern is not None:
                 break
             del above.below[name]
@@ -177,19 +169,7 @@ class Cover:
 
 
 def _levels(pattern: Pattern) -> Levels:
-    levels = tuple(pattern.text.split("/")) if pattern.kind == "s" else (pattern.text,)
-    return levels[1:] if levels[:2] == ("+", ALL) else levels  # nothing is above the first level: `+/#` is `#`
-
-
-def _covers(a: Levels, b: Levels, at: int) -> bool:
-    """Whether the levels of `a` from `at` on take in all that those of `b` do; a topic is a pattern of one topic."""
-    while at < len(a) and at < len(b):
-        if a[at] == ALL:
-            return True
-        if b[at] == ALL or (a[at] != "+" and a[at] != b[at]):
-            return False
-        at += 1
-    return len(a) == len(b) or (len(a) == at + 1 and a[at] == ALL)
+    return levels_of(pattern.text) if pattern.kind == "s" else (pattern.text,)
 
 
 def sliced(patterns: Iterable[Pattern]) -> Iterator[list[Pattern]]:
@@ -245,7 +225,7 @@ def _uncovered(patterns: list[Pattern]) -> Slices[list[Pattern]]:
 
 
 def _fitted(patterns: list[Pattern], limit: int) -> Slices[list[Pattern]]:
-    """Patterns widened until they are few enough, and short enough to be told in one message."""
+    """Patterns widened until they are few enough, and short enough for one message."""
     while True:
         size, deepest = yield from _extent(patterns)
         if len(patterns) <= limit and size <= MAX_TEXT:

@@ -8,11 +8,11 @@ from chappe.errors import ProtocolError
 from chappe.wire import control
 from chappe.wire.events import Event, Issuer, Topic
 from chappe.wire.frames import Cursor, Frame, Kind, unsigned
-from chappe.wire.routes import Route, Train, Trained
+from chappe.wire.routes import RouteDefinition, Train, Trained
 from chappe.wire.status import Record, decode_status, encode_status
 
 PROBE_PADDING_LIMIT = 1400 - 16  # a probe fits into one datagram
-PARCEL_VERSION = 2  # reserved for cells
+PARCEL_VERSION = 2  # see wire/parcels.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Reserved for cells: what follows the version of its header is theirs to define."""
+    """A parcel of cells: what follows the version of its header is read by `wire.parcels` at cells alone."""
 
     content: bytes = b""
 
@@ -83,7 +83,7 @@ Payload = (
     | Event
     | Topic
     | Issuer
-    | Route
+    | RouteDefinition
     | Parcel
     | Probe
     | Echo
@@ -110,7 +110,7 @@ def decode_payload(frame: Frame) -> Payload:
         case Kind.ISSUER:
             return Issuer.decode(payload)
         case Kind.ROUTE:
-            return Route.decode(payload)
+            return RouteDefinition.decode(payload)
         case Kind.PARCEL:
             return _parcel(cursor)
         case Kind.PROBE:
@@ -148,7 +148,7 @@ def encode_payload(payload: Payload) -> Frame:
             return Frame(Kind.TOPIC, payload.encode())
         case Issuer():
             return Frame(Kind.ISSUER, payload.encode())
-        case Route():
+        case RouteDefinition():
             return Frame(Kind.ROUTE, payload.encode())
         case Train():
             return Frame(Kind.TRAIN, payload.encode())
@@ -166,7 +166,7 @@ def encode_payload(payload: Payload) -> Frame:
             return Frame(Kind.CREDIT, unsigned(total_bytes, 8, "total"))
         case Denial(by_rule, for_room):
             return Frame(Kind.DENIAL, unsigned(by_rule, 8, "refused by rules") + unsigned(for_room, 8, "without room"))
-        case control.Message():
+        case control.Notice() | control.Request() | control.Command() | control.Answer():
             return Frame(Kind.CONTROL, control.encode(payload))
 
 

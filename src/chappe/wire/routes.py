@@ -1,4 +1,4 @@
-"""ROUTE, TRAIN and TRAINED payloads: what nodes of a mesh tell each other besides events."""
+"""ROUTE, TRAIN and TRAINED payloads: what nodes of a mesh send each other besides events."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from chappe.errors import ProtocolError
 from chappe.wire.events import TopicName
 from chappe.wire.frames import Cursor, signed, unsigned
 
-WAY_LIMIT = 0xFFFF
+ROUTE_LIMIT = 0xFFFF
 SHORTEST_TRAIN, LONGEST_TRAIN = 40, 1 << 26
 _BEFORE_PADDING = 20  # of a TRAIN frame, its header included
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """What a topic number stands for in one direction of a link: a topic and the way its events take."""
+class RouteDefinition:
+    """What a topic number stands for in one direction of a link: a topic and the source route of its events."""
 
     number: int
     topic: TopicName
@@ -23,23 +23,23 @@ class Route:
 
     def encode(self) -> bytes:
         """The payload of a ROUTE frame."""
-        if not 1 <= len(self.way) <= WAY_LIMIT:
-            raise ProtocolError(f"a way has 1 to {WAY_LIMIT} bytes, not {len(self.way)}")
+        if not 1 <= len(self.way) <= ROUTE_LIMIT:
+            raise ProtocolError(f"a route has 1 to {ROUTE_LIMIT} bytes, not {len(self.way)}")
         if self.topic.group:
-            raise ProtocolError("a way belongs to a topic without a group")
+            raise ProtocolError("a route belongs to a topic without a group")
         topic = self.topic.encode()
         head = unsigned(self.number, 4, "topic number") + topic[:2]
         return head + len(self.way).to_bytes(2, "big") + self.way + topic[2:]
 
     @staticmethod
-    def decode(payload: bytes) -> Route:
+    def decode(payload: bytes) -> RouteDefinition:
         """The definition in a ROUTE payload."""
         cursor = Cursor(payload, "ROUTE")
         number, head = cursor.unsigned(4, "topic number"), cursor.take(2, "type")
-        way = cursor.take(cursor.unsigned(2, "length of the way"), "way")
+        way = cursor.take(cursor.unsigned(2, "length of the route"), "route")
         if head[1] or not way:
-            raise ProtocolError("ROUTE: it needs a way, and no group")
-        return Route(number, TopicName.decode(head + cursor.rest()), way)
+            raise ProtocolError("ROUTE: it needs a route, and no group")
+        return RouteDefinition(number, TopicName.decode(head + cursor.rest()), way)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Record:
         head = signed(self.created, 8, "created") + unsigned(self.variable, 4, "variable")
         return head + bytes((count, 0, 0, 0)) + self.value + self.blocks
 
-    def decoded(self, type_: ValueType) -> Value:
+    def value_as(self, type_: ValueType) -> Value:
         """The value as the type that the variable was registered with (GS-020)."""
         return decode_value(type_, self.value + self.blocks)
 

@@ -1,4 +1,4 @@
-"""`python -m chappe.worker`: started by a router, told everything through its standard input."""
+"""`python -m chappe.worker`: started by a router, commanded through its standard input."""
 
 import sys
 

@@ -60,7 +60,7 @@ async def _work(reports: int) -> int:
         functions = Functions(client, alarm, Budget(first.calculation_s, Path(first.blame)))
         tasks = [
             loop.create_task(functions.obey(orders, messages, waiting)),
-            loop.create_task(functions.tell(reports, first.report_s)),
+            loop.create_task(functions.send_reports(reports, first.report_s)),
             loop.create_task(lost.wait()),
         ]
         try:
@@ -114,7 +114,7 @@ class Functions:
             if runner.takes(variable_id):
                 asyncio.get_running_loop().call_soon(runner.share, variable_id, result)
 
-    async def tell(self, descriptor: int, every_s: float) -> None:
+    async def send_reports(self, descriptor: int, every_s: float) -> None:
         """Report at once and then in intervals, or what the router hears is silence."""
         while True:
             report = Report(tuple(runner.report for runner in self._runners.values()))

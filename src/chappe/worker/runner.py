@@ -151,7 +151,7 @@ class Runner:
                 self.reason = f"input {variable.publisher}/{variable.variable}: {error}"
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_S)
-        if self.state == "waiting":  # the first value may have come, and stopped it, before we are told
+        if self.state == "waiting":  # the first value may have come, and stopped it, before we hear of it
             self.reason = ""
         if watch.decoder is None:
             watch.decoder = decoder_of(variable.type)

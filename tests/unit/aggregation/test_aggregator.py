@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.aggregation import messages
 from chappe.aggregation.access import Access, View
 from chappe.aggregation.aggregator import FORGET_NS, Aggregator, Answered, Keep, KeepEvent, Notice, Output, Settings
 from chappe.aggregation.aggregator import StandingOrder as Standing
 from chappe.aggregation.alerts import Alerts, Rule
-from chappe.aggregation.messages import Advice, AlertEvent, Announce, Change, ControlReply, ControlRequest, Publish
-from chappe.aggregation.messages import RealmSnapshot as Snapshot
-from chappe.aggregation.monitor import Monitor
-from chappe.aggregation.monitor import Settings as MonitorSettings
 from chappe.errors import ConfigError
+from chappe.measure import messages
+from chappe.measure.messages import Advice, AlertEvent, Announce, Change, ControlReply, ControlRequest, Publish
+from chappe.measure.messages import RealmSnapshot as Snapshot
+from chappe.measure.monitor import Monitor
+from chappe.measure.monitor import Settings as MonitorSettings
 from chappe.measure.record import FIELDS, Record, RecordError, encode, link_of
 from tests.support.records import LINK, NOW, SECOND, links, record
 
@@ -274,8 +274,8 @@ def test_the_number_of_links_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_two_views_of_a_group_are_refused() -> None:
     with pytest.raises(ConfigError, match="view 'g': there are two views"):
         Access((View(group="g"), View(group="g")))
-    assert Access().view("anybody").shown(record(user_group="A")) is None
-    assert Access().view("anybody").shown(record()) == record()
+    assert Access().view("anybody").visible_part(record(user_group="A")) is None
+    assert Access().view("anybody").visible_part(record()) == record()
 
 
 TOPICS = ("PBR/Report/east/a", "PBR/Control/east/a/Reply", "PBR/Aggregator/Announce/east", "PBR/Snapshot/west/all")

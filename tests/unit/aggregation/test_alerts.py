@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from chappe.aggregation import conditions
 from chappe.aggregation.alerts import Alerts, Rule
-from chappe.aggregation.messages import AlertEvent
 from chappe.errors import ConfigError
+from chappe.measure.messages import AlertEvent
 from tests.support.records import NOW, SECOND, record
 
 

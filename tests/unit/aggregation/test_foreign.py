@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from chappe.aggregation.foreign import prometheus, pscheduler
-from chappe.aggregation.foreign.advice import OLD_NS, mixed
 from chappe.aggregation.foreign.mapping import ForeignLink, ForeignMetric
-from chappe.aggregation.messages import Advice
 from chappe.errors import ConfigError
 from chappe.measure import cost
+from chappe.measure.advice import OLD_NS, mix_advice
 from chappe.measure.cost import Metrics
+from chappe.measure.messages import Advice
 from chappe.measure.record import problem
 from tests.support.records import LINK, NOW, SECOND, links, record
 
@@ -170,20 +170,20 @@ class TestAdvice:
 
     @pytest.mark.spec("MR-079")
     def test_others_count_by_weight_beside_ours_and_alone_where_we_have_none(self) -> None:
-        both = mixed(Metrics(latency_ms=20.0, jitter=0.1), self.ADVICE, NOW)
+        both = mix_advice(Metrics(latency_ms=20.0, jitter=0.1), self.ADVICE, NOW)
         assert both is not None
         assert (both.latency_ms, both.loss, both.jitter) == (25.0, 0.2, 0.1)
-        alone = mixed(None, self.ADVICE, NOW)
+        alone = mix_advice(None, self.ADVICE, NOW)
         assert alone is not None
         assert alone.latency_ms == 40.0
         assert cost.of(alone, "default") == pytest.approx(40 + 100 * 0.2)
-        assert mixed(None, Advice(link=LINK, source="x", stamp_ns=NOW, weight=0.5, loss=0.1), NOW) is None
+        assert mix_advice(None, Advice(link=LINK, source="x", stamp_ns=NOW, weight=0.5, loss=0.1), NOW) is None
 
     def test_old_or_senseless_advice_changes_nothing(self) -> None:
         own = Metrics(latency_ms=20.0)
-        assert mixed(own, self.ADVICE, NOW + OLD_NS + 1) is own
+        assert mix_advice(own, self.ADVICE, NOW + OLD_NS + 1) is own
         for wrong in (-5.0, math.nan, math.inf):
             advice = Advice(link=LINK, source="x", stamp_ns=NOW, weight=0.5, latency_ms=wrong)
-            found = mixed(own, advice, NOW)
+            found = mix_advice(own, advice, NOW)
             assert found is not None
             assert found.latency_ms == 20.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chappe.archive.config import Archive, load, parse
-from chappe.archive.schema import DATASETS, given
+from chappe.archive.schema import DATASETS, input_schema
 from chappe.errors import ConfigError
 
 LEAST = '[archive]\nname = "plant"\nfolder = "history"\nlog = "log"\n'
@@ -37,7 +37,7 @@ def test_a_file_says_where_what_and_how_long(tmp_path: Path) -> None:
         ('cert = "c"\nkey = "k"', "archive.ca: is needed"),
         ('topics = ["a/#/b"]', "'#' is the last level"),
         ('topics = ["a//b"]', "empty level"),
-        ('topics = ["a/b+"]', "wildcards"),
+        ('topics = ["a/b+"]', "whole levels"),
         ("modes = [16]", "archive.modes"),
         ("[[archive.variables]]\nname = 'novariable'", "archive.variables"),
         ("[archive.retention_days]\nstates = 3", "no dataset 'states'; there are status"),
@@ -69,4 +69,4 @@ def test_the_reference_names_every_key_and_its_file_can_be_read() -> None:
     for dataset in DATASETS:
         (line,) = re.findall(rf"^\| `{dataset}` \| (.*) \|$", columns, re.MULTILINE)
         said = re.findall(r"`(\w+)`", re.sub(r"\([^()]*\)", "", line))
-        assert said == [name for name in given(dataset).names if name != "received_ns"]
+        assert said == [name for name in input_schema(dataset).names if name != "received_ns"]

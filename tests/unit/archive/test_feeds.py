@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
-from chappe.aggregation.messages import report_topic
 from chappe.archive.feeds import FEEDS, FeedError
-from chappe.archive.schema import complete, given
+from chappe.archive.schema import complete, input_schema
 from chappe.errors import ChappeError
 from chappe.measure import record
+from chappe.measure.messages import report_topic
 from chappe.measure.record import Record, link_of
-from chappe.wire import told
+from chappe.wire import feeds
 from chappe.wire.patterns import Pattern, overlaps
 
 NOW = 1_760_000_000_000_000_000
@@ -35,24 +35,24 @@ def reading(**changes: Any) -> Record:
 GOOD: dict[str, tuple[str, bytes]] = {
     "measurements": (report_topic("east", "a", "agg"), record.encode([reading(), reading(latency_ms=None)])),
     "counters": (
-        told.counters_topic("a"),
+        feeds.counters_topic("a"),
         msgspec.json.encode(
-            told.Counters(created_ns=NOW - 5, counters={"chappe_mode": {'node="a"': 3.0, 'node="ä"': -1.5}})
+            feeds.Counters(created_ns=NOW - 5, counters={"chappe_mode": {'node="a"': 3.0, 'node="ä"': -1.5}})
         ),
     ),
     "broker": (
-        told.broker_topic("leaf"),
-        msgspec.json.encode(told.Actions(epoch=2, actions=(told.Action("lead", "leaf", NOW - 5, RAW),) * 3)),
+        feeds.broker_topic("leaf"),
+        msgspec.json.encode(feeds.Actions(epoch=2, actions=(feeds.Action("lead", "leaf", NOW - 5, RAW),) * 3)),
     ),
     "quality": (
-        told.quality_topic("client/1"),
-        msgspec.json.encode(told.Quality(breaches=(told.Breach("p/v", "late", NOW - 5, 7, 12, RAW),))),
+        feeds.quality_topic("client/1"),
+        msgspec.json.encode(feeds.Quality(breaches=(feeds.Breach("p/v", "late", NOW - 5, 7, 12, RAW),))),
     ),
 }
 
 
 def arrow(dataset: str, rows: list[dict[str, object]]) -> pa.RecordBatch:
-    return complete(dataset, pa.RecordBatch.from_pylist(rows, schema=given(dataset)), 0)
+    return complete(dataset, pa.RecordBatch.from_pylist(rows, schema=input_schema(dataset)), 0)
 
 
 @pytest.mark.parametrize("name", FEEDS)
@@ -60,7 +60,7 @@ def test_rows_have_the_columns_of_their_dataset(name: str) -> None:
     feed, (topic, body) = FEEDS[name], GOOD[name]
     rows = feed.rows(topic, body, NOW)
     assert rows
-    assert all(set(row) == set(given(feed.dataset).names) for row in rows)
+    assert all(set(row) == set(input_schema(feed.dataset).names) for row in rows)
     table = arrow(feed.dataset, rows)
     assert table.column("created_ns").to_pylist() == [NOW - 5] * len(rows)
     assert table.column("received_ns").to_pylist() == [NOW] * len(rows)
@@ -88,8 +88,8 @@ def test_counters_have_their_labels() -> None:
 
 
 def test_actions_keep_their_order_and_detail() -> None:
-    actions = [told.Action("path", f"r{number}", NOW + number, RAW) for number in range(4)]
-    body = msgspec.json.encode(told.Actions(epoch=1, actions=tuple(actions)))
+    actions = [feeds.Action("path", f"r{number}", NOW + number, RAW) for number in range(4)]
+    body = msgspec.json.encode(feeds.Actions(epoch=1, actions=tuple(actions)))
     rows = FEEDS["broker"].rows("broker/log/leaf", body, NOW)
     assert [row["subject"] for row in rows] == ["r0", "r1", "r2", "r3"]
     assert json.loads(str(rows[0]["detail"])) == {"mode": 0}
@@ -160,5 +160,5 @@ def test_nothing_but_a_chappe_error_leaves_and_every_row_fits(body: bytes, name:
     ],
 )  # fmt: skip
 def test_nodes_and_brokers_alone_tell_of_themselves(topic: bytes, reserved: bool) -> None:
-    assert told.reserved("s", topic) is reserved
-    assert not told.reserved("i", topic)
+    assert feeds.reserved("s", topic) is reserved
+    assert not feeds.reserved("i", topic)

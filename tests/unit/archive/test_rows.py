@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from chappe.archive.rows import FEW, Kept, event_rows, kept, status_rows, struct_content, value_rows
+from chappe.archive.rows import FEW, StoredEvent, event_rows, status_rows, stored_event, struct_content, value_rows
 from chappe.archive.schema import complete
 from chappe.client.columns import status_schema
 from chappe.client.topics import Long
@@ -67,15 +67,15 @@ def test_the_content_of_a_user_type_ends_where_its_length_says() -> None:
 @pytest.mark.parametrize(("topic", "text", "kind"), [("a/b", "a/b", "s"), (7, "7", "i"), (Long(9), "9", "l")])
 def test_an_event_keeps_topic_kind_and_identity(topic: object, text: str, kind: str) -> None:
     message = SimpleNamespace(topic=topic, identifier=(b"i" * 16, 1, 4_000_000_000), created=None, body=b"x")
-    one = kept(message, durable=True)
-    assert one == Kept(text, kind, b"i" * 16, 1, 4_000_000_000, None, b"x", True)
+    one = stored_event(message, durable=True)
+    assert one == StoredEvent(text, kind, b"i" * 16, 1, 4_000_000_000, None, b"x", True)
     (row,) = complete("events", event_rows([one], "a", 99), 3).to_pylist()
     assert (row["offset"], row["node"], row["sequence"], row["received_ns"]) == (3, "a", 4_000_000_000, 99)
     assert (row["created_ns"], row["durable"]) == (None, True)
 
 
 def test_few_and_many_events_make_the_same_rows() -> None:
-    events = [Kept(f"t/{n}", "s", b"i" * 16, 1, n, n or None, b"x" * n, n % 2 == 0) for n in range(FEW + 1)]
+    events = [StoredEvent(f"t/{n}", "s", b"i" * 16, 1, n, n or None, b"x" * n, n % 2 == 0) for n in range(FEW + 1)]
     few = complete("events", event_rows(events[:FEW], "a", 1_700_000_000_123_456_789), 5)
     many = complete("events", event_rows(events, "a", 1_700_000_000_123_456_789), 5)
     assert few.schema.equals(many.schema)
@@ -87,7 +87,7 @@ def test_few_and_many_events_make_the_same_rows() -> None:
     [({"topic": None}, "'topic' has no value"), ({"colour": 1}, "'colour' is unknown"), ({"topic": ...}, "missing")],
 )
 def test_a_row_that_does_not_fit_names_its_column(change: dict[str, object], problem: str) -> None:
-    (row,) = event_rows([Kept("t", "s", b"i" * 16, 1, 1, 1, b"x", True)], "a", 1)
+    (row,) = event_rows([StoredEvent("t", "s", b"i" * 16, 1, 1, 1, b"x", True)], "a", 1)
     changed = {name: value for name, value in {**row, **change}.items() if value is not ...}
     with pytest.raises(ConfigError, match=problem):
         complete("events", [changed], 0)

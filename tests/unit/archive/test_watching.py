@@ -11,7 +11,7 @@ import pytest
 
 from chappe.archive.config import Archive, Variables
 from chappe.archive.sink import Sink
-from chappe.archive.watching import Watching, chosen_of
+from chappe.archive.watching import Watching, match_variables
 from chappe.client._status import StatusStream
 
 KNOWN = [("pmu1", "volts"), ("pmu2", "volts"), ("meter", "a/b")]
@@ -29,12 +29,12 @@ KNOWN = [("pmu1", "volts"), ("pmu2", "volts"), ("meter", "a/b")]
     ],
 )
 def test_names_and_patterns(names: list[str], chosen: list[tuple[str, str]]) -> None:
-    assert [variable for variable, _ in chosen_of([Variables(name=name) for name in names], KNOWN)] == chosen
+    assert [variable for variable, _ in match_variables([Variables(name=name) for name in names], KNOWN)] == chosen
 
 
 def test_the_first_entry_that_fits_says_the_interval() -> None:
     wanted = [Variables(name="pmu1/*", interval_s=1.0), Variables(name="*/*")]
-    found = dict(chosen_of(wanted, KNOWN))
+    found = dict(match_variables(wanted, KNOWN))
     assert [found[variable].interval_s for variable in KNOWN] == [1.0, None, None]
 
 
@@ -48,9 +48,9 @@ async def test_values_that_there_was_no_time_for_at_the_end_are_counted(tmp_path
     async def never(stream: Any) -> None:
         await asyncio.Event().wait()
 
-    client: Any = SimpleNamespace(node=SimpleNamespace(name="a"), flooded=lambda max_queue: Stuck())
+    client: Any = SimpleNamespace(node_name="a", flooded=lambda max_queue: Stuck())
     of = Archive(name="plant", folder=str(tmp_path), log=str(tmp_path), flooded=True)
-    watching = Watching(of, Sink(of), client, lambda **wish: None)
+    watching = Watching(of, Sink(of), client)
     running = asyncio.ensure_future(watching.run())
     await asyncio.sleep(0)
     running.cancel()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chappe.bench import adaptation_map
+from bench import adaptation_map
 
 SOURCE_MS = 8.0
 

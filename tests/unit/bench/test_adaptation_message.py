@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.bench.adaptation_message import TIMES, Added
+from bench.adaptation_message import TIMES, Added
 
 
 def test_a_tenth_of_what_ten_times_as_many_probes_add() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from chappe.bench.bandwidth_runs import MBIT, Line, Run, simulated
+from bench.bandwidth_runs import MBIT, Line, Run, simulated
 
 
 def points(*estimates: float) -> list[tuple[float, float]]:

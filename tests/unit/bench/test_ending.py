@@ -12,7 +12,7 @@ import pytest
 
 BENCH = """
 import subprocess, sys, time
-from chappe.bench.ending import nothing_left
+from bench.ending import nothing_left
 CHILD = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {!r}], start_new_session=True);" \\
         "print(p.pid, flush=True); {}"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -29,9 +29,9 @@ with nothing_left():
     ("how", "number"), [("wait", signal.SIGTERM), ("wait", signal.SIGINT), ("end", None), ("fail", None)]
 )
 def test_processes_of_a_bench_end_with_it(tmp_path: Path, parent: str, how: str, number: signal.Signals | None) -> None:
-    (tmp_path / "bench.py").write_text(BENCH)
+    (tmp_path / "sample.py").write_text(BENCH)
     bench = subprocess.Popen(
-        [sys.executable, "bench.py", parent, how],
+        [sys.executable, "sample.py", parent, how],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chappe.bench.exactly_once import BODY, TARGETS, Course, judged, plan, waves
-from chappe.bench.killed import Killed
+from bench.exactly_once import BODY, TARGETS, Course, judged, plan, waves
+from bench.killed import Killed
 from chappe.errors import ChappeError
 from tests.support.nodes import eventually
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from chappe.bench.route_checker import Route, joined, problems
-from chappe.bench.secured import histogram
-from chappe.bench.streams import Account, Latencies, Reading, Sink, Stream, latencies
+from bench.route_checker import Route, joined, problems
+from bench.secured import histogram
+from bench.streams import Account, Latencies, Reading, Sink, Stream, latencies
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 
 US = 1_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chappe.bench.history.checker import (
+from bench.history.checker import (
     HELD_NS,
     SECOND,
     SETTLE_NS,
@@ -21,7 +21,7 @@ from chappe.bench.history.checker import (
     differences,
     possible_modes,
 )
-from chappe.bench.history.records import (
+from bench.history.records import (
     FAILED,
     OK,
     UNKNOWN,

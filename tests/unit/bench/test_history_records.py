@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chappe.bench.history.client import body_of, event_of
-from chappe.bench.history.nemesis import CUTS, PARTS, Step, Targets, plan
-from chappe.bench.history.records import (
+from bench.history.client import body_of, event_of
+from bench.history.nemesis import CUTS, PARTS, Step, Targets, plan
+from bench.history.records import (
     NOTICE_NS,
     OK,
     UNKNOWN,

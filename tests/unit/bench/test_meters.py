@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from chappe.bench._channel import quantile
-from chappe.bench._publish import Publisher
-from chappe.bench._subscribe import Subscriber
-from chappe.bench.protocols.common import body
-from chappe.bench.secured import histogram
-from chappe.bench.shared import RUN, Shared
+from bench._channel import quantile
+from bench._publish import Publisher
+from bench._subscribe import Subscriber
+from bench.protocols.common import body
+from bench.secured import histogram
+from bench.shared import RUN, Shared
 
 SIZE = 64
 

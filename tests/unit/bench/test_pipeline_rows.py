@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
+from bench import pipeline_rows
+from bench.pipeline_growth import Line, crossing
+from bench.pipeline_others import same
 from chappe.archive import log as archive_log
 from chappe.archive.reader import Reader
 from chappe.archive.schema import schema_of
 from chappe.archive.segments import Segments
-from chappe.bench import pipeline_rows
-from chappe.bench.pipeline_growth import Line, crossing
-from chappe.bench.pipeline_others import same
 from chappe.errors import ChappeError
 
 

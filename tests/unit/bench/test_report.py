@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from chappe.bench.app import app
-from chappe.bench.charts import bars, curves, exponent
-from chappe.bench.load import Figures
-from chappe.bench.peers_bench import LARGE, SMALL, Cell, best, summarise
-from chappe.bench.report import Options, Report
-from chappe.bench.rounds import Ceiling, Rounds, median, spread
+from bench.app import app
+from bench.charts import bars, curves, exponent
+from bench.load import Figures
+from bench.peers_bench import LARGE, SMALL, Cell, best, summarise
+from bench.report import Options, Report
+from bench.rounds import Ceiling, Rounds, median, spread
 from chappe.errors import ChappeError
 
 
@@ -96,7 +96,21 @@ def test_the_better_variant_of_a_system_counts() -> None:
     verdicts = {result.name: result for result in made.results}
     assert verdicts[f"{SMALL.name}: delivered, of nats-server's"].value == 6
     assert verdicts[f"{SMALL.name}: delivered, of nats-server's"].met
-    assert verdicts[f"{LARGE.name}: delivered, of nats-server's"].met is False  # never measured
+    lesser = f"{LARGE.name}: delivered, of the lesser of 2 times nats-server's and 0.8 of a splice relay's"
+    assert verdicts[lesser].met is False  # never measured
+
+
+@pytest.mark.parametrize(("ours", "met"), [(250, True), (205, True), (110, True), (79, False)])
+def test_1_kib_is_to_reach_twice_nats_server_or_most_of_a_bare_relay(ours: float, met: bool) -> None:
+    values = {
+        Cell(LARGE.name, "nats-server"): [Figures(delivered_per_s=100)],
+        Cell(LARGE.name, "splice relay"): [Figures(delivered_per_s=130)],
+        Cell(LARGE.name, "chappe"): [Figures(delivered_per_s=ours)],
+    }
+    made = Report("peers")
+    summarise(made, values, 100)
+    (verdict,) = [result for result in made.results if "the lesser of" in result.name]
+    assert verdict.met is met
 
 
 def test_a_busy_generator_is_named_as_the_bottleneck() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from chappe.bench.shaped import ShapedRelay, limit
+from bench.shaped import ShapedRelay, limit
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chappe.bench.soak.bench import FLOOR, judged
-from chappe.bench.soak.tables import tables
-from chappe.bench.soak.trend import trend
+from bench.soak.bench import FLOOR, judged
+from bench.soak.tables import tables
+from bench.soak.trend import trend
 
 TIMES = [float(second) for second in range(1200)]
 

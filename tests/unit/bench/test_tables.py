@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.bench import tables, tables_sim
-from chappe.bench.tables_routes import UNIT_MS, judge
-from chappe.bench.tables_source import FIGURE_17, INTERVALS_MS, TABLE_1, TABLES_3_TO_5, TABLES_6_TO_8, Table
+from bench import tables, tables_sim
+from bench.tables_routes import UNIT_MS, judge
+from bench.tables_source import FIGURE_17, INTERVALS_MS, TABLE_1, TABLES_3_TO_5, TABLES_6_TO_8, Table
 
 
 @pytest.mark.spec("MR-122")

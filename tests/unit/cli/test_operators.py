@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from chappe.cli._operator import mask, named
-from chappe.cli._picture import Picture, drawn
+from chappe.cli._operator import mask, split_name
+from chappe.cli._picture import Picture, draw
 from chappe.cli._tables import by_mode, modes
 from chappe.cli.condense import function
 from chappe.cli.paths import lines, whole
@@ -34,7 +34,7 @@ def test_modes_that_are_none(text: str) -> None:
 @pytest.mark.parametrize("text", ["a", "/a", "a/", ""])
 def test_a_variable_has_a_publisher_and_a_name(text: str) -> None:
     with pytest.raises(ConfigError, match="PUBLISHER/VARIABLE"):
-        named(text)
+        split_name(text)
 
 
 def test_values_by_mode_are_grouped() -> None:
@@ -104,7 +104,7 @@ def channel(a: str, b: str, share: float, up: bool = True, **more: Any) -> dict[
 def printed(picture: Picture, width: int = 90, channels: int = 12) -> list[str]:
     console = Console(width=width, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
     with console.file:
-        console.print(drawn(picture, width, channels))
+        console.print(draw(picture, width, channels))
         return console.export_text().splitlines()
 
 

@@ -59,7 +59,7 @@ def test_each_value_carries_what_was_derived_from_it_and_those_before() -> None:
         for frame in sent(peer):
             for record in decode_status(frame.payload):
                 assert len(record.blocks) == 24 * 5
-                seen.append((record.decoded("float"), decode_blocks(patterns_of(many), record.blocks)))
+                seen.append((record.value_as("float"), decode_blocks(patterns_of(many), record.blocks)))
     names = ("mean(3)", "minimum(3)", "maximum(3)", "rate", "sign")
     assert [(value, tuple(found[name] for name in names)) for value, found in seen] == [
         (4.0, (4.0, 4.0, 4.0, None, True)),

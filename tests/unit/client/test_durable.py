@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from chappe.archive.stored import Again, Stored
 from chappe.client import durable
 from chappe.client.durable import Event, Outstanding
 from chappe.client.topics import Long, Topic
+from chappe.wire.durable import Confirmation, ResentEvent
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def event(loop: asyncio.AbstractEventLoop, sequence: int, topic: Topic = "a", de
     return Event(topic, b"body", 3, {"created": 7}, deadline, loop.create_future(), sequence)
 
 
-def told(*spans: tuple[int, int], epoch: int = 1) -> Stored:
-    return Stored(archive="plant", epoch=epoch, ranges=spans)
+def told(*spans: tuple[int, int], epoch: int = 1) -> Confirmation:
+    return Confirmation(archive="plant", epoch=epoch, ranges=spans)
 
 
 def numbers(events: list[Event]) -> list[int]:
@@ -90,4 +90,4 @@ def test_few_are_sent_again_at_a_time(loop: asyncio.AbstractEventLoop) -> None:
 def test_an_event_that_is_sent_again_says_what_it_was(
     loop: asyncio.AbstractEventLoop, topic: Topic, text: str, kind: str
 ) -> None:
-    assert event(loop, 9, topic).again() == Again(9, text, kind, 7, b"body")
+    assert event(loop, 9, topic).again() == ResentEvent(9, text, kind, 7, b"body")

@@ -7,17 +7,17 @@ from fractions import Fraction
 
 import pytest
 
-from chappe.client.merging import common_interval, merged
+from chappe.client.merging import common_interval, merge_requests
 from chappe.client.quality import (
     ALL_MODES,
     Granted,
     Qos,
+    QosRequest,
     Quality,
-    Wish,
     granted_by_mode,
     multiple,
     periods,
-    wish_of,
+    qos_request,
 )
 from chappe.client.requests import refusal
 from chappe.errors import QosError, RefusedError
@@ -54,10 +54,10 @@ def test_seconds_become_nanoseconds_and_what_worst_leaves_out_may_not_get_worse(
         (lambda: Qos(redundancy=1, worst=Qos(redundancy=2)), "worst redundancy 2 is more"),
         (lambda: Qos(priority=4, worst=Qos(priority=3)), "worst priority 3 is better"),
         (lambda: Qos(worst=Qos(worst=Qos())), "worst has"),
-        (lambda: wish_of(Qos(), interval=1), "not both"),
-        (lambda: wish_of({0: Qos()}, modes=[1]), "leave out modes"),
-        (lambda: wish_of({16: Qos()}), "0 to 15"),
-        (lambda: wish_of(None, modes=[]), "some of 0 to 15"),
+        (lambda: qos_request(Qos(), interval=1), "not both"),
+        (lambda: qos_request({0: Qos()}, modes=[1]), "leave out modes"),
+        (lambda: qos_request({16: Qos()}), "0 to 15"),
+        (lambda: qos_request(None, modes=[]), "some of 0 to 15"),
     ],
 )
 def test_a_contradiction_is_named(make: object, reason: str) -> None:
@@ -67,13 +67,13 @@ def test_a_contradiction_is_named(make: object, reason: str) -> None:
 
 @pytest.mark.spec("GS-041")
 def test_quality_by_mode_says_the_modes() -> None:
-    wish = wish_of({0: Qos(interval=1), 3: Qos(interval=0.1)})
-    assert wish.modes == 0b1001
-    assert [wish.in_mode(mode) is not None for mode in range(5)] == [True, False, False, True, False]
-    assert wish.in_mode(3) == control.Qos(interval_ns=100 * MS)
-    assert len(wish.qos) == 16
-    assert wish_of(Qos(interval=1), modes=[2]).modes == 0b100
-    assert wish_of(None, interval=0.1) == Wish((control.Qos(interval_ns=100 * MS),), ALL_MODES)
+    request = qos_request({0: Qos(interval=1), 3: Qos(interval=0.1)})
+    assert request.modes == 0b1001
+    assert [request.in_mode(mode) is not None for mode in range(5)] == [True, False, False, True, False]
+    assert request.in_mode(3) == control.Qos(interval_ns=100 * MS)
+    assert len(request.qos) == 16
+    assert qos_request(Qos(interval=1), modes=[2]).modes == 0b100
+    assert qos_request(None, interval=0.1) == QosRequest((control.Qos(interval_ns=100 * MS),), ALL_MODES)
 
 
 @pytest.mark.spec("GS-042")
@@ -89,19 +89,21 @@ def test_a_refusal_for_capacity_says_what_could_be_granted() -> None:
 
 def test_watches_of_one_variable_are_asked_for_together() -> None:
     rate = (1, 10 * MS)  # 100 a second
-    fine, coarse = wish_of(None, 0.02), wish_of(None, 0.03)
-    assert merged([fine, fine], *rate) is fine
-    assert merged([fine, coarse], *rate).qos[0].interval_ns == 0, "20 and 30 ms meet only at 10 ms"
-    assert merged([fine, wish_of(None, 0.06)], *rate).qos[0].interval_ns == 20 * MS
+    fine, coarse = qos_request(None, 0.02), qos_request(None, 0.03)
+    assert merge_requests([fine, fine], *rate) is fine
+    assert merge_requests([fine, coarse], *rate).qos[0].interval_ns == 0, "20 and 30 ms meet only at 10 ms"
+    assert merge_requests([fine, qos_request(None, 0.06)], *rate).qos[0].interval_ns == 20 * MS
     strict = Qos(latency=0.01, redundancy=2, priority=1, worst=Qos(latency=0.03))
     loose = Qos(latency=0.5, priority=5, security=2)
-    both = merged([wish_of(strict), wish_of(loose)], *rate).qos[0]
+    both = merge_requests([qos_request(strict), qos_request(loose)], *rate).qos[0]
     assert (both.latency_ns, both.redundancy, both.priority, both.security) == (10 * MS, 2, 1, 2)
     assert (both.worst_latency_ns, both.worst_redundancy) == (30 * MS, 0)
 
 
 def test_watches_of_different_modes_are_merged_mode_by_mode() -> None:
-    both = merged([wish_of({0: Qos(interval=1)}), wish_of({0: Qos(interval=2), 1: Qos(interval=3)})], 1, 1000 * MS)
+    both = merge_requests(
+        [qos_request({0: Qos(interval=1)}), qos_request({0: Qos(interval=2), 1: Qos(interval=3)})], 1, 1000 * MS
+    )
     assert both.modes == 0b11
     assert [both.in_mode(mode).interval_ns for mode in (0, 1)] == [0, 3000 * MS]  # type: ignore[union-attr]
 
@@ -116,7 +118,7 @@ def test_periods_are_counted_as_the_node_counts_them() -> None:
 
 @pytest.mark.spec("GS-041")
 def test_each_watch_keeps_its_own_interval_by_mode() -> None:
-    quality = Quality(wish_of({0: Qos(interval=0.3), 1: Qos(interval=0.1)}))
+    quality = Quality(qos_request({0: Qos(interval=0.3), 1: Qos(interval=0.1)}))
     answer = control.Watching(id=1, variable_id=1, type="float", rate_num=1, rate_den=100 * MS, every=1)
     granted = {mode: Granted(0.1, 1, 0.02, 1, 3) for mode in (0, 1, 2)}
     quality.settle(granted, answer, alone=False)
@@ -126,7 +128,7 @@ def test_each_watch_keeps_its_own_interval_by_mode() -> None:
 
 
 def test_the_bound_is_what_was_asked_for_or_what_was_acceptable() -> None:
-    quality = Quality(wish_of(Qos(latency=0.05, worst=Qos(latency=0.2))))
+    quality = Quality(qos_request(Qos(latency=0.05, worst=Qos(latency=0.2))))
     quality.granted = {0: Granted(1, 1, 0.03, 1, 3), 1: Granted(1, 1, 0.1, 1, 3)}
     assert [quality.bound_ns(mode) // MS for mode in (0, 1)] == [50, 200]
-    assert Quality(wish_of(Qos(interval=1))).bound_ns(0) == 0
+    assert Quality(qos_request(Qos(interval=1))).bound_ns(0) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from chappe.archive.feeds import FEEDS
 from chappe.client import reporting
-from chappe.client.reporting import OTHERS, SUBJECTS, Breaches, Reporting
+from chappe.client.reporting import OTHERS, SUBJECTS, Breaches, QualityReporter
 from tests.support.nodes import eventually
 
 
@@ -51,7 +51,7 @@ async def test_what_does_not_fit_is_told_with_the_next(monkeypatch: pytest.Monke
         sent.append((topic, body, priority))
         return True
 
-    report = Reporting(Someone(), publish)
+    report = QualityReporter(Someone(), publish)
     report.incomplete("g", 2)
     await eventually(lambda: refused[0] > 1)
     report.incomplete("g", 3)
@@ -66,7 +66,7 @@ async def test_what_does_not_fit_is_told_with_the_next(monkeypatch: pytest.Monke
 
 async def test_what_is_left_is_told_at_the_end_and_nothing_after_it() -> None:
     sent: list[bytes] = []
-    report = Reporting(Someone(), lambda topic, body, priority: sent.append(body) or True)
+    report = QualityReporter(Someone(), lambda topic, body, priority: sent.append(body) or True)
     report.close()
     assert sent == []
     report.incomplete("g", 1)

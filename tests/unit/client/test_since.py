@@ -73,7 +73,7 @@ def published(core: ClientCore, **items: object) -> Event:
 def stamping(ahead: int = 0) -> ClientCore:
     core = ClientCore()
     core.live_clock, core.stamping, core.ahead_ns = False, True, ahead
-    core.wall_ns = T_NS
+    core.clock(core.mono_ns, T_NS)
     return core
 
 

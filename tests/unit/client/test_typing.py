@@ -24,6 +24,7 @@ ORIGINS = {
     "register_many": (arguments.RegisterManyArguments, 4),
     "group": (arguments.GroupArguments, 2),
     "measure": (arguments.MeasureArguments, 2),
+    "open_link": (arguments.OpenLinkArguments, 2),
 }
 GOOD = """
 import asyncio
@@ -36,10 +37,34 @@ async def good() -> None:
         answer = await client.request("a", b"x", timeout_s=1.0, content_type="text/plain")
         body: bytes = answer.body
         await client.publish_wait("a", body, priority=1, properties={"x": 1})
+        taken: bool = client.publish("a", body)
+        archive: str = await client.publish("a", body, durable=True)
+        variable = await client.register("pmu", "frequency", rate=30, type="float", slowest=1.0)
+        accepted: bool = variable.publish(50.0)
+        both = await client.register_many("pmu", ["a", "b"], rate=30)
+        count: int = both.publish_array([1.0, 2.0])
+        await client.flush(timeout_s=1.0)
+        stream = await client.watch_many([("pmu", "a"), ("pmu", "b")], qos=chappe.Qos(interval=0.1, redundancy=2))
+        async for values in stream.batches(100):
+            latency: int = values[0].latency_ns
+        await stream.unwatch()
+        subscription = await client.subscribe("a/#", group="g", on_full="block", since=0)
+        async for message in subscription:
+            await message.respond(b"y", priority=1, content_type="text/plain")
+        await subscription.unsubscribe()
+        group = await client.group("phases", qos={0: chappe.Qos(interval=0.1)}, history=2)
+        await group.add("pmu", "a", latency=0.05, wait_s=1.0)
+        advertisement = await client.advertise("a/+")
+        await client.withdraw(advertisement)
+        rows: list[dict[str, object]] = [dict(row) for row in await client.list("variables", limit=10)]
 
 with chappe.sync.connect("tcp://127.0.0.1:7400", wait_s=1.0) as blocking:
     blocking.watch("pmu", "frequency", interval=0.1)
-    blocking.subscribe("a/#", group="g")
+    for event in blocking.subscribe("a/#", group="g"):
+        blocking.respond(event, event.body, priority=2)
+    blocking.register("pmu", "frequency", rate=30).publish(50.0)
+    blocking.flush(timeout_s=1.0)
+    blocking.request("a", b"x", timeout_s=1.0)
 """
 
 
@@ -75,6 +100,9 @@ def test_the_arguments_of_connect_and_of_members_are_those_of_the_asyncio_client
         ('chappe.sync.connect("x").watch("p", "v", every=1)', "every"),
         ('chappe.sync.connect("x").request("t", b"", timeout=1)', "timeout"),
         ("chappe.Client()", "options"),
+        ('chappe.sync.connect("x").subscribe("t", on_full="wait")', "on_full"),
+        ('chappe.sync.connect("x").register("p", "v", rat=3)', "rat"),
+        ('async def f(m: chappe.Message) -> None: await m.respond(b"", prio=1)', "prio"),
     ],
 )
 def test_a_type_checker_finds_what_is_wrong(tmp_path: Path, wrong: str, error: str) -> None:

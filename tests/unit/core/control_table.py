@@ -6,16 +6,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from chappe.core.commands import Commands
-from chappe.core.control import Control
-from chappe.core.edge import Edge
-from chappe.core.listing import Rows
-from chappe.core.outputs import Free, Intend, Output, Record, Send
-from chappe.core.paths import PathTable
-from chappe.core.sections import Config, Limits, Peer, Route
+from chappe.core.build import build_node
+from chappe.core.sections import BrokerLink, Config, Limits, NodeSection, Peer, Route
 from chappe.core.session import Session
-from chappe.core.variables import Variables, static_routes
-from chappe.engine._engine import Engine
+from chappe.machine import Audit, AuditIntent, AuditWritten, Connected, Disconnected, Effect, FreePort, Send
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.wire import control, management
@@ -34,24 +28,24 @@ class Table:
         **limits: int,
     ) -> None:  # fmt: skip
         self.now_ns = 1_000 * SECOND
-        self.engine = Engine()
-        self.ports = {name: self.engine.open_port(peer=True, retain=True) for name in peers}
         routes = tuple(Route(variables=pattern, to=to) for pattern, to in (paths or {}).items())
-        self.config = Config(peer=tuple(Peer(name=name) for name in peers), path=routes)
-        self.variables = Variables(self.engine, 3, static_routes(self.config), self.ports.get, 60 * SECOND)
-        self.paths = PathTable(self.engine, self.variables, self.ports.get)
-        self.configured: list[management.Channel] = []
-        self.commands = Commands(self.engine, self.paths, self.configure)
-        self.edge = None
-        if managed:
-            self.edge = Edge("n1", bytes(16), "leaf", 60 * SECOND, self.commands.fence, lambda: sorted(peers))
-        self.control = Control(
-            "n1", "n1", self.engine, self.variables, self.commands, RuleBook.open(), Limits(**limits),
-            lambda request, session: Rows(iter(())), edge=self.edge,
+        self.config = Config(
+            node=NodeSection(name="n1", leaf=3), peer=tuple(Peer(name=name) for name in peers), path=routes,
+            broker=BrokerLink(name="leaf", urls=()) if managed else None, limits=Limits(**limits),
         )  # fmt: skip
-        for name, port in self.ports.items():
-            self.control.open(Session(port, name, "node", dev_identity(name, "node")))
-            self.variables.peer_up(port, True, self.now_ns)
+        self.configured: list[management.Channel] = []
+        self.core = build_node(
+            self.config, process=bytes(16), book=RuleBook.open(), carry_out=lambda effects: None,
+            configure=self.configure,
+        )  # fmt: skip
+        self.engine, self.variables, self.control = self.core.engine, self.core.variables, self.core.control
+        self.paths, self.commands, self.edge = self.core.paths, self.core.commands, self.core.edge
+        self.ports: dict[str, int] = {}
+        for name in peers:
+            port = self.ports[name] = self.core.ports.open(Peer(name=name))
+            self.engine.resume_port(port)
+            self.core.sessions.open(Session(port, name, "node", dev_identity(name, "node")))
+            self.core.receive(port, Connected(name), self.now_ns)
 
     def configure(self, channels: Sequence[management.Channel]) -> str:
         self.configured = list(channels)
@@ -65,33 +59,33 @@ class Table:
         """A client connects; `called`: what it says its name is. The answer is what is sent because of it."""
         port = self.ports[name] = self.engine.open_port(issuer=session)
         here = Session(port, called or name, "client", dev_identity(called or name, "client"), session, **fields)
-        self.control.open(here)
-        return self.sent(self.control.opened(here, self.now_ns))
+        self.core.sessions.open(here)
+        return self.sent(self.core.receive(port, Connected(name), self.now_ns))
 
     def broker(self, name: str) -> list[tuple[str, control.Message]]:
         """The connection to a process of the broker's role is there."""
         port = self.ports[name] = self.engine.open_port(peer=True, retain=True)
         session = Session(port, name, "node", dev_identity(name, "node"), bytes(16), manager=True)
-        self.control.open(session)
-        return self.sent(self.control.opened(session, self.now_ns))
+        self.core.sessions.open(session)
+        return self.sent(self.core.receive(port, Connected(name), self.now_ns))
 
     def lose(self, name: str) -> list[tuple[str, control.Message]]:
         """A connection is over; the answer is what others are told."""
         port = self.ports[name]
-        outputs = self.control.close(port, self.now_ns)
+        effects = self.core.receive(port, Disconnected(), self.now_ns)
         while self.variables.busy:
-            outputs += self.control.work() + self.control.flush()
+            effects += self.core.work() + self.control.flush()
         del self.ports[name]
-        if Free(port) in outputs:
+        if FreePort(port) in effects:
             self.engine.close_port(port)
             while not self.engine.free_port(port):
                 pass
-        return self.sent(outputs)
+        return self.sent(effects)
 
     def tell(self, name: str, message: control.Message) -> list[tuple[str, control.Message]]:
         """What is sent because of a message, with the names of the receivers."""
-        outputs = self._done(self.control.receive(self.ports[name], message, self.now_ns))
-        return self.sent(outputs + self.control.flush())
+        effects = self._done(self.core.receive(self.ports[name], message, self.now_ns))
+        return self.sent(effects + self.control.flush())
 
     def ask(self, name: str, kind: type[control.Request], **fields: Any) -> Any:
         """The one answer to a request."""
@@ -102,26 +96,30 @@ class Table:
         """A client's connection is over and everything about it done."""
         port = self.ports.pop(name)
         self.engine.close_port(port)
-        outputs = self.control.close(port, self.now_ns)
+        effects = self.core.receive(port, Disconnected(), self.now_ns)
         while self.variables.busy:
-            outputs += self.control.work() + self.control.flush()
-        assert Free(port) in outputs
+            effects += self.core.work() + self.control.flush()
+        assert FreePort(port) in effects
 
     def pass_time(self, seconds: float) -> list[tuple[str, control.Message]]:
         self.now_ns += round(seconds * SECOND)
-        return self.sent(self.control.tick(self.now_ns))
+        return self.sent(self.core.tick(self.now_ns))
 
-    def sent(self, outputs: list[Output]) -> list[tuple[str, control.Message]]:
+    def sent(self, effects: list[Effect]) -> list[tuple[str, control.Message]]:
         """Messages with the names of their receivers; the answer to a command leaves after it is written down."""
         names = {port: name for name, port in self.ports.items()}
-        sends = [item.answer if isinstance(item, Record) else item for item in outputs]
-        return [(names[item.port], item.message) for item in sends if isinstance(item, Send) and item.port in names]
+        sends = [item.answer if isinstance(item, Audit) else item for item in effects]
+        return [(names[int(item.to)], item.message) for item in sends if isinstance(item, Send) and item.to in names]
 
-    def _done(self, outputs: list[Output]) -> list[Output]:
+    def _done(self, effects: list[Effect]) -> list[Effect]:
         """What follows when intents are written down."""
-        found: list[Output] = []
-        for item in outputs:
-            found += self._done(item.proceed(self.now_ns)) if isinstance(item, Intend) else [item]
+        found: list[Effect] = []
+        for item in effects:
+            if isinstance(item, AuditIntent):
+                written = AuditWritten(item.number)
+                found += self._done(self.core.receive(int(item.source), written, self.now_ns))
+            else:
+                found.append(item)
         return found
 
     def known(self) -> set[str]:

@@ -40,7 +40,7 @@ class Leaf:
         (answer,) = self.told(self.table.tell(self.name, command))
         return answer
 
-    def answer(self, asked: control.Message, kind: type[control.Request], **fields: Any) -> list[Any]:
+    def answer(self, asked: control.Message, kind: type[control.Answer], **fields: Any) -> list[Any]:
         """Answer a request; what clients are told because of it."""
         assert isinstance(asked, control.Request)
         return [message for _, message in self.table.tell(self.name, kind(id=asked.id, **fields))]

@@ -29,11 +29,11 @@ from chappe.wire.management import (
     Publish,
     Setup,
     Standby,
+    SubscribeRequest,
     Teardown,
     Uncondense,
     Unpublish,
-    Unwant,
-    Want,
+    UnsubscribeRequest,
     Withdrawn,
 )
 from tests.unit.core.control_table import Table
@@ -186,7 +186,7 @@ def test_what_is_withdrawn_and_unwatched_is_gone_everywhere(table: Table, leaf: 
     publish(leaf)
     watch(leaf)
     request = asked(leaf, "reader", control.Unwatch, variable_id=SPEED.variable_id)
-    assert request == Unwant(id=request.id, entity=Entity("reader", READER), variable_id=SPEED.variable_id)
+    assert request == UnsubscribeRequest(id=request.id, entity=Entity("reader", READER), variable_id=SPEED.variable_id)
     assert table.engine.status.describe(SPEED.variable_id)["paths"]  # until the broker says so
     assert leaf.answer(request, Done) == [Done(id=7)]
     request = asked(leaf, "meter", control.Withdraw, variable_id=SPEED.variable_id)
@@ -310,7 +310,7 @@ def test_a_client_that_wants_something_else_is_not_answered_from_memory(table: T
     table.attach("reader", READER)
     watch(leaf)
     fields = {"publisher": "plant", "variable": "speed"}
-    assert isinstance(asked(leaf, "reader", control.Watch, interval_ns=9_000_000, **fields), Want)
+    assert isinstance(asked(leaf, "reader", control.Watch, interval_ns=9_000_000, **fields), SubscribeRequest)
 
 
 @pytest.mark.spec("GS-153")
@@ -396,7 +396,7 @@ def test_subscribers_are_told_that_a_variable_was_withdrawn(table: Table, leaf: 
     sent = table.tell("leaf-1", Withdrawn(variable_id=SPEED.variable_id, reason="over"))
     assert sent == [("other", Withdrawn(variable_id=SPEED.variable_id, reason="over"))]
     assert (table.known(), table.engine.status.entries()) == (set(), 0)
-    assert isinstance(asked(leaf, "reader", control.Watch, publisher="plant", variable="speed"), Want)
+    assert isinstance(asked(leaf, "reader", control.Watch, publisher="plant", variable="speed"), SubscribeRequest)
 
 
 @pytest.mark.spec("GS-115")

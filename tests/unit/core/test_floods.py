@@ -30,7 +30,7 @@ def test_a_right_to_everything_ends_with_the_book_that_gave_it() -> None:
     table.client("pmu")
     assert isinstance(table.ask("pmu", control.Register, publisher="pmu", variable="a"), control.Registered)
     assert isinstance(table.ask("pmu", control.Watch, publisher="pmu", variable="a"), control.Watching)
-    table.control.book = RuleBook.of([Rule("register", "pmu/b")], built_in=())
+    table.core.access.book = RuleBook.of([Rule("register", "pmu/b")], built_in=())
     refused = table.ask("pmu", control.Register, publisher="pmu", variable="c")
     assert isinstance(refused, control.Failed)
     assert refused.code == "denied"
@@ -41,7 +41,7 @@ def test_a_right_to_everything_ends_with_the_book_that_gave_it() -> None:
 def test_a_refused_flood_is_counted_message_by_message() -> None:
     table = Table()
     table.client("pmu")
-    table.control.book = RuleBook.of([], built_in=())
+    table.core.access.book = RuleBook.of([], built_in=())
     for number in range(3):
         table.ask("pmu", control.Register, publisher="pmu", variable=f"v{number}")
-    assert table.control.refused == 3
+    assert table.core.access.refused == 3

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chappe.core.outputs import Close
 from chappe.core.sections import Route
 from chappe.core.variables import static_routes
+from chappe.machine import Close, Disconnected
 from chappe.wire import control
 from chappe.wire.control import Announce, Failed, Registered, Retract, Variable, Watching
 from tests.unit.core.control_table import Table
@@ -106,7 +106,7 @@ def test_ten_thousand_variables_of_one_client_leave_in_slices() -> None:
         table.tell("p", control.Register(id=number, publisher="p", variable=str(number)))
     port = table.ports.pop("p")
     table.engine.close_port(port)
-    table.control.close(port, table.now_ns)
+    table.core.receive(port, Disconnected(), table.now_ns)
     rounds = 0
     while table.variables.busy:
         table.control.work()
@@ -167,9 +167,9 @@ def test_a_name_that_comes_back_with_another_id_sends_its_watchers_to_ask_again(
     reader = table.client("reader")
     table.tell("west", Announce(variables=(variable(5, "p/a"),)))
     table.ask("reader", control.Watch, publisher="p", variable="a")
-    outputs = table.control.receive(table.ports["west"], Announce(variables=(variable(6, "p/a"),)), table.now_ns)
-    outputs += table.control.flush()
-    assert [(item.port, "new id" in item.reason) for item in outputs if isinstance(item, Close)] == [(reader, True)]
+    effects = table.control.receive(table.ports["west"], Announce(variables=(variable(6, "p/a"),)), table.now_ns)
+    effects += table.control.flush()
+    assert [(item.to, "new id" in item.reason) for item in effects if isinstance(item, Close)] == [(reader, True)]
     assert table.variables.directory.numbered(5) is None
     assert inputs(table, 6) == [table.ports["west"]]
 

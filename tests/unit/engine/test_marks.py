@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from chappe.engine._engine import Engine
+from chappe.engine._engine import Engine, ForwardingDecision
 from tests.model.engine import ECHO, EVENT, PROBE, frame
 from tests.unit.engine.test_engine import PUBLISHER, SUBSCRIBER, define, event, split, written
-from tests.unit.engine.test_ways import Guide, events, issuer, route
+from tests.unit.engine.test_forwarding import Guide, events, issuer, route
 
 PASSED_ON = 1 << 60
 ASKED = 1 << 63 | 2 << 61 | PASSED_ON  # class 2: events have priority 4 unless told otherwise
@@ -26,11 +26,11 @@ def tokens(data: bytes, kind: int = ECHO) -> list[int]:
 
 
 def between() -> tuple[Guide, Engine, int, int, int]:
-    """A node on a way: events come on one link and go on by another; a third leads elsewhere."""
+    """A node on a route: events come on one link and go on by another; a third leads elsewhere."""
     guide = Guide()
     engine = guide.engine()
     inward, outward, spare = (engine.open_port(peer=True, retain=True) for _ in range(3))
-    guide.forward[b"in"] = (False, [(outward, b"on")], 0, None)
+    guide.forward[b"in"] = ForwardingDecision(False, [(outward, b"on")])
     engine.feed(inward, issuer(0, PUBLISHER) + route(1, b"in", "a") + define(2, "plain"))
     return guide, engine, inward, outward, spare
 
@@ -48,11 +48,11 @@ def test_an_event_is_confirmed_at_once_and_given_free_when_the_next_node_has_it(
     assert engine.unacknowledged(outward) == 0
 
 
-def test_what_ends_here_or_has_no_way_is_confirmed_with_one_echo() -> None:
+def test_what_ends_here_or_has_no_route_is_confirmed_with_one_echo() -> None:
     guide, engine, inward, _, _ = between()
     client = engine.open_port(issuer=SUBSCRIBER)
     engine.topics.subscribe(client, "#")
-    guide.forward[b"here"] = (True, [], 0, None)
+    guide.forward[b"here"] = ForwardingDecision(True)
     engine.feed(inward, route(3, b"here", "b") + event(1, b"1", number=3) + event(2, b"2", number=2) + probe(ASKED))
     assert tokens(written(engine, inward)) == [ASKED]
 
@@ -71,31 +71,31 @@ def test_a_probe_is_answered_for_its_class_and_for_what_came_before_it() -> None
     assert tokens(written(engine, inward)) == [ASKED | 2], "the third event came later"
 
 
-def test_events_that_take_another_way_are_waited_for_there() -> None:
+def test_events_that_take_another_route_are_waited_for_there() -> None:
     _, engine, inward, outward, spare = between()
     engine.feed(inward, event(1, b"1") + probe(ASKED))
     written(engine, inward)
     written(engine, outward)
-    (rescued,) = engine.rescue(outward)
-    engine.redirect(rescued, (False, [(spare, b"round")], 0, None))
-    assert engine.rescue(outward) == []
-    engine.settled(outward)
+    (taken,) = engine.take_unconfirmed(outward)
+    engine.reroute(taken, [(spare, b"round")])
+    assert engine.take_unconfirmed(outward) == []
+    engine.forget_undelivered(outward)
     assert tokens(written(engine, inward)) == []
     (asked,) = tokens(written(engine, spare), PROBE)
     engine.feed(spare, echo(asked))
     assert tokens(written(engine, inward)) == [ASKED]
 
 
-def test_events_without_a_way_are_waited_for_until_they_have_gone() -> None:
+def test_events_without_a_route_are_waited_for_until_they_have_gone() -> None:
     guide, engine, inward, _, spare = between()
-    guide.forward[b"in"] = (False, [], 0, None, b"rest", False)
+    guide.forward[b"in"] = ForwardingDecision(False, unreachable=b"rest")
     engine.feed(inward, event(1, b"1") + probe(ASKED))
     assert tokens(written(engine, inward)) == [ASKED & ~PASSED_ON]
-    engine.settled()
+    engine.forget_undelivered()
     assert tokens(written(engine, inward)) == [], "nobody has even looked at it"
-    (kept,) = engine.take_stranded()
-    engine.redirect(kept, (False, [(spare, b"later")], 0, None))
-    engine.settled()
+    (kept,) = engine.take_undeliverable()
+    engine.reroute(kept, [(spare, b"later")])
+    engine.forget_undelivered()
     (asked,) = tokens(written(engine, spare), PROBE)
     engine.feed(spare, echo(asked))
     assert tokens(written(engine, inward)) == [ASKED]
@@ -116,7 +116,7 @@ def test_a_lost_connection_is_waited_for_and_what_a_closed_port_held_is_not_pass
     assert tokens(written(engine, inward)) == [(ASKED | 1) & ~PASSED_ON]
     engine.close_port(outward)
     assert tokens(written(engine, inward)) == [], "whoever sent it keeps it"
-    engine.settled()
+    engine.forget_undelivered()
     assert tokens(written(engine, inward)) == [ASKED | 1]
 
 
@@ -144,9 +144,9 @@ def test_nothing_waits_in_a_circle() -> None:
         engine = guide.engine()
         left, right = engine.open_port(peer=True, retain=True), engine.open_port(peer=True, retain=True)
         publisher = engine.open_port(issuer=bytes([name]) * 16)
-        guide.publish[b"a"] = (True, [(right, b"two")], 0, None)
-        guide.forward[b"two"] = (False, [(right, b"one")], 0, None)
-        guide.forward[b"one"] = (True, [], 0, None)
+        guide.publish[b"a"] = ForwardingDecision(True, [(right, b"two")])
+        guide.forward[b"two"] = ForwardingDecision(False, [(right, b"one")])
+        guide.forward[b"one"] = ForwardingDecision(True)
         engine.feed(publisher, define(1, "a"))
         nodes.append((engine, left, right, publisher))
 
@@ -171,7 +171,7 @@ def test_a_slow_link_behind_a_node_does_not_stop_what_others_get_through_it() ->
     engine = guide.engine()
     outward = engine.open_port(peer=True, retain=True, queue_bytes=64 << 10)
     publisher = engine.open_port(issuer=PUBLISHER)
-    guide.publish[b"a"] = (True, [(outward, b"on")], 0, None)
+    guide.publish[b"a"] = ForwardingDecision(True, [(outward, b"on")])
     engine.feed(publisher, define(1, "a"))
     got = 0
     for number in range(1, 201):
@@ -185,7 +185,7 @@ def test_a_slow_link_behind_a_node_does_not_stop_what_others_get_through_it() ->
     assert 32 << 10 <= engine.unacknowledged(outward) <= (32 << 10) + 2048
     assert engine.port_counters(outward)["released_early"] > 100_000
     # what is kept is the newest: that is what a lost neighbour may not have passed on
-    kept = [item.sequence for item in engine.rescue(outward)]
+    kept = [item.sequence for item in engine.take_unconfirmed(outward)]
     assert kept == list(range(201 - len(kept), 201))
     assert len(kept) >= 32
 

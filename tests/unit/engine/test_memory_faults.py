@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chappe.engine._engine import Engine
+from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.engine._memory import MemoryBudget
 from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
@@ -24,8 +24,8 @@ FAILURES = (MemoryError, RefusedError)
 INBOX = f"here@{'0123456789abcdef' * 2}"
 
 
-def route(number: int, name: str, way: bytes) -> bytes:
-    return encode_frame(Kind(0x32), struct.pack(">IBBH", number, ord("s"), 0, len(way)) + way + name.encode())
+def route(number: int, name: str, by: bytes) -> bytes:
+    return encode_frame(Kind(0x32), struct.pack(">IBBH", number, ord("s"), 0, len(by)) + by + name.encode())
 
 
 def drained(engine: Engine, port: int) -> bytes:
@@ -46,8 +46,10 @@ class Life:
             max_topics=90,
             max_issuers=8,
             authorize=lambda port, kind, name: not name.startswith(b"no/"),
-            publish_way=lambda kind, name: (True, [(1, b"out")] if name.startswith(b"far") else [], self.hold_ns, None),
-            forward_way=lambda port, way, kind, name: (True, [(2, b"on")], 0, frozenset({"g"}), b"", False),
+            plan_route=lambda kind, name: ForwardingDecision(
+                True, [(1, b"out")] if name.startswith(b"far") else [], self.hold_ns
+            ),
+            forward_route=lambda port, route, kind, name: ForwardingDecision(True, [(2, b"on")], groups=["g"]),
         )
         self.engine.clock(1, 1)
         self.failed = 0
@@ -102,7 +104,7 @@ class Life:
             sequence += 1
             yield lambda number=number, sequence=sequence: self.feed(0, event(number, sequence, b"x" * 300))  # type: ignore[misc]
         self.hold_ns = 50
-        yield lambda: engine.topics.new_ways()
+        yield lambda: engine.topics.forwarding_changed()
         for number in (1, 3, 5):
             sequence += 1
             yield lambda number=number, sequence=sequence: self.feed(0, event(number, sequence, b"held"))  # type: ignore[misc]
@@ -128,7 +130,7 @@ class Life:
         yield lambda: engine.send_train(2, 7, 5_000)
         yield lambda: drained(engine, 2)
         yield lambda: engine.park_port(1)
-        yield lambda: engine.rescue(2, 10)
+        yield lambda: engine.take_unconfirmed(2, 10)
         yield lambda: engine.resume_port(1)
         yield lambda: engine.resume_port(2)
         for place in range(7):
@@ -159,11 +161,11 @@ class Life:
         engine.status.setup_path(500, outward, 1, [0], [3], 1)
         engine.feed(inward, status((500, 7, 2.5)))
         assert struct.pack(">d", 2.5) in drained(engine, outward)
-        for port in engine.ports():
+        for port in engine.open_ports():
             counts = engine.port_counters(port)
             assert counts["bad_frames"] == 0 or self.failed
             drained(engine, port)
-        for port in engine.ports():
+        for port in engine.open_ports():
             engine.close_port(port)
             while not engine.free_port(port):
                 pass

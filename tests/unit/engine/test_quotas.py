@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chappe.engine._engine import Engine
+from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.wire.frames import Kind, encode_frame
 from tests.support.clientpeer import event, topic
 
@@ -142,15 +142,15 @@ def test_a_quota_of_topics_holds_over_all_ports_of_an_identity_and_is_given_back
 
 
 def test_forwarding_entries_are_charged_to_whoever_made_the_topic() -> None:
-    engine = Engine(max_ways=8, publish_way=lambda kind, name: (True, [(0, b"way")], 0, None))
+    engine = Engine(max_routed_topics=8, plan_route=lambda kind, name: ForwardingDecision(True, [(0, b"way")]))
     peer = engine.open_port(peer=True, retain=True)
     assert peer == 0
     greedy, other = client(engine, 1, account="greedy"), client(engine, 2, account="other")
     for number in range(20):
         engine.feed(greedy, topic(number, f"g/{number}") + event(number, number + 1, b"x"))
-    assert engine.accounts.usage()["greedy"]["ways"] == 4
+    assert engine.accounts.usage()["greedy"]["routed_topics"] == 4
     engine.feed(other, topic(0, "o") + event(0, 1, b"x"))
-    assert engine.accounts.usage()["other"]["ways"] == 1
+    assert engine.accounts.usage()["other"]["routed_topics"] == 1
     assert engine.port_counters(greedy)["drop_no_way"] == 16
     assert engine.port_counters(other)["drop_no_way"] == 0
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chappe.events import notices
-from chappe.linkstate.outputs import CostAdvertised, Notice
+from chappe.linkstate.changes import CostAdvertised, Notice
 from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
 from chappe.wire.events import check_topic
@@ -84,7 +84,7 @@ def test_one_node_tells_of_each_change() -> None:
             name
             for name, address in net.addresses.items()
             if f"{address}/".startswith(seen)
-            and notices.speaks(address, net.states[name], vertex_id)
+            and notices.publishes(address, net.states[name], vertex_id)
             and ("@" in vertex_id.name or address.path(vertex_id.level) != vertex_id.name)
         ]
 

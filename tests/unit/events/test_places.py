@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.events.member_links import misplaced
-from chappe.events.member_outputs import Log
+from chappe.machine import Log
 from chappe.wire.mesh import InterestAdvert, LinkAdvert, LinkFact
 from tests.support.members import Members
 from tests.support.statements import stated

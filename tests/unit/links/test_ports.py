@@ -10,6 +10,12 @@ from chappe.links import ports
 from chappe.links.ports import free_ports
 
 
+@pytest.fixture(autouse=True)
+def no_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tests run side by side each process has a range."""
+    monkeypatch.delenv(ports.RANGE, raising=False)
+
+
 def test_ports_are_neighbours_below_those_of_outgoing_connections_and_none_is_given_twice() -> None:
     given = [free_ports(count) for count in (1, 3, 2, 1)]
     every = [port for each in given for port in each]
@@ -28,6 +34,12 @@ def test_a_port_in_use_is_passed_over(kind: socket.SocketKind, monkeypatch: pyte
         found = free_ports(2)
         assert taken not in found
         assert found[0] > taken
+
+
+def test_a_range_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ports.RANGE, "31000-31040")
+    given = {port for _ in range(15) for port in free_ports(2)}
+    assert given <= set(range(31_000, 31_040))
 
 
 def test_where_none_is_left_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,9 +193,9 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(state.database.retired) <= 20
     assert len(state.stale) == 21
     assert state.stale.total() == 100
-    assert len(state._doubted) <= 20
+    assert len(state._acceptance._doubted) <= 20
     mesh.run(HOUR)
-    assert not state._doubted
+    assert not state._acceptance._doubted
 
 
 @given(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from chappe.linkstate.outputs import Notice
+from chappe.linkstate.changes import Notice
 from chappe.linkstate.settings import SECOND, Settings
 from chappe.linkstate.units import VertexId
 from chappe.wire.mesh import LinkAdvert, LinkFact

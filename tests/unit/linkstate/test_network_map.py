@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from chappe.linkstate.changes import CostAdvertised, MapResult, Notice, RoutesChanged
 from chappe.linkstate.network_map import LinkState
-from chappe.linkstate.outputs import CostAdvertised, Notice, Output, RoutesChanged, Send
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import Address, VertexId
+from chappe.machine import Send
 from chappe.measure.cost import Metrics
 from chappe.wire.base import Message
-from chappe.wire.mesh import Advert, Digest, InterestAdvert, LinkAdvert, LinkFact, MeshJoin, Statement, Wanted
+from chappe.wire.mesh import Advert, Digest, InterestAdvert, LinkAdvert, LinkFact, MeshJoin, Statement, StatementRequest
 from chappe.wire.patterns import Pattern
 from tests.support.statements import read, stated
 
@@ -26,7 +27,7 @@ AB, AC, BC, AX = (bytes([number]) * 16 for number in range(1, 5))
 class Hearing(LinkState):
     """Takes advertisements for the statements they are the bodies of."""
 
-    def receive(self, peer: str, message: Message | Advert, now_ns: int) -> list[Output]:
+    def receive(self, peer: str, message: Message | Advert, now_ns: int) -> list[MapResult]:
         return super().receive(peer, stated(message) if isinstance(message, Advert) else message, now_ns)
 
 
@@ -34,15 +35,15 @@ def node(name: str = "a", unit: str = "w/1", **settings: object) -> Hearing:
     return Hearing(Address.parse(unit, name), Settings(**settings), random.Random(1))  # type: ignore[arg-type]
 
 
-def told(outputs: Sequence[Output], kind: type) -> list[Send]:
+def told(outputs: Sequence[MapResult], kind: type) -> list[Send]:
     """What neighbours are sent of a kind, statements by what they say."""
     sent = [output for output in outputs if isinstance(output, Send)]
     if issubclass(kind, Advert):
-        sent = [Send(tell.peer, read(tell.message)) for tell in sent if isinstance(tell.message, Statement)]  # type: ignore[arg-type]
+        sent = [Send(tell.to, read(tell.message)) for tell in sent if isinstance(tell.message, Statement)]  # type: ignore[arg-type]
     return [tell for tell in sent if isinstance(tell.message, kind)]
 
 
-def refusals(outputs: Sequence[Output]) -> list[str]:
+def refusals(outputs: Sequence[MapResult]) -> list[str]:
     return [output.reason for output in outputs if isinstance(output, Notice) and output.kind == "refused"]
 
 
@@ -75,7 +76,7 @@ def neighbours() -> Hearing:
 def test_links_of_a_cluster_are_told_inside_it_only() -> None:
     state = neighbours()
     news = advert("b", 2, fact(AB, "a"))
-    assert [tell.peer for tell in told(state.receive("b", news, 3 * SECOND), LinkAdvert)] == ["c"]
+    assert [tell.to for tell in told(state.receive("b", news, 3 * SECOND), LinkAdvert)] == ["c"]
 
 
 def test_who_hears_something_from_another_is_asked_later_whether_it_did() -> None:
@@ -84,7 +85,7 @@ def test_who_hears_something_from_another_is_asked_later_whether_it_did() -> Non
     news = advert("b", 2, fact(AB, "a"), fact(BC, "c", 9.0))
     assert state.receive("b", news, 4 * SECOND) == []
     outputs = state.tick(6 * SECOND)
-    assert [(tell.peer, tell.message.adverts) for tell in told(outputs, Digest)] == [("c", ((("l", 0, "b", "b"), 2),))]
+    assert [(tell.to, tell.message.adverts) for tell in told(outputs, Digest)] == [("c", ((("l", 0, "b", "b"), 2),))]
     state.receive("b", advert("b", 3, fact(AB, "a"), fact(BC, "c", 2.0)), 7 * SECOND)
     state.receive("c", Digest(adverts=((("l", 0, "b", "b"), 3),)), 7 * SECOND)
     assert told(state.tick(9 * SECOND), Digest) == [], "it has it"
@@ -110,7 +111,7 @@ def test_an_announcement_is_rewritten_to_what_is_seen_from_outside() -> None:
     five.up("7", Address.parse("A/SC-1/b", "7"), AC, "tcp", START)
     outputs = five.tick(START + 60 * MS) + five.tick(START + SECOND)
     said = {
-        (tell.peer, tell.message.origin, fact.far)
+        (tell.to, tell.message.origin, fact.far)
         for tell in told(outputs, LinkAdvert)
         for fact in tell.message.links
         if fact.id == link
@@ -126,12 +127,12 @@ def test_digests_are_compared_when_a_link_comes_up() -> None:
     state.want([Pattern("s", "t")], [], START)
     outputs = state.up("d", Address.parse("w/1", "d"), BC, "tcp", 3 * SECOND)
     digest = told(outputs, Digest)[0]
-    assert digest.peer == "d"
+    assert digest.to == "d"
     known = {("l", 0, "a"), ("l", 0, "b"), ("l", 0, "c"), ("i", 0, "a")}
     assert {key[:3] for key, _ in digest.message.adverts} == known
     asked = state.receive("d", Digest(adverts=((("l", 0, "b", "b"), 1), (("l", 0, "e", "e"), 7))), 3 * SECOND)
-    assert told(asked, Wanted)[0].message == Wanted(keys=(("l", 0, "e", "e"),))
-    sent = state.receive("d", Wanted(keys=(("l", 0, "b", "b"), ("l", 0, "nobody", "nobody"))), 5 * SECOND)
+    assert told(asked, StatementRequest)[0].message == StatementRequest(keys=(("l", 0, "e", "e"),))
+    sent = state.receive("d", StatementRequest(keys=(("l", 0, "b", "b"), ("l", 0, "nobody", "nobody"))), 5 * SECOND)
     assert [tell.message.origin for tell in told(sent, LinkAdvert)] == ["b"]
     assert sent[0].message.age_ms == 4000, "it has been here for four seconds"
 
@@ -140,7 +141,7 @@ def test_a_neighbour_outside_gets_no_digest_of_what_is_inside() -> None:
     state = neighbours()
     outputs = state.up("y", Address.parse("w/2", "y"), BC, "tcp", 3 * SECOND)
     assert all(key[1] >= 1 for key, _ in told(outputs, Digest)[0].message.adverts)
-    assert state.receive("y", Wanted(keys=(("l", 0, "b", "b"),)), 3 * SECOND) == []
+    assert state.receive("y", StatementRequest(keys=(("l", 0, "b", "b"),)), 3 * SECOND) == []
 
 
 def test_a_node_that_starts_anew_goes_on_from_its_old_number() -> None:
@@ -148,7 +149,7 @@ def test_a_node_that_starts_anew_goes_on_from_its_old_number() -> None:
     old = state.database.sequence(("l", 0, "a", "a"))
     outputs = state.receive("b", advert("a", old + 10**9, fact(AX, "z")), 3 * SECOND)
     again = told(outputs, LinkAdvert)
-    assert {tell.peer for tell in again} == {"b", "c"}
+    assert {tell.to for tell in again} == {"b", "c"}
     assert again[0].message.sequence == old + 10**9 + 1
     assert {link.id for link in again[0].message.links} == {AB, AC, AX}
 
@@ -171,7 +172,7 @@ def test_what_is_not_refreshed_is_forgotten_by_its_age() -> None:
 def test_own_links_are_refreshed() -> None:
     state = neighbours()
     outputs = state.tick(62 * SECOND)
-    assert {tell.peer for tell in told(outputs, LinkAdvert) if tell.message.level == 0} == {"b", "c"}
+    assert {tell.to for tell in told(outputs, LinkAdvert) if tell.message.level == 0} == {"b", "c"}
     assert {output.link for output in outputs if isinstance(output, CostAdvertised)} == {AB, AC}
 
 
@@ -316,7 +317,7 @@ def test_interest_is_told_found_and_forgotten() -> None:
     )  # fmt: skip
     state.receive("b", advert("b", 2, fact(AB, "a")), 3 * SECOND)
     outputs = state.receive("b", wish, 4 * SECOND)
-    assert [tell.peer for tell in told(outputs, InterestAdvert)] == ["c"]
+    assert [tell.to for tell in told(outputs, InterestAdvert)] == ["c"]
     assert list(state.wanting("s", b"a/b")) == [VertexId(0, "b")]
     assert state.wanting("s", b"a/b") == {VertexId(0, "b"): frozenset({"", "g"})}
     assert list(state.wanting("s", b"a/b/c")) == []

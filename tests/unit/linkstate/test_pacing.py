@@ -8,11 +8,11 @@ import pytest
 
 from chappe.linkstate.flooding import Flooding
 from chappe.linkstate.interests import Index
-from chappe.linkstate.outputs import Send
 from chappe.linkstate.pacing import Pacing
 from chappe.linkstate.resync import Resync
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import VertexId
+from chappe.machine import Send
 from chappe.wire.mesh import Digest, InterestAdvert, Key, LinkAdvert
 from chappe.wire.patterns import Pattern
 from tests.support.linkstates import LinkStates

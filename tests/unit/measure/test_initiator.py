@@ -54,7 +54,7 @@ def test_clocks_need_not_agree() -> None:
     ends = {name: Initiator(Settings(), random.Random(3)) for name in offsets}
     rate = {"a": 1.0, "b": 1.01}
     for name, end in ends.items():
-        end.add(1, "tcp", False, offsets[name])
+        end.add(1, False, offsets[name])
         end.wake(offsets[name])
     for step in range(20_000):  # milliseconds of true time; the echo comes 42 ms later
         for name, end in ends.items():
@@ -150,7 +150,7 @@ def test_a_link_that_gets_the_number_of_a_dead_one_starts_anew() -> None:
 def test_ten_thousand_links_cost_nothing_while_nothing_is_due() -> None:
     initiator = Initiator(Settings(), random.Random(1))
     for link in range(10_000):
-        initiator.add(link, "tcp", False, START)
+        initiator.add(link, False, START)
     initiator.wake(START)
     now_ns = START
     for _ in range(200):  # get going
@@ -237,18 +237,6 @@ def test_without_a_factor_that_needs_them_no_probes_are_sent() -> None:
     assert world.initiator.measures(1, "bandwidth")
 
 
-@pytest.mark.spec("MR-055")
-def test_sets_of_factors_differ_by_link_and_by_kind() -> None:
-    world = World(Settings(factors={"multicast": ("loss", "jitter")}))
-    world.link(1, 20.0, kind="tcp")
-    world.link(2, 20.0, kind="udp", lossy=True)
-    world.link(3, 20.0, kind="multicast", lossy=True)
-    world.initiator.switch_factor(1, "deviation", False)
-    assert world.initiator.enabled(1) == ["latency", "jitter", "bandwidth"]
-    assert world.initiator.enabled(2) == list(FACTORS)
-    assert world.initiator.enabled(3) == ["jitter", "loss"]
-
-
 @pytest.mark.spec("MR-066")
 def test_loss_is_counted_over_the_last_hundred_probes() -> None:
     world = World(Settings(adaptive=False))
@@ -297,8 +285,8 @@ def test_an_answer_may_take_four_round_trips_or_a_second() -> None:
 
 def test_echoes_that_cannot_be_are_refused() -> None:
     initiator = Initiator(Settings(), random.Random(1))
-    initiator.add(1, "tcp", False, START)
-    initiator.add(2, "tcp", False, START)
+    initiator.add(1, False, START)
+    initiator.add(2, False, START)
     initiator.wake(START)
     now_ns = START + SECOND
     tokens = dict(initiator.due(now_ns))
@@ -341,14 +329,14 @@ def test_history_is_a_ring_of_bounded_size() -> None:
 
 def test_settings_that_make_no_sense_are_refused_with_all_reasons() -> None:
     with pytest.raises(ValueError) as caught:
-        Settings(window=5, carrying=3, steps=(2.0,), factors={"udp": ("speed",)})
-    for reason in ("window must be 6 or more", "carrying must be from 1 to 2", "begin with 1", "no factor speed"):
+        Settings(window=5, carrying=3, steps=(2.0,))
+    for reason in ("window must be 6 or more", "carrying must be from 1 to 2", "begin with 1"):
         assert reason in str(caught.value)
 
 
 def test_a_probe_that_could_not_be_sent_is_no_loss() -> None:
     initiator = Initiator(Settings(adaptive=False), random.Random(1))
-    initiator.add(1, "udp", True, START)
+    initiator.add(1, True, START)
     initiator.wake(START)
     now_ns = START
     for _ in range(200):
@@ -374,7 +362,7 @@ def test_of_a_link_that_never_answers_only_the_loss_is_told() -> None:
 
 
 def test_a_link_whose_cost_stays_near_the_one_told_makes_no_reading() -> None:
-    world = World(Settings(adaptive=False, told=("default", "media")))
+    world = World(Settings(adaptive=False, advertised=("default", "media")))
     world.link(1, 20.0)
     assert len(world.run(5)) >= 4
     world.initiator.quiet(1, [(10.0, 1.0), (10.0, 1.0)], Metrics(10.0))
@@ -395,7 +383,7 @@ def test_noise_of_a_short_link_is_hardly_ever_news_and_a_new_level_is() -> None:
 
 def _tellings(certainty: float) -> int:
     """How often the cost of a noisy link is told in 300 s."""
-    world = World(Settings(adaptive=False, told=("default",), certainty=certainty))
+    world = World(Settings(adaptive=False, advertised=("default",), certainty=certainty))
     slower_ms, noise, tellings = 0.0, world.noisy(0.6, 0.4), 0
     world.link(1, lambda at: (noise(at) or 0.0) + slower_ms)
     world.run(20)
@@ -417,7 +405,7 @@ def _tellings(certainty: float) -> int:
 def test_readings_of_a_formula_without_coefficients_are_all_told() -> None:
     register("twice", "2 * latency_ms")
     try:
-        world = World(Settings(adaptive=False, profile="twice", told=("twice",)))
+        world = World(Settings(adaptive=False, profile="twice", advertised=("twice",)))
         world.link(1, 20.0)
         world.run(3)
         world.initiator.quiet(1, [(20.0, 1.0)], Metrics(10.0))

@@ -171,14 +171,14 @@ def test_either_end_may_slow_measuring_down_or_stop_it() -> None:
     world = World(Settings(adaptive=False))
     world.link(1, 20.0)
     world.run(5)
-    world.initiator.asked(1, 4 * SECOND)  # the other end
+    world.initiator.limit_pace(1, 4 * SECOND)  # the other end
     world.run(20)
     assert world.gaps(1, since=5.0) == pytest.approx([4.0] * len(world.gaps(1, since=5.0)))
-    world.initiator.asked(1, 0)
+    world.initiator.limit_pace(1, 0)
     world.run(10)
     assert world.times(1, since=25.0) == []
     assert world.initiator.enabled(1) == []
-    world.initiator.asked(1, None)
+    world.initiator.limit_pace(1, None)
     world.run(5)
     assert len(world.times(1, since=35.0)) >= 5
     world.initiator.interval(2 * SECOND, 1)  # this end

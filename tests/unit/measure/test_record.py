@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.measure.record import AHEAD_NS, FIELDS, Record, RecordError, checked, decode, encode, link_of, problem
+from chappe.measure.record import AHEAD_NS, FIELDS, Record, RecordError, check_record, decode, encode, link_of, problem
 from chappe.store.records import COLUMNS
 from tests.support.records import LINK, NOW, record
 
@@ -70,7 +70,7 @@ def test_every_record_says_for_which_group_it_is() -> None:
 )
 def test_what_cannot_be_is_refused_with_the_reason(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(RecordError, match=reason):
-        checked(record(**fields), NOW)
+        check_record(record(**fields), NOW)
 
 
 def test_one_bad_line_does_not_cost_the_others() -> None:

@@ -36,14 +36,14 @@ class World:
         """Seconds since the start."""
         return (self.now_ns - START) / SECOND
 
-    def link(self, link: int, round_trip: RoundTrip | float, *, kind: str = "tcp", lossy: bool = False) -> None:
+    def link(self, link: int, round_trip: RoundTrip | float, *, lossy: bool = False) -> None:
         """One more link."""
         if callable(round_trip):
             self._round_trip[link] = round_trip
         else:
             fixed = float(round_trip)
             self._round_trip[link] = lambda at: fixed
-        self.initiator.add(link, kind, lossy, self.now_ns)
+        self.initiator.add(link, lossy, self.now_ns)
 
     def noisy(self, mean_ms: float, share: float) -> RoundTrip:
         """A round trip with Gaussian noise."""

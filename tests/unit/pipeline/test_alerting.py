@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.aggregation.alerts import Alerts
-from chappe.aggregation.messages import AlertEvent
 from chappe.errors import ConfigError
+from chappe.measure.messages import AlertEvent
 from chappe.measure.record import Record
 from chappe.pipeline import alerting
 from chappe.pipeline.alerting import End, judge, next_ns, records, rules

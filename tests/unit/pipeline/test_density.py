@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chappe.bench.clusters import PRINTED, States, states
+from bench.clusters import PRINTED, States, states
 from chappe.pipeline import density, regions
 from chappe.pipeline.curve import Arcs
 from chappe.pipeline.density import ALONE, Rule

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.forecast_traces import A_DAY, KINDS, traces
 from chappe.aggregation.forecast import opinions
-from chappe.bench.forecast_traces import A_DAY, KINDS, traces
 from chappe.errors import ConfigError
 from chappe.measure.windows import replay
 from chappe.pipeline.forecasting import NAIVE, SEASONAL, Rhythm, errors, forecasts, judge, judge_all, median

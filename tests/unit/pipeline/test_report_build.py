@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chappe.cli._pipeline_report import marked
+from chappe.cli._pipeline_report import parse_mark
 from chappe.errors import ConfigError
 from chappe.pipeline.report import links, network
 from chappe.pipeline.report.build import PARTS, report
@@ -140,7 +140,7 @@ def test_only_the_newest_hours_are_drawn_if_asked(tables: Path, tmp_path: Path) 
 
 
 def test_short_histories_are_drawn_measurement_by_measurement_with_marks(tables: Path, tmp_path: Path) -> None:
-    out = tmp_path / "marked.html"
+    out = tmp_path / "parse_mark.html"
     report(tables, out, hours=1.0, marks=[(MONDAY + 10 * HOUR - 2 * 10**9, "works begin"), (MONDAY, "long ago")])
     text = out.read_text()
     assert "works begin" in text
@@ -151,8 +151,8 @@ def test_short_histories_are_drawn_measurement_by_measurement_with_marks(tables:
 @pytest.mark.parametrize("text", ["", "noon=x", "2026-11-16T14:30", "2026-11-16T14:30="])
 def test_a_mark_needs_a_time_and_a_name(text: str) -> None:
     with pytest.raises(ConfigError, match="must be TIME=TEXT"):
-        marked(text)
-    assert marked("2026-09-21T02:00+02:00=a=b") == (MONDAY, "a=b")
+        parse_mark(text)
+    assert parse_mark("2026-09-21T02:00+02:00=a=b") == (MONDAY, "a=b")
 
 
 def test_without_tables_there_is_no_report_but_a_reason(tmp_path: Path) -> None:

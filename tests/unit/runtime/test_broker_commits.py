@@ -5,36 +5,67 @@ from collections.abc import Sequence
 
 import pytest
 
+from chappe.core.broker.commit_queue import CommitQueue
 from chappe.errors import StaleEpochError, StoreError
+from chappe.machine import Change, Effect, Persist, Send
 from chappe.runtime.broker import commits as broker_commits
 from chappe.runtime.broker.commits import Commits, Tally
-from chappe.status.machine import Change, Output, Persist, Send
-from chappe.store import Changed
 from chappe.wire.base import Done
+
+
+class Machine:
+    """A broker that leads in an epoch until it is over; every message goes to one port."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.queue = CommitQueue()
+
+    @property
+    def has_changes(self) -> bool:
+        return self.queue.ready
+
+    def changes(self) -> list[Change]:
+        return self.queue.take()
+
+    def committed(self, epoch: int) -> list[Effect]:
+        return [Send(1, send.message) for send in self.queue.committed()] if epoch == self.epoch else []
 
 
 class Disk:
     """Commits when it is told to; keeps what was asked and what left, in order."""
 
     def __init__(self) -> None:
-        self.asked: list[list[Changed]] = []
+        self.asked: list[tuple[int, list[Change]]] = []
         self.left: list[int] = []
         self.reasons: list[str] = []
         self.tally = Tally()
         self.gate: asyncio.Queue[Exception | None] = asyncio.Queue()
-        self.commits = Commits(self._commit, self._leave, self.reasons.append, self.tally)
+        self.machine = Machine()
+        self.commits = Commits(self.machine, self._commit, self._perform, self._over, self.tally)
 
-    async def _commit(self, changes: Sequence[Changed]) -> None:
-        self.asked.append(list(changes))
+    async def _commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        self.asked.append((epoch, list(changes)))
         error = await self.gate.get()
         if error is not None:
             raise error
 
-    def _leave(self, sends: list[Send]) -> None:
-        self.left += [number(send) for send in sends]
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            assert isinstance(effect, Send)
+            assert isinstance(effect.message, Done)
+            self.left.append(effect.message.id)
 
-    def put(self, *outputs: Output) -> list[int]:
-        return [number(send) for send in self.commits.put(outputs)]
+    def _over(self, epoch: int, reason: str) -> None:
+        self.reasons.append(reason)
+        self.resign()
+
+    def resign(self) -> None:
+        self.machine.epoch, self.machine.queue = self.machine.epoch + 1, CommitQueue()
+
+    def put(self, *effects: Effect) -> list[int]:
+        free = [number(send) for send in self.machine.queue.put(effects)]
+        self.commits.go()
+        return free
 
     async def let(self, *results: Exception | None) -> None:
         for result in results:
@@ -84,7 +115,7 @@ async def test_everything_of_one_turn_is_one_transaction() -> None:
     disk.put(keep("0", None), send(50))
     await turns()
     assert len(disk.asked) == 1
-    assert disk.asked[0][:2] == [("k", "0", None), ("k", "1", b"1")]
+    assert disk.asked[0][1][:2] == [Change("k", "0", None), Change("k", "1", b"1")]
     await disk.let(None)
     assert disk.left == list(range(51))
     assert (disk.tally.commits, disk.tally.changes) == (1, 50)
@@ -99,14 +130,14 @@ async def test_what_comes_while_a_commit_runs_is_merged_into_the_next() -> None:
     await turns()
     disk.put(keep("c"), send(4))
     await turns()
-    assert disk.asked == [[("k", "a", b"1")]]
-    assert disk.commits.waiting == 4
+    assert disk.asked == [(1, [Change("k", "a", b"1")])]
+    assert disk.machine.queue.waiting == 4
     await disk.let(None)
     assert disk.left == [1, 2]
-    assert disk.asked[1:] == [[("k", "b", b"1"), ("k", "c", b"1")]]
+    assert disk.asked[1:] == [(1, [Change("k", "b", b"1"), Change("k", "c", b"1")])]
     await disk.let(None)
     assert disk.left == [1, 2, 3, 4]
-    assert disk.commits.idle
+    assert not disk.machine.queue.ready
 
 
 async def test_a_failure_is_repeated_with_the_same_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +148,7 @@ async def test_a_failure_is_repeated_with_the_same_changes(monkeypatch: pytest.M
         disk.gate.put_nowait(error)
     await disk.commits.settled()
     assert disk.left == [1]
-    assert disk.asked == [[("k", "a", b"1")]] * 3
+    assert disk.asked == [(1, [Change("k", "a", b"1")])] * 3
     assert disk.reasons == []
 
 
@@ -128,7 +159,6 @@ async def test_nothing_leaves_once_the_epoch_is_over() -> None:
     disk.put(keep("b"), send(2))
     await disk.let(StaleEpochError("cloud", 3))
     assert disk.reasons == ["epoch 3 of cloud is over; another process leads"]
-    assert disk.put(send(3), keep("c"), send(4)) == []
     await disk.let(None)
     assert disk.left == []
     assert len(disk.asked) == 1
@@ -138,10 +168,14 @@ async def test_a_commit_that_succeeds_after_the_end_lets_nothing_leave() -> None
     disk = Disk()
     disk.put(keep("a"), send(1))
     await turns()
-    disk.commits.end()
+    disk.resign()
     await disk.let(None)
     assert disk.left == []
-    assert disk.commits.waiting == 0
+    disk.put(keep("b"), send(2))
+    await turns()
+    assert disk.asked[1:] == [(2, [Change("k", "b", b"1")])]
+    await disk.let(None)
+    assert disk.left == [2]
 
 
 async def test_what_waits_for_a_lost_connection_is_not_sent_to_the_next() -> None:
@@ -149,7 +183,7 @@ async def test_what_waits_for_a_lost_connection_is_not_sent_to_the_next() -> Non
     disk.put(keep("a"), send(1), send(2, "router/b"))
     await turns()
     disk.put(keep("b"), send(3), send(4, "router/b"))
-    disk.commits.forget("router/a")
+    disk.machine.queue.forget("router/a")
     await disk.let(None, None)
     assert disk.left == [2, 4]
 
@@ -160,6 +194,5 @@ async def test_a_failure_that_nobody_expected_ends_the_term() -> None:
     await turns()
     await disk.let(RuntimeError("broken"))
     assert (disk.left, disk.reasons) == ([], ["RuntimeError: broken"])
-    assert disk.put(keep("b"), send(2)) == []
     await asyncio.wait_for(disk.commits.settled(), 30)
     assert len(disk.asked) == 1

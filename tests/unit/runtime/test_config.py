@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chappe.cli import _deployment as deployment
 from chappe.errors import ConfigError
-from chappe.runtime.config import deployment
 from chappe.runtime.config.reader import check, load, parse
 from chappe.security.authority import Authority
 

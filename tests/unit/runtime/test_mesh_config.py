@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chappe.core.mesh_settings import settings_of
 from chappe.core.sections import Measure, Mesh
 from chappe.errors import ConfigError
 from chappe.runtime.config.reader import parse
-from chappe.runtime.mesh.settings import settings_of
 
 SECOND = 1_000_000_000
 
@@ -52,8 +52,8 @@ def test_the_file_sets_what_members_are_told() -> None:
     )
     assert config.mesh is not None
     assert config.measure is not None
-    settings = settings_of(config.mesh, config.measure, reports=True)
-    assert (settings.mesh, settings.readings, settings.bandwidth, settings.profile) == (True, True, True, "mine")
+    settings = settings_of(config.mesh, config.measure)
+    assert (settings.mesh, settings.bandwidth, settings.profile) == (True, True, "mine")
     assert settings.profiles == (("video/#", "media"),)
     assert (settings.map.performance, settings.map.threshold) == (False, 0.2)
     assert (settings.map.refresh_ns, settings.map.lifetime_ns) == (10 * SECOND, 30 * SECOND)

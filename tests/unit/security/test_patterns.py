@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.security.patterns import Pattern, PatternError, topic_address, variable_address
+from chappe.security.patterns import AddressPattern, PatternError, topic_address, variable_address
 
 # Patterns are made of `a` and `b`; `z` stands for every level that no pattern names. One level more than the longest
 # pattern stands for every longer topic.
@@ -41,7 +41,7 @@ def test_one_pattern_covers_another_exactly_if_it_matches_all_its_topics() -> No
     wrong = [
         (wide, narrow)
         for wide, narrow in product(PATTERNS, PATTERNS)
-        if Pattern.address(wide).covers(Pattern.address(narrow)) != (LANGUAGES[wide] >= LANGUAGES[narrow])
+        if AddressPattern.address(wide).covers(AddressPattern.address(narrow)) != (LANGUAGES[wide] >= LANGUAGES[narrow])
     ]
     assert wrong == []
 
@@ -50,7 +50,7 @@ def test_two_patterns_overlap_exactly_if_some_topic_matches_both() -> None:
     wrong = [
         (one, two)
         for one, two in product(PATTERNS, PATTERNS)
-        if Pattern.address(one).overlaps(Pattern.address(two)) != bool(LANGUAGES[one] & LANGUAGES[two])
+        if AddressPattern.address(one).overlaps(AddressPattern.address(two)) != bool(LANGUAGES[one] & LANGUAGES[two])
     ]
     assert wrong == []
 
@@ -66,11 +66,11 @@ def test_covering_and_meeting_agree_with_any_long_topic(
         "/".join([*parts, "#"] if rest or not parts else parts) for parts, rest in ((one, one_open), (two, two_open))
     )
     in_left, in_right = matches(left, tuple(topic)), matches(right, tuple(topic))
-    if Pattern.address(left).covers(Pattern.address(right)):
+    if AddressPattern.address(left).covers(AddressPattern.address(right)):
         assert in_left or not in_right
     if in_left and in_right:
-        assert Pattern.address(left).overlaps(Pattern.address(right))
-    assert Pattern.address(left).covers(Pattern.address("/".join(topic))) == in_left
+        assert AddressPattern.address(left).overlaps(AddressPattern.address(right))
+    assert AddressPattern.address(left).covers(AddressPattern.address("/".join(topic))) == in_left
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_covering_and_meeting_agree_with_any_long_topic(
     ],
 )
 def test_typed_topics_are_spaces_of_their_own(wide: str, narrow: str, covered: bool) -> None:
-    assert Pattern.rule(wide).covers(Pattern.address(narrow)) is covered
-    assert Pattern.rule(wide).overlaps(Pattern.address(narrow)) is covered
+    assert AddressPattern.rule(wide).covers(AddressPattern.address(narrow)) is covered
+    assert AddressPattern.rule(wide).overlaps(AddressPattern.address(narrow)) is covered
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_typed_topics_are_spaces_of_their_own(wide: str, narrow: str, covered: b
 )
 def test_what_is_no_pattern_is_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(PatternError, match=why):
-        Pattern.rule(text)
+        AddressPattern.rule(text)
 
 
 def test_addresses_of_the_wire_never_collide() -> None:
@@ -122,8 +122,8 @@ def test_addresses_of_the_wire_never_collide() -> None:
     assert topic_address("l", "-1") == "long:-1"
     assert topic_address("s", "grid/west") == "grid/west"
     assert topic_address("s", "int:42") == "str:int:42"
-    assert Pattern.address(topic_address("s", "str:x")).levels == ("str:x",)
+    assert AddressPattern.address(topic_address("s", "str:x")).levels == ("str:x",)
     assert variable_address("pmu-1", "bus/volts") == "pmu-1/bus/volts"
-    assert Pattern.address(variable_address("int:1", "v")).levels == ("int:1", "v")
+    assert AddressPattern.address(variable_address("int:1", "v")).levels == ("int:1", "v")
     with pytest.raises(PatternError, match="single level"):
         variable_address("a/b", "c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.events.member import MemberSettings
+from chappe.events.member_settings import MemberSettings
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
 
@@ -77,7 +77,7 @@ def test_what_leads_nowhere_is_counted_and_not_kept() -> None:
     network.run(1.0)
     assert node.engine.counters()["drop_no_way"] == 3
     assert node.engine.address_drops() == [("topic", "nobody@…", "drop_no_way", 3)]
-    assert not node.engine.take_stranded()
+    assert not node.engine.take_undeliverable()
 
 
 def test_a_thousand_inboxes_do_not_widen_interest() -> None:

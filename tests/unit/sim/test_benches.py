@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from chappe.bench import churn, routing
+from bench import churn, routing
 from chappe.sim.clock import Streams
 from chappe.sim.codec import Codec
 from chappe.sim.latencies import Latencies, walk

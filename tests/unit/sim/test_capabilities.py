@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chappe.events.member import MemberSettings
+from chappe.events.member_settings import MemberSettings
 from chappe.linkstate.units import VertexId
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
@@ -75,7 +75,8 @@ def test_a_unit_has_what_all_its_nodes_have_and_learns_what_they_learn() -> None
     assert VertexId(1, "x") in member.state.lacking({"sealed"})
     assert VertexId(1, "z") not in member.state.lacking({"sealed"})
     network.crash("c")
-    network.nodes["c"]._settings = ABLE  # upgraded
+    upgraded = network.nodes["c"]
+    upgraded.design = replace(upgraded.design, settings=ABLE)
     network.restart("c")
     network.run(60.0)
     assert VertexId(1, "x") not in member.state.lacking({"sealed"})

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chappe.bench import churn
-from chappe.events.member import MemberSettings
+from bench import churn
+from chappe.events.member_settings import MemberSettings
 from chappe.sim.agreement import Convergence, disagreements
 from chappe.sim.churn import Churn
 from chappe.sim.ledger import Ledger

@@ -136,7 +136,7 @@ def test_probes_on_a_datagram_link_are_lost_on_the_way_there_and_back() -> None:
     network.start()
     network.run(1.0)
     engine = network.nodes["a"].engine
-    port = max(engine.ports())  # opened last: the datagram port
+    port = max(engine.open_ports())  # opened last: the datagram port
     for token in range(1, 501):
         engine.send(port, encode_frame(Kind.PROBE, Probe(token, 0).encode()))
         network.nodes["a"].settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
+from chappe.status.topology_checks import problems as topology_problems
 
 
 def problems(listen: str, data: str, security: int) -> list[str]:
@@ -15,7 +16,7 @@ def problems(listen: str, data: str, security: int) -> list[str]:
         ),
         channel=(ChannelSpec(between=("a", "b"), data=data, security=security),),  # type: ignore[arg-type]
     )
-    return [line for line in made.problems() if "security" in line]
+    return [line for line in topology_problems(made) if "security" in line]
 
 
 @pytest.mark.parametrize(

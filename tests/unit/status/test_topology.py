@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from chappe.status.topology import Topology
+from chappe.status.topology_checks import problems
 
 TWO_CLOUDS: dict[str, Any] = {
     "broker": [
@@ -42,7 +43,7 @@ def changed(place: str, value: Any) -> Topology:
 
 def test_levels_follow_from_the_tree() -> None:
     topology = msgspec.convert(TWO_CLOUDS, Topology)
-    assert topology.problems() == []
+    assert problems(topology) == []
     assert topology.root == "root"
     assert topology.leaves == ["north", "south"]
     assert topology.members("north") == ["n1", "n2"]
@@ -85,7 +86,7 @@ def test_levels_follow_from_the_tree() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_key_and_a_remedy(place: str, value: Any, wrong: list[str]) -> None:
-    found = "\n".join(changed(place, value).problems())
+    found = "\n".join(problems(changed(place, value)))
     for words in wrong:
         assert words in found
 
@@ -97,30 +98,26 @@ def test_numbers_by_name_may_collide() -> None:
     brokers += [{"name": name, "parent": "root", "listen": [f"tcp://127.0.0.1:{9000 + at}"]}
                 for at, name in enumerate(names)]  # fmt: skip
     topology = msgspec.convert({"broker": brokers}, Topology)
-    found = topology.problems()
+    found = problems(topology)
     assert len(found) == len(names) - len({topology.number(name) for name in names}) > 0
     assert all("by its name" in line and "another number" in line for line in found)
 
 
 def test_a_datagram_channel_needs_ports() -> None:
     topology = changed("channel.+", {"between": ["n1", "s1"], "data": "udp"})
-    assert topology.problems() == []
+    assert problems(topology) == []
     tables = msgspec.to_builtins(topology)
     tables["router"][0]["listen"] = "unix:///tmp/n1.sock"
-    assert "channel[2].data: udp needs an address with a port" in "\n".join(
-        msgspec.convert(tables, Topology).problems()
-    )
+    assert "channel[2].data: udp needs an address with a port" in "\n".join(problems(msgspec.convert(tables, Topology)))
 
 
 def test_the_processes_of_a_role_share_a_database() -> None:
     tables = msgspec.to_builtins(changed("broker.1.listen", ["tcp://127.0.0.1:7501", "tcp://127.0.0.1:7509"]))
     tables["broker"][1]["store"] = "postgresql://localhost/chappe"
     topology = msgspec.convert(tables, Topology)
-    assert topology.problems() == []
+    assert problems(topology) == []
     assert [topology.broker[1].process(place) for place in (0, 1)] == ["north-1", "north-2"]
     assert topology.broker[0].process(0) == "root"
     tables["router"][0]["name"] = "north-2"
     tables["channel"][0]["between"] = ["north-2", "n2"]
-    assert "broker[1].listen: its process 2 is called north-2" in "\n".join(
-        msgspec.convert(tables, Topology).problems()
-    )
+    assert "broker[1].listen: its process 2 is called north-2" in "\n".join(problems(msgspec.convert(tables, Topology)))

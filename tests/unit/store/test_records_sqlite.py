@@ -9,14 +9,14 @@ import pytest
 
 from chappe.errors import StoreError
 from chappe.store import open_store
-from chappe.store.records import open_records
+from chappe.store.opening import open_records
 from tests.support.records import rows
 from tests.support.recordstores import RecordStoreContract
 
 ROOT = Path(__file__).parents[3]
 WRITER = """
 import sys
-from chappe.store.records import open_records
+from chappe.store.opening import open_records
 from tests.support.records import links, rows
 store = open_records(sys.argv[1])
 for start in range(0, 100_000, 10):

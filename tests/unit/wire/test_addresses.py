@@ -6,7 +6,7 @@ import pytest
 
 from chappe.engine._topics import TopicError, TopicTable, check_topic
 from chappe.errors import ProtocolError
-from chappe.wire.addresses import check_address, confirm_address, inbox_address, node_of, purpose, shown
+from chappe.wire.addresses import check_address, confirm_address, inbox_address, node_of, purpose, redacted
 from chappe.wire.dump import describe
 from chappe.wire.events import Event, Topic, TopicName
 
@@ -44,8 +44,8 @@ def test_bytes_that_are_no_text_are_no_address() -> None:
 def test_parts_of_an_address() -> None:
     assert [purpose(text) for text in GOOD[:4]] == ["node", "node", "inbox", "confirm"]
     assert node_of(GOOD[2]) == "east/n7"
-    assert shown(GOOD[2]) == "east/n7@…"
-    assert shown("east/n7") == "east/n7"
+    assert redacted(GOOD[2]) == "east/n7@…"
+    assert redacted("east/n7") == "east/n7"
 
 
 def test_nobody_is_shown_the_id_of_an_inbox() -> None:

@@ -87,9 +87,9 @@ def test_a_frame_without_records_is_refused() -> None:
 @pytest.mark.spec("GS-020")
 @given(INT64, st.floats(allow_nan=False), st.booleans())
 def test_int_float_and_bool_round_trip(integer: int, number: float, truth: bool) -> None:
-    assert record(0, 1, integer).decoded("int") == integer
-    assert record(0, 1, number).decoded("float") == number
-    assert record(0, 1, truth).decoded("bool") is truth
+    assert record(0, 1, integer).value_as("int") == integer
+    assert record(0, 1, number).value_as("float") == number
+    assert record(0, 1, truth).value_as("bool") is truth
 
 
 @pytest.mark.spec("GS-020")

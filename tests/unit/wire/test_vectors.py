@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from chappe.bench.hostile.siphash import siphash128
+from bench.hostile.siphash import siphash128
 from chappe.errors import ProtocolError
 from chappe.wire.control import MAJOR, MINOR, Hello, Refused, Subscribe, Welcome
 from chappe.wire.dump import describe
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader
+from chappe.wire.parcels import CellParcel, ParcelFlag
 from chappe.wire.payloads import (
     Credit,
     Denial,
@@ -29,7 +30,7 @@ from chappe.wire.payloads import (
     decode_payload,
     encode_payload,
 )
-from chappe.wire.routes import Route, Train, Trained
+from chappe.wire.routes import RouteDefinition, Train, Trained
 from chappe.wire.status import record
 
 FILE = Path(__file__).parents[2] / "vectors" / "wire.json"
@@ -65,10 +66,22 @@ FRAMES: dict[str, Payload] = {
         5, 6, b"?", reply=TopicName(f"n7@{SESSION.hex()}", "n"), correlation=(1 << 64) - 2
     ),
     "event with its publisher's node": Event(5, 7, b"!", durable=True, created=CREATED, origin="east/hall/n7"),
-    "route of an inbox": Route(12, TopicName(f"n7@{SESSION.hex()}", "n"), b"\x90"),
-    "route": Route(9, TopicName("plant/a/voltage"), bytes.fromhex("9301a16e90")),
-    "route of an integer topic": Route(10, TopicName(-5, "i"), b"\x90"),
+    "route of an inbox": RouteDefinition(12, TopicName(f"n7@{SESSION.hex()}", "n"), b"\x90"),
+    "route": RouteDefinition(9, TopicName("plant/a/voltage"), bytes.fromhex("9301a16e90")),
+    "route of an integer topic": RouteDefinition(10, TopicName(-5, "i"), b"\x90"),
     "parcel, reserved": Parcel(b"left to cells"),
+    "parcel without hops": Parcel(CellParcel(1, 0, "fr.paris.louvre", "de.berlin", b"body").encode()),
+    "parcel with a hop list": Parcel(
+        CellParcel(
+            (1 << 64) - 1, 7, "fr.paris.louvre", "de.berlin", b"\0\1", ParcelFlag.FIRST | ParcelFlag.LAST, 5, 1,
+            (bytes(range(8)), bytes(range(8, 16)), b"\xff" * 8),
+        ).encode()
+    ),
+    "parcel that acknowledges": Parcel(CellParcel(9, 3, "de.berlin", "fr.paris", flags=ParcelFlag.ACK).encode()),
+    "parcel to a prefix": Parcel(CellParcel(9, 4, "fr.", "de.berlin", b"all", ParcelFlag.MULTICAST).encode()),
+    "parcel that returns": Parcel(
+        CellParcel(9, 5, "fr.paris", "de.berlin", b"back", ParcelFlag.RETURNED, 3, 0, (b"\1" * 8,)).encode()
+    ),
     "probe": Probe(9, CREATED, b"\0" * 8),
     "heartbeat": Probe(0, CREATED),
     "echo": Echo(Probe(9, CREATED, b"\0" * 8)),

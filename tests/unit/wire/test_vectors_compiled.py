@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.bench.hostile.siphash import siphash128 as oracle
+from bench.hostile.siphash import siphash128 as oracle
 from chappe.engine._engine import Engine
 from chappe.errors import ProtocolError
 from chappe.links._datagram import siphash128

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from chappe.aggregation.alerts import Rule
-from chappe.aggregation.messages import AlertEvent
 from chappe.archive.schema import DATASETS
+from chappe.measure.messages import AlertEvent
 from chappe.measure.record import METRICS
 from chappe.pipeline.alerting import End, judge, next_ns, records, row, rules
 from chappe.pipeline.job import Frames, Going, KeyedJob, Publish, Table, Went, parameter

@@ -1,17 +1,17 @@
-"""Messages of a broker leave in order, each after the changes that it follows from are durable."""
+"""What a broker decides becomes durable: one transaction after the other, tried again until it succeeds."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
 from chappe.errors import StaleEpochError, StoreError
-from chappe.status.machine import Address, Output, Persist, Send
-from chappe.store import Changed
+from chappe.machine import Change, Effect
 
 log = structlog.get_logger(__name__)
 
@@ -35,110 +35,78 @@ class Tally:
         self.slowest_s = max(self.slowest_s, seconds)
 
 
-@dataclass(slots=True)
-class _Batch:
-    """One transaction, and what leaves after it."""
+class Decided(Protocol):
+    """The machine whose changes are committed (`core.broker.machine.BrokerMachine`)."""
 
-    changes: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
-    sends: list[Send] = field(default_factory=list)
+    epoch: int
+
+    @property
+    def has_changes(self) -> bool: ...
+
+    def changes(self) -> list[Change]: ...
+
+    def committed(self, epoch: int) -> list[Effect]: ...
 
 
 class Commits:
-    """Commits the changes of each turn of the loop as one transaction, and while it runs collects the next.
+    """Commits the changes of each turn of the loop as one transaction.
 
-    `commit(changes)` makes them durable; `leave(sends)` lets messages go; `over(reason)` is told once when the epoch is
-    over, and nothing leaves from then on. Other failures are repeated until the lease runs out.
+    `commit(epoch, changes)` makes them durable; `perform(effects)` gets what that sets free; `over(epoch, reason)` is
+    called when a term cannot go on. Failures of the store are repeated until the lease runs out.
     """
 
     def __init__(
         self,
-        commit: Callable[[Sequence[Changed]], Awaitable[None]],
-        leave: Callable[[list[Send]], None],
-        over: Callable[[str], None],
+        machine: Decided,
+        commit: Callable[[int, Sequence[Change]], Awaitable[None]],
+        perform: Callable[[list[Effect]], None],
+        over: Callable[[int, str], None],
         tally: Tally,
     ) -> None:
+        self._machine = machine
         self._commit = commit
-        self._leave = leave
+        self._perform = perform
         self._over = over
         self._tally = tally
-        self._next = _Batch()
-        self._flight: _Batch | None = None
         self._task: asyncio.Task[None] | None = None
-        self._ended = False
 
-    @property
-    def waiting(self) -> int:
-        """Messages that wait for a commit."""
-        return len(self._next.sends) + (len(self._flight.sends) if self._flight else 0)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is being committed or waits for it."""
-        return self._flight is None and not self._next.changes
-
-    def put(self, outputs: Iterable[Output]) -> list[Send]:
-        """Take what a broker decided; the answer may leave now."""
-        free: list[Send] = []
-        for output in outputs:
-            if self._ended:
-                break
-            if isinstance(output, Persist):
-                self._next.changes.update({(change.kind, change.key): change.value for change in output.changes})
-            elif self._next.changes:
-                self._next.sends.append(output)
-            elif self._flight is not None:
-                self._flight.sends.append(output)
-            else:
-                free.append(output)
-        if self._next.changes and self._task is None and not self._ended:
+    def go(self) -> None:
+        """The machine may have decided something."""
+        if self._task is None and self._machine.has_changes:
             # A task begins in the next turn of the loop: everything of this one is in.
             self._task = asyncio.get_running_loop().create_task(self._run(), name="commits")
-        return free
 
-    def forget(self, address: Address) -> None:
-        """A connection is over: what waits for it is not sent to the next one."""
-        for batch in (self._next, self._flight):
-            if batch is not None:
-                batch.sends = [send for send in batch.sends if send.to != address]
-
-    def end(self) -> None:
-        """Nothing more is committed or leaves; a transaction under way may still succeed."""
-        self._ended = True
-        self._next, self._flight = _Batch(), None
+    def stop(self) -> None:
+        """Nothing more is committed; a transaction under way may still succeed."""
         if self._task is not None:
             self._task.cancel()
 
     async def settled(self) -> None:
-        """Everything that was put is durable and has left."""
+        """Everything that was decided is durable and has left."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        epoch = 0
         try:
-            while self._next.changes:
-                self._flight, self._next = self._next, _Batch()
-                await self._durable([(kind, key, value) for (kind, key), value in self._flight.changes.items()])
-                if self._ended:
-                    return
-                sends, self._flight = self._flight.sends, None
-                self._leave(sends)
+            while self._machine.has_changes:
+                epoch = self._machine.epoch
+                await self._durable(epoch, self._machine.changes())
+                self._perform(self._machine.committed(epoch))
         except Exception as error:  # nothing of this term may wait for ever: the next one starts from the store
             log.exception("commits ended")
-            if not self._ended:
-                self._ended = True
-                self._over(f"{type(error).__name__}: {error}")
+            self._over(epoch, f"{type(error).__name__}: {error}")
         finally:
             self._task = None
 
-    async def _durable(self, changes: list[Changed]) -> None:
+    async def _durable(self, epoch: int, changes: list[Change]) -> None:
         pause_s, problem = AGAIN_S, ""
-        while not self._ended:
+        while self._machine.epoch == epoch:
             begun = time.perf_counter()
             try:
-                await self._commit(changes)
+                await self._commit(epoch, changes)
             except StaleEpochError as error:
-                self._ended = True
-                self._over(str(error))
+                self._over(epoch, str(error))
             except StoreError as error:
                 if str(error) != problem:
                     problem = str(error)

@@ -1,4 +1,4 @@
-"""From a store to a leading broker and back: one term after the other, each under its own epoch (GS-156)."""
+"""The lease and the store of a role: who leads, what it restores, what it commits (GS-156)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ import structlog
 
 from chappe.errors import StoreError
 from chappe.executor import SerialExecutor
-from chappe.runtime.broker.commits import Tally
+from chappe.machine import Change
 from chappe.runtime.broker.lease import Lease
-from chappe.runtime.broker.term import Term
-from chappe.status.machine import Broker, Change, Send
-from chappe.store import Changed, Store, open_store
+from chappe.status.machine import Broker
+from chappe.store import Store, open_store
 
 log = structlog.get_logger(__name__)
 
 SWITCH_S = 0.001  # a commit waits so long for the interpreter each time that planning has it
-SETTLE_S = 2.0  # for commits under way when the process ends
 
 
 class Leadership:
-    """Leads while it has the lease. `make()` gives an empty broker.
+    """Asks for the lease, restores a broker when it is gained, commits for it. `make()` gives an empty broker.
 
-    `begins(term)` is told when a broker has its state back and leads, `ends(reason)` when it does so no longer, and
-    `leave(sends)` gets what a commit has set free.
+    `begins(broker, epoch)` is called when a broker has its state back, `ends(epoch, reason)` when the lease is lost.
     """
 
     def __init__(
@@ -35,19 +32,15 @@ class Leadership:
         role: str,
         holder: str,
         make: Callable[[], Broker],
-        begins: Callable[[Term], None],
-        ends: Callable[[str], None],
-        leave: Callable[[list[Send]], None],
+        begins: Callable[[Broker, int], None],
+        ends: Callable[[int, str], None],
     ) -> None:
-        self.tally = Tally()
         self.terms = 0  # how many there were
         self._role = role
         self._holder = holder
         self._make = make
         self._begins = begins
         self._ends = ends
-        self._leave = leave
-        self._term: Term | None = None
         self._thread = SerialExecutor(f"store of {role}")
         self._store: Store | None = None
         self._of_lease: Store | None = None
@@ -72,25 +65,23 @@ class Leadership:
         """Ask for the lease, over a connection of its own."""
         loop = asyncio.get_running_loop()
 
-        def told(callback: Callable[..., None]) -> Callable[..., object]:
+        def in_loop(callback: Callable[..., None]) -> Callable[..., object]:
             return lambda *values: loop.call_soon_threadsafe(callback, *values)
 
         assert self._of_lease is not None
-        self._lease = Lease(self._of_lease, self._role, self._holder, lease_s, told(self._gained), told(self._lost))
+        self._lease = Lease(
+            self._of_lease, self._role, self._holder, lease_s, in_loop(self._gained), in_loop(self._ends)
+        )
         self._lease.start()
 
-    async def stop(self) -> None:
-        """Finish what is being committed, then let another process lead at once."""
+    async def halt(self) -> None:
+        """Begin no more terms."""
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.wait([self._restoring])
-        if self._term is not None:
-            try:
-                async with asyncio.timeout(SETTLE_S):
-                    await self._term.settled()
-            except TimeoutError:
-                log.warning("ends before everything is committed", role=self._role)
-            self.resign("the process ends")
+
+    async def stop(self) -> None:
+        """Let another process lead at once, and close the store."""
         if self._lease is not None:
             await asyncio.to_thread(self._lease.stop)
         elif self._of_lease is not None:
@@ -100,64 +91,49 @@ class Leadership:
         self._thread.shutdown()
 
     @property
-    def term(self) -> Term | None:
-        """The present term; it ends here if the lease has run out while this process was kept from running."""
-        term = self._term
-        if term is not None and self._lease is not None and not self._lease.held(term.epoch):
-            self.resign("the lease has run out")
-            return None
-        return term
+    def restoring(self) -> bool:
+        return self._restoring is not None
 
-    @property
-    def epoch(self) -> int:
-        """The epoch it leads in, or 0."""
-        return self._term.epoch if self._term is not None else 0
-
-    @property
-    def state(self) -> str:
-        if self._term is not None:
-            return "leading"
-        return "restoring" if self._restoring is not None else "standby"
+    def held(self, epoch: int) -> bool:
+        """Whether nobody else can lead in that epoch or after it."""
+        return self._lease is not None and self._lease.held(epoch)
 
     def alive(self) -> None:
         """The loop turns."""
         if self._lease is not None:
             self._lease.alive()
 
-    def resign(self, reason: str) -> None:
-        """Stop leading at once: nothing that is still under way leaves."""
-        term, self._term = self._term, None
-        if term is None:
-            return
-        log.info("leads no longer", role=self._role, holder=self._holder, epoch=term.epoch, reason=reason)
-        term.end()
+    def leave(self, epoch: int) -> None:
+        """Give an epoch up."""
         if self._lease is not None:
-            self._lease.leave(term.epoch)
-        self._ends(reason)
+            self._lease.leave(epoch)
+
+    async def commit(self, epoch: int, changes: Sequence[Change]) -> None:
+        """Make them durable, unless the epoch is over (StaleEpochError)."""
+        assert self._store is not None
+        rows = [(change.kind, change.key, change.value) for change in changes]
+        await self._thread.run(partial(self._store.commit, self._role, epoch, rows))
 
     def _gained(self, epoch: int) -> None:
         log.info("lease taken", role=self._role, holder=self._holder, epoch=epoch)
         self._restoring = asyncio.get_running_loop().create_task(self._restore(epoch), name=f"restore {self._role}")
 
-    def _lost(self, epoch: int, reason: str) -> None:
-        if self.epoch == epoch:
-            self.resign(reason)
-
     async def _restore(self, epoch: int) -> None:
-        assert self._lease is not None
         try:
             broker = await self._thread.run(self._restored)
         except StoreError as error:
             log.error("state not loaded", role=self._role, reason=str(error))
-            self._lease.leave(epoch)
+            self.leave(epoch)
         except Exception:
             log.exception("state not understood", role=self._role)
-            self._lease.leave(epoch)
+            self.leave(epoch)
         else:
-            if self._lease.held(epoch):
-                self._begin(broker, epoch)
+            if self.held(epoch):
+                self.terms += 1
+                log.info("leads", role=self._role, holder=self._holder, epoch=epoch)
+                self._begins(broker, epoch)
             else:
-                self._lease.leave(epoch)
+                self.leave(epoch)
         finally:
             self._restoring = None
 
@@ -166,17 +142,3 @@ class Leadership:
         broker = self._make()
         broker.restore(Change(*item) for item in self._store.load(self._role))
         return broker
-
-    def _begin(self, broker: Broker, epoch: int) -> None:
-        async def commit(changes: Sequence[Changed]) -> None:
-            assert self._store is not None
-            await self._thread.run(partial(self._store.commit, self._role, epoch, changes))
-
-        def leave(sends: list[Send]) -> None:
-            if self.term is not None:
-                self._leave(sends)
-
-        self.terms += 1
-        self._term = Term(broker, epoch, commit, leave, self.resign, self.tally)
-        log.info("leads", role=self._role, holder=self._holder, epoch=epoch)
-        self._begins(self._term)

@@ -18,8 +18,9 @@ from chappe.links.proxy import ENVIRONMENT, parse_proxy
 from chappe.linkstate.units import checked_name, parse_unit
 from chappe.security.certificates import identity_of
 from chappe.security.identity import dev_identity
-from chappe.security.patterns import NODES, Pattern, PatternError
+from chappe.security.patterns import NODES, AddressPattern, PatternError
 from chappe.security.rules import RuleBook, check_rule
+from chappe.status.topology_checks import problems as topology_problems
 from chappe.wire.addresses import ADDRESS_LIMIT, INBOX_PART
 
 MULTICAST = "udp+multicast"
@@ -27,12 +28,27 @@ MULTICAST = "udp+multicast"
 
 def problems(config: Config, dev: bool = False, files: bool = False) -> list[str]:
     """One line `key: reason` for each thing that is wrong; `files` also looks whether named files can be read."""
-    found = [*_addresses(config, dev), *_peers(config), *_references(config), *_patterns(config), *_consistency(config),
+    found = [*_addresses(config, dev), *_peers(config), *_transports(config), *_references(config), *_patterns(config),
+             *_consistency(config),
              *(() if dev else _denied(config)),
              *_management(config), *_mesh(config)]  # fmt: skip
     if files:
         found += _files(config)
     return found
+
+
+def fixed(old: Config, new: Config) -> list[str]:
+    """What of a running node's configuration was changed that cannot change."""
+    found = [f"node.{key}: cannot change while the node runs; restart it" for key in ("name", "leaf", "layout")
+             if getattr(new.node, key) != getattr(old.node, key)]  # fmt: skip
+    if new.listen != old.listen:
+        found.append("listen: cannot change while the node runs; restart it")
+    if (new.tls, new.tokens) != (old.tls, old.tokens):
+        found.append("tls, tokens: names of files cannot change while the node runs; their content may")
+    if (new.broker and new.broker.name, new.manages) != (old.broker and old.broker.name, old.manages):
+        found.append("broker, manages: cannot change while the node runs; restart it")
+    keys = [key for key in ("mesh", "measure", "report", "counters") if getattr(new, key) != getattr(old, key)]
+    return found + [f"{key}: cannot change while the node runs; restart it" for key in keys]
 
 
 def _addresses(config: Config, dev: bool) -> Iterator[str]:
@@ -113,6 +129,12 @@ def _peers(config: Config) -> Iterator[str]:
             yield f"peer[{at}].reconnect_min_s: is above reconnect_max_s ({peer.reconnect_max_s})"
 
 
+def _transports(config: Config) -> Iterator[str]:
+    for kind in config.transport:
+        if kind not in factories():
+            yield f"transport.{kind[:40]}: there is no such transport; one of {', '.join(factories())}"
+
+
 def _no_ip(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
@@ -144,7 +166,7 @@ def _patterns(config: Config) -> Iterator[str]:
             yield f"topic_route[{at}].pattern: give the name of a node without its unit, or {NODES}# for all others"
     for key, pattern in keys:
         try:
-            Pattern.address(pattern)
+            AddressPattern.address(pattern)
         except PatternError as error:
             yield f"{key}: {error}"
     for at, route in enumerate(config.path):
@@ -189,7 +211,7 @@ def _management(config: Config) -> Iterator[str]:
     if config.broker is not None:
         yield "broker: a node with [manages] is a broker itself; its parent is in manages.topology"
     topology, role = config.manages.topology, config.manages.role
-    yield from (f"manages.topology: {problem}" for problem in topology.problems())
+    yield from (f"manages.topology: {problem}" for problem in topology_problems(topology))
     if role not in topology.brokers:
         yield f"manages.role: there is no broker {role!r} in manages.topology"
 
@@ -214,7 +236,7 @@ def _mesh(config: Config) -> Iterator[str]:
     yield from _profiles(config.mesh)
     for at, pattern in enumerate(config.mesh.publications):
         try:
-            Pattern.address(pattern)
+            AddressPattern.address(pattern)
         except PatternError as error:
             yield f"mesh.publications[{at}]: {error}"
 
@@ -249,7 +271,7 @@ def _profiles(mesh: Mesh) -> Iterator[str]:
             yield f"{key}: there is no profile {profile!r} (profiles: {', '.join(sorted(known))})"
     for at, each in enumerate(mesh.topic):
         try:
-            Pattern.address(each.pattern)
+            AddressPattern.address(each.pattern)
         except PatternError as error:
             yield f"mesh.topic[{at}].pattern: {error}"
         if not each.profile and not each.needs:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 
 import structlog
 
 from chappe.engine._engine import Engine
-from chappe.errors import ChappeError, LinkError, RefusedError, TimeoutExpired
+from chappe.errors import ChappeError, ConfigError, LinkError, RefusedError, TimeoutExpired
 from chappe.links.kinds import factories
 from chappe.links.registry import LinkEntry, Notice, Transports
 from chappe.runtime.links.datagrams import Datagrams
 from chappe.runtime.links.peers import PeerLink, Peers
+from chappe.wire.control import Failed, Listing, Message, OpenLink
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +44,8 @@ class Alternates:
             raise RefusedError(f"there is no transport {kind!r}; one of {', '.join(factories())}")
         if lifetime_s < 0:
             raise RefusedError(f"a lifetime is positive, or 0 for ever, not {lifetime_s:g} s")
+        if factory.stream:
+            self._check_migration(peer, kind)
         entry = await (self._stream(peer, kind) if factory.stream else self._beside(peer, kind))
         entry.alternate = True
         if lifetime_s:
@@ -58,6 +61,29 @@ class Alternates:
         log.info("link chosen", peer=name, data=data, kind=choice.kind, reason=choice.reason)
         return await self.open(name, choice.kind, lifetime_s)
 
+    def serve(self, port: int, request: OpenLink, send: Callable[[int, Message], None]) -> None:
+        """Carry out a request of the client at that port; `send` gets the answer."""
+        self._start(self._answer(port, request, send), f"open a link to {request.to}")
+
+    async def _answer(self, port: int, request: OpenLink, send: Callable[[int, Message], None]) -> None:
+        lifetime_s = request.lifetime_ns / 1e9
+        try:
+            if bool(request.kind) == bool(request.data):
+                raise RefusedError("name the kind of transport, or the kind of data that it is for", "invalid")
+            if request.data:
+                entry = await self.open_for(request.to, request.data, lifetime_s)
+            else:
+                entry = await self.open(request.to, request.kind, lifetime_s)
+        except (ChappeError, OSError) as error:
+            send(port, Failed(id=request.id, code=_code(error), reason=str(error)))
+        else:
+            send(port, Listing(id=request.id, rows=(entry.row(),), total=1))
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def tick(self, now_ns: int) -> None:
         """End links whose time is over."""
         for entry in self.transports.expired(now_ns):
@@ -67,9 +93,7 @@ class Alternates:
             if entry.kind == "udp":
                 self.datagrams.close_link(peer.port, now_ns, "its time is over")
             else:
-                task = asyncio.get_running_loop().create_task(self._restore(peer), name=f"restore {peer.name}")
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._restore(peer), f"restore {peer.name}")
 
     async def stop(self) -> None:
         """Open no more."""
@@ -81,8 +105,18 @@ class Alternates:
         peer = self.peers.named(name)
         if peer is None or peer.connection is None or peer.manager:
             known = ", ".join(sorted(self.peers.channels())) or "none"
-            raise RefusedError(f"{name!r} is no node that is connected (those are: {known})")
+            raise RefusedError(f"{name!r} is no node that is connected (those are: {known})", "unknown")
         return peer
+
+    def _check_migration(self, peer: PeerLink, kind: str) -> None:
+        """Whether the factory of the link in use lists that kind (MR-045)."""
+        assert peer.connection is not None
+        current = peer.connection.link.kind
+        allowed = factories()[current].migrates_to
+        if kind != current and kind not in allowed:
+            kinds = ", ".join(sorted(allowed)) or "nothing"
+            reason = f"the traffic of a {current} link cannot move to {kind}; it can move to: {kinds}"
+            raise RefusedError(reason, "invalid")
 
     async def _beside(self, peer: PeerLink, kind: str) -> LinkEntry:
         link = self.datagrams.link(peer.port)
@@ -117,7 +151,7 @@ class Alternates:
         near = peer.connection.link.peer.is_loopback
         choice = self.peers.reaching.alternative(peer.config, peer.theirs, kind, near)
         with _moving(peer):
-            raw, welcome = await self.peers.open(peer.config, choice, bool(peer.process))
+            raw, welcome = await self.peers.open(peer.config, choice)
             connection = self.peers.carry_dialled(peer, raw, welcome, choice)
         if connection.entry is None:
             raise LinkError(f"the {kind} link to {peer.name} was lost at once")
@@ -128,10 +162,17 @@ class Alternates:
         try:
             if peer.config.urls:
                 with _moving(peer):
-                    raw, welcome, choice = await self.peers.dial(peer.config, bool(peer.process))
+                    raw, welcome, choice = await self.peers.dial(peer.config)
                     self.peers.carry_dialled(peer, raw, welcome, choice)
         except (ChappeError, OSError) as error:
             log.warning("the alternate link stays", peer=peer.name, reason=str(error))
+
+
+def _code(error: Exception) -> str:
+    """Of a refusal: what was asked for is wrong, or cannot be had now."""
+    if isinstance(error, RefusedError):
+        return error.code or "invalid"
+    return "invalid" if isinstance(error, ConfigError) else "unavailable"
 
 
 @contextlib.contextmanager

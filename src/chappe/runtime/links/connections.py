@@ -54,23 +54,22 @@ Lapsed = Callable[[Connection], str | None]
 
 
 class Connections:
-    """All connections by port; `gone(connection, reason)` is told about each that ended, however it did."""
+    """All connections by port; `gone(connection, reason)` is called for each that ended, however it did."""
 
-    def __init__(self, engine: Engine, gone: Callable[[Connection, str], None]) -> None:
+    def __init__(self, engine: Engine, gone: Callable[[Connection, str], None], hurry: Callable[[], None]) -> None:
         self.by_port: dict[int, Connection] = {}
         self.transports = Transports(uuid.uuid4)
         self.transports.watch(self._noticed)
         self.fan_out: dict[int, Mapping[int, object]] = {}  # port of a group -> the ports of its members
-        self.apart: set[int] = set()  # ports whose values go by datagrams, too
         self._engine = engine
         self._gone = gone
+        self.hurry = hurry  # asks for a tick soon
         self._due: list[tuple[int, int, Connection]] = []
         self._order = 0
         self._freeing: deque[int] = deque()
         self._stuffed: dict[int, Connection] = {}  # with something in their outbox
         self._clients: dict[bytes, Connection] = {}  # by issuer
         self.shortest_ns = 1 << 62  # interval of heartbeats that any connection had so far
-        self.hurry: Callable[[], None] = lambda: None  # asks for a tick soon
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self.by_port.values()))
@@ -87,6 +86,7 @@ class Connections:
         connection.agreed_ns = connection.heartbeat.interval_ns
         connection.busy_ns = now_ns
         self.shortest_ns = min(self.shortest_ns, connection.agreed_ns)
+        self._detected(connection)
         self._list(connection)
         self._schedule(connection, now_ns + connection.heartbeat.interval_ns)
 
@@ -97,18 +97,21 @@ class Connections:
             local=link.local, remote=str(link.peer), security=link.security, wall_ns=time.time_ns(),
         )  # fmt: skip
 
+    def _detected(self, connection: Connection) -> bool:
+        """Whether it is given up when it is silent; its interval is what the switches of its kind say (MR-045)."""
+        switches, heartbeat = self.transports.switched(connection.link.kind), connection.heartbeat
+        if switches is None or connection.session.role != "node":
+            return True
+        heartbeat.interval_ns = switches.detection_ns or connection.agreed_ns
+        heartbeat.send_ns = min(heartbeat.interval_ns, connection.agreed_ns)
+        self.shortest_ns = min(self.shortest_ns, heartbeat.interval_ns)
+        return switches.detection
+
     def _noticed(self, notice: Notice) -> None:
         connection = self.by_port.get(notice.entry.port)
         if notice.what == "switched" and connection is not None and connection.entry is notice.entry:
             self._schedule(connection, self._engine.mono_ns)
             self.hurry()
-
-    def security(self, port: int) -> int:
-        """What protects what goes by that port: 0 nothing, 1 authentic (datagrams), 2 encrypted or on this machine."""
-        connection = self.by_port.get(port)
-        if connection is None or not connection.link.security.secure:
-            return 0
-        return 1 if port in self.apart else 2
 
     def client(self, issuer: bytes) -> Connection | None:
         """The connection of the client that publishes as that issuer."""
@@ -186,12 +189,8 @@ class Connections:
                 return
         if connection.paused_until_ns:  # we do not read it: its silence is ours
             connection.heartbeat.connected(now_ns)
-        switches = self.transports.switched(connection.link.kind)
-        if switches is not None:
-            connection.heartbeat.interval_ns = switches.detection_ns or connection.agreed_ns
-            self.shortest_ns = min(self.shortest_ns, connection.heartbeat.interval_ns)
-            if not switches.detection:
-                connection.heartbeat.excuse(now_ns)
+        if not self._detected(connection):
+            connection.heartbeat.excuse(now_ns)
         verdict = connection.heartbeat.check(now_ns, self._engine.last_heard(port))
         if verdict.dead:
             silent_s = connection.heartbeat.interval_ns * connection.heartbeat.misses / 1e9

@@ -44,14 +44,16 @@ UDP_SECURITY = Security(True, "SipHash-2-4-128 tags; not encrypted")
 class Datagrams:
     """All UDP sessions of a node, by the port of their control connection."""
 
-    def __init__(self, engine: Engine, connections: Connections, send: Callable[[int, Message], None]) -> None:
+    def __init__(
+        self, engine: Engine, connections: Connections, groups: Groups, send: Callable[[int, Message], None]
+    ) -> None:
         self._engine = engine
         self._connections = connections
         self._send = send
         self._endpoint: DatagramEndpoint | None = None
         self._tick: FlushTick | None = None
         self._links: dict[int, DataLink] = {}
-        self.groups: Groups | None = None  # of multicast, set once both exist
+        self.groups = groups  # of multicast
         self.listens: dict[int, str] = {}  # ports of peers whose groups we asked for, with our interface
         self.constraint = Constraint()  # when values of new links leave for the stream and return
         self._asked: set[int] = set()  # ports of peers that were asked for a data link and have not answered
@@ -71,13 +73,23 @@ class Datagrams:
         )
         self._endpoint = await open_datagrams(address, tick, options=options)
 
-    def answer(self, port: int, request: int, reports: bool = False, multicast: bool = False) -> None:
+    def receive(self, port: int, message: Message, now_ns: int, tick: FlushTick) -> None:
+        """A message of the other side of a control connection about the data link beside it."""
+        match message:
+            case OpenDatagram():
+                self._answer(port, message.id, message.reports, message.multicast)
+            case DatagramOpened():
+                self._opened(port, message, tick)
+            case _:
+                self._report(port, message, now_ns)
+
+    def _answer(self, port: int, request: int, reports: bool, multicast: bool) -> None:
         """The other side of a control connection asks for a data link."""
         connection = self._connections.by_port.get(port)
         if connection is None:
             return
         if multicast:
-            if connection.session.role != "node" or self.groups is None or not self.groups.answer(connection, request):
+            if connection.session.role != "node" or not self.groups.answer(connection, request):
                 reason = "this node sends to no udp+multicast:// group"
                 self._send(port, Failed(id=request, code="unsupported", reason=reason))
             return
@@ -106,12 +118,12 @@ class Datagrams:
         self.listens[port] = interface
         self.ask(port, multicast=True)
 
-    def opened(self, port: int, answer: DatagramOpened, tick: FlushTick) -> None:
+    def _opened(self, port: int, answer: DatagramOpened, tick: FlushTick) -> None:
         """The other node agreed to what we asked for; an answer without a question changes nothing."""
         connection = self._connections.by_port.get(port)
         if connection is None:
             return
-        if answer.group and self.groups is not None and port in self.listens:
+        if answer.group and port in self.listens:
             self.groups.joined(connection, answer, self.listens[port], tick)
             return
         asked = port in self._asked and answer.id == PEER_REQUEST and not answer.group
@@ -129,9 +141,9 @@ class Datagrams:
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    def said(self, port: int, message: Message, now_ns: int) -> None:
+    def _report(self, port: int, message: Message, now_ns: int) -> None:
         """The other node says something about the data link beside that port."""
-        if isinstance(message, DatagramReport) and self.groups is not None and self.groups.report(port, message):
+        if isinstance(message, DatagramReport) and self.groups.report(port, message):
             return
         link = self._links.get(port)
         if link is None or not link.reports or getattr(message, "link", None) != link.number:
@@ -158,19 +170,18 @@ class Datagrams:
         """The control connection of that port is over: so is its data link."""
         if port not in self._connections.by_port:
             self._asked.discard(port)
-        if self.groups is not None and port not in self._connections.by_port:
+        if port not in self._connections.by_port:
             self.listens.pop(port, None)
             self.groups.gone(port)
         link = self._links.pop(port, None)
         if link is not None:
-            self._connections.apart.discard(port)
+            link.connection.session.security = 2 if link.connection.link.security.secure else 0
             self._sessions.discard(link.number)
             link.free(reason)
 
     def tick(self, now_ns: int) -> None:
         """Heartbeats and reports; a data link that is silent is given up, and its STATUS uses the stream."""
-        if self.groups is not None:
-            self.groups.tick(now_ns)
+        self.groups.tick(now_ns)
         for port, link in list(self._links.items()):
             if now_ns - self._engine.last_heard(link.port) > SILENT_NS:
                 log.warning("datagrams do not arrive, status goes by the stream", port=port)
@@ -182,7 +193,7 @@ class Datagrams:
     @property
     def busy(self) -> bool:
         """Whether there are data links or groups to look after."""
-        return bool(self._links) or (self.groups is not None and self.groups.busy)
+        return bool(self._links) or self.groups.busy
 
     def _end_if_over(self, port: int, link: DataLink) -> None:
         if link.over and self._links.get(port) is link:
@@ -218,8 +229,7 @@ class Datagrams:
         await asyncio.gather(*self._opening, return_exceptions=True)
         for port in list(self._links):
             self.gone(port)
-        if self.groups is not None:
-            self.groups.stop()
+        self.groups.stop()
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -257,7 +267,7 @@ class Datagrams:
             local=str(endpoint.address), remote=str(remote), security=UDP_SECURITY, wall_ns=time.time_ns(),
             data=() if reports else ("status",), alternate=True,
         )  # fmt: skip
-        self._connections.apart.add(connection.port)
+        session.security = min(1, session.security)
         self._links[connection.port] = DataLink(
             self._engine, self._connections, connection, self._tick, self._send, endpoint, bound, data_port,
             own_endpoint, reports, entry, self.constraint,

@@ -180,7 +180,7 @@ class Groups:
     # --- as a member
 
     def joined(self, connection: Connection, answer: DatagramOpened, interface: str, tick: FlushTick) -> None:
-        """The sender has told us a key of its group."""
+        """The sender has sent us a key of its group."""
         groups = self._heard.setdefault(connection.port, {})
         heard = groups.get(answer.group)
         if heard is None:

@@ -91,7 +91,7 @@ class ManagementLinks:
         return known.connection if known is not None else None
 
     async def _connect(self, url: str, config: Peer) -> Connection:
-        raw, welcome, _ = await self._peers.dial(config, resume=False)
+        raw, welcome, _ = await self._peers.dial(config)
         try:
             identity = self._identify(raw, welcome)
             peer = self._peers.manager(welcome.name, url)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from chappe.core.peer_ports import PeerPorts
 from chappe.core.sections import Peer, TopicRoute
 from chappe.engine._engine import Engine
 from chappe.errors import ChappeError, RefusedError
@@ -22,15 +23,12 @@ from chappe.runtime.links.connections import Connection
 from chappe.runtime.links.reaching import Reaching
 from chappe.security.certificates import identity_of
 from chappe.security.identity import Identity, dev_identity
-from chappe.security.patterns import NODES
 from chappe.security.tls import expect
-from chappe.wire.addresses import KIND, neighbour_pattern
 from chappe.wire.control import Hello, Refused, Welcome
 
 log = structlog.get_logger(__name__)
 
 MULTICAST = "udp+multicast"
-MAX_FRAME = 0xFF_FFFF  # what a peer accepted from its clients fits, whatever limit it has
 
 
 @dataclass(slots=True, eq=False)
@@ -75,18 +73,22 @@ class Peers:
         node: str,
         process: bytes,
         engine: Engine,
+        ports: PeerPorts,
         carry: Carry,
         client_tls: Callable[[], ssl.SSLContext],
+        certificates: bool,
         capabilities: tuple[str, ...],
+        offered: Callable[[], tuple[str, ...]],
     ) -> None:
+        """`certificates`: there is one to show to encrypted addresses; `offered()`: what others reach this node by."""
         self._capabilities = capabilities
         self._node = node
         self._process = process
         self._engine = engine
+        self._ports = ports
         self.carry = carry
-        self.reaching = Reaching(client_tls, lambda: self.certificates)
-        self.certificates = False  # whether there is something to show to encrypted addresses
-        self.offered: Callable[[], tuple[str, ...]] = tuple  # what others can reach this node by
+        self.reaching = Reaching(client_tls, lambda: certificates)
+        self.offered = offered
         self._by_name: dict[str, PeerLink] = {}
 
     def __iter__(self) -> Iterator[PeerLink]:
@@ -117,7 +119,7 @@ class Peers:
                 peer.config, peer.listed = config, True
         for peer in self:
             if peer not in removed and peer.group is None:
-                self._subscribe(peer, [route.pattern for route in routes if peer.name in route.to])
+                self._ports.route(peer.name, [route.pattern for route in routes if peer.name in route.to])
         return removed
 
     def start(self) -> None:
@@ -171,12 +173,12 @@ class Peers:
         """Names of the nodes that are connected now, brokers left out."""
         return [peer.name for peer in self if peer.connection is not None and not peer.manager]
 
-    async def dial(self, config: Peer, resume: bool) -> tuple[Raw, Welcome, Choice]:
+    async def dial(self, config: Peer) -> tuple[Raw, Welcome, Choice]:
         """A connection whose handshake is done, by the best of the links that lead there; the error of the best."""
         problem: Exception | None = None
         for choice in await self.reaching.choices(config):
             try:
-                raw, welcome = await self.open(config, choice, resume)
+                raw, welcome = await self.open(config, choice)
             except (ChappeError, OSError) as error:
                 problem = problem or error
             else:
@@ -184,12 +186,12 @@ class Peers:
         assert problem is not None
         raise problem
 
-    async def open(self, config: Peer, choice: Choice, resume: bool) -> tuple[Raw, Welcome]:
+    async def open(self, config: Peer, choice: Choice) -> tuple[Raw, Welcome]:
         """A connection by that link, its handshake done."""
         raw = await self.reaching.dial(config, choice)
         hello = Hello(
             role="node", name=self._node, session=self._process, capabilities=self._capabilities,
-            heartbeat_ns=round(config.heartbeat_s * 1e9), resume=resume, links=self.offered(),
+            heartbeat_ns=round(config.heartbeat_s * 1e9), links=self.offered(),
         )  # fmt: skip
         return raw, await connect_handshake(raw, hello)
 
@@ -198,33 +200,14 @@ class Peers:
         if peer.dialler is not None:
             peer.dialler.cancel()
         self._by_name.pop(peer.name, None)
+        self._ports.remove(peer.name)
 
     def _open(self, config: Peer, listed: bool) -> PeerLink:
-        if group_of(config) is not None:
-            port = self._engine.open_port(
-                datagram=True, level=config.level, queue_bytes=config.queue_bytes, packing=config.packing
-            )
-            peer = self._by_name[config.name] = PeerLink(config, port, listed)
-            return peer
-        port = self._engine.open_port(
-            peer=True, retain=True, level=config.level, queue_bytes=config.queue_bytes, max_frame=MAX_FRAME,
-            packing=config.packing, loss=False, max_topics=1 << 24, account=f"node '{config.name}'",
-        )  # fmt: skip
-        self._engine.park_port(port)
+        port = self._ports.open(config, group=group_of(config) is not None)
         peer = self._by_name[config.name] = PeerLink(config, port, listed, parked_ns=self._engine.mono_ns)
-        if not listed:
-            self._subscribe(peer, ())
+        if not listed and peer.group is None:
+            self._ports.route(peer.name, ())
         return peer
-
-    def _subscribe(self, peer: PeerLink, patterns: Sequence[str]) -> None:
-        """Send a peer what static routes say, and whatever has its own address (a node of a mesh goes by its map)."""
-        topics = self._engine.topics
-        wanted = {(neighbour_pattern(peer.name), KIND), *(key for pattern in patterns for key in _keys(pattern))}
-        for pattern, kind, group, _ in topics.patterns(peer.port):
-            if (pattern, kind) not in wanted:
-                topics.unsubscribe(peer.port, pattern, kind, group)
-        for pattern, kind in sorted(wanted):
-            topics.subscribe(peer.port, pattern, kind)
 
     async def _keep(self, peer: PeerLink) -> None:
         """Keep a connection to a peer for ever."""
@@ -252,7 +235,7 @@ class Peers:
                 connection = following if following is not None and following.dialled else None
 
     async def _dial(self, peer: PeerLink) -> Connection:
-        raw, welcome, choice = await self.dial(peer.config, bool(peer.process))
+        raw, welcome, choice = await self.dial(peer.config)
         return self.carry_dialled(peer, raw, welcome, choice)
 
     def carry_dialled(self, peer: PeerLink, raw: Raw, welcome: Welcome, choice: Choice) -> Connection:
@@ -276,14 +259,6 @@ class Peers:
         if raw.certificate_der is None:
             return dev_identity(welcome.name, "node")
         return expect(identity_of(raw.certificate_der), "node", peer.name)
-
-
-def _keys(pattern: str) -> list[tuple[str, str]]:
-    """What a static route stands for in the topic table: `node:NAME` for addresses at a node, `#` for all of them."""
-    if pattern.startswith(NODES):
-        name = pattern.removeprefix(NODES)
-        return [(neighbour_pattern("" if name == "#" else name), KIND)]
-    return [(pattern, "s"), (neighbour_pattern(""), KIND)] if pattern == "#" else [(pattern, "s")]
 
 
 def group_of(config: Peer) -> Address | None:

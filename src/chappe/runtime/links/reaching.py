@@ -37,11 +37,11 @@ class Reaching:
         for site in (parse_site(url) for url in config.urls if is_site(url)):
             tls = self._client_tls() if site.secure else None
             proxy = proxy_for(config.proxy, site.address, os.environ)
-            told = await exchange(site, tls=tls, proxy=proxy, options=options)
-            offered = choose(self._abilities(config, site.address.is_loopback), told, "control")
+            theirs = await exchange(site, tls=tls, proxy=proxy, options=options)
+            offered = choose(self._abilities(config, site.address.is_loopback), theirs, "control")
             if not offered:
                 problems.append(
-                    f"{site} offers {', '.join(told.uris()) or 'nothing'}, of which nothing can be used here"
+                    f"{site} offers {', '.join(theirs.uris()) or 'nothing'}, of which nothing can be used here"
                 )
             found += offered
         if not found:

@@ -130,11 +130,11 @@ def chart(rows: Sequence[Row], width: int = 900, height: int = 260) -> str:
         for share, y in heights.items()
     )
     last = rows[-1]
-    told = ", ".join(
+    summary = ", ".join(
         f"{title} {_cell(last, key)}{f' {unit}' if unit else ''}" for key, title, unit in COLUMNS[3:] if key in last
     )
     return (
-        f'<p>{told}</p><svg viewBox="0 0 {width} {height}" role="img" aria-label="round trips in ms over time">'
+        f'<p>{summary}</p><svg viewBox="0 0 {width} {height}" role="img" aria-label="round trips in ms over time">'
         f'<line class="axis" x1="{left}" y1="{bottom}" x2="{width - 10}" y2="{bottom}"/>'
         f'<line class="axis" x1="{left}" y1="{top}" x2="{left}" y2="{bottom}"/>{marks}'
         f'<text x="{left}" y="{height - 6}">{oldest:.0f} s ago</text>'

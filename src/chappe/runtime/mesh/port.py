@@ -15,13 +15,13 @@ from chappe.wire.payloads import decode_payload
 
 log = structlog.get_logger(__name__)
 
-Told = Callable[[str, bytes], None]  # topic, body
+Listener = Callable[[str, bytes], None]  # topic, body
 PIECE = 1 << 18
 QUEUE_BYTES = 4 << 20
 
 
 class OwnPort:
-    """Behaves like a client without a connection: it goes through the same tables, queues and ways as all others."""
+    """Behaves like a client without a connection: it goes through the same tables, queues and routes as all others."""
 
     def __init__(self, engine: Engine, flusher: Flusher) -> None:
         self._engine = engine
@@ -30,7 +30,7 @@ class OwnPort:
         self.port = engine.open_port(queue_bytes=QUEUE_BYTES, issuer=issuer, loss=False)
         self._sequence = 0
         self._numbers: dict[str, int] = {}  # of topics published to
-        self._told: dict[str, list[Told]] = {}  # by pattern
+        self._listeners: dict[str, list[Listener]] = {}  # by pattern
         self._topics: dict[int, str] = {}  # defined by the engine in the direction of this port
         self._reader = FrameReader(1 << 24)
         flusher.bind(self.port, self._take)
@@ -48,20 +48,20 @@ class OwnPort:
         self._engine.feed(self.port, frames + encode_frame(Kind.EVENT, event.encode()))
         self._flusher.soon()
 
-    def subscribe(self, pattern: str, told: Told) -> None:
-        """`told(topic, body)` for each event of that pattern, in the loop of the node; ValueError for a bad pattern."""
+    def subscribe(self, pattern: str, listener: Listener) -> None:
+        """Call `listener(topic, body)` for each event of that pattern; ValueError for a bad pattern."""
         self._engine.topics.subscribe(self.port, pattern)
-        self._told.setdefault(pattern, []).append(told)
+        self._listeners.setdefault(pattern, []).append(listener)
 
     @property
     def patterns(self) -> list[str]:
         """What it subscribed to."""
-        return list(self._told)
+        return list(self._listeners)
 
     def close(self) -> None:
         """It publishes and hears no more; the caller frees the port."""
         self._flusher.unbind(self.port)
-        self._told.clear()
+        self._listeners.clear()
 
     def _take(self) -> bool:
         while piece := collect(self._engine, self.port, PIECE):
@@ -72,16 +72,16 @@ class OwnPort:
                 elif frame.kind is Kind.EVENT:
                     event = decode_payload(frame)
                     assert isinstance(event, Event)
-                    self._tell(self._topics.get(event.topic, ""), event.body)
+                    self._deliver(self._topics.get(event.topic, ""), event.body)
         return True
 
-    def _tell(self, topic: str, body: bytes) -> None:
-        for pattern, listeners in list(self._told.items()):
+    def _deliver(self, topic: str, body: bytes) -> None:
+        for pattern, listeners in list(self._listeners.items()):
             if not _matches(pattern, topic):
                 continue
-            for told in listeners:
+            for listener in listeners:
                 try:
-                    told(topic, body)
+                    listener(topic, body)
                 except Exception:  # a listener's defect must not stop the flush of others
                     log.exception("an event for the node itself could not be handled", topic=topic)
 

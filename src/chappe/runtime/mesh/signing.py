@@ -33,7 +33,7 @@ class _Signed(msgspec.Struct, array_like=True, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Speaker:
+class _Signatory:
     name: str
     key: PublicKeyTypes
     until_ns: int
@@ -62,13 +62,13 @@ class Verifier:
         self._credentials = credentials
         self._authorities = credentials.authorities
         self._clock_ns = clock_ns
-        self._known: dict[bytes, _Speaker] = {}
+        self._known: dict[bytes, _Signatory] = {}
         self._decoder = msgspec.msgpack.Decoder(_Signed)
 
     def __call__(self, name: str, body: bytes, signature: bytes) -> bool:
         """Whether the node of that name made the statement."""
         signed = self._read(signature)
-        originator = None if signed is None else self._speaker(name, signed.certificate)
+        originator = None if signed is None else self._signatory(name, signed.certificate)
         if signed is None or originator is None:
             return False
         return _verified(originator.key, signed.signature, _CONTEXT + body)
@@ -76,7 +76,7 @@ class Verifier:
     def believed(self, name: str, signature: bytes) -> bool:
         """Whether who made a statement, whose signature was verified before, is still believed."""
         signed = self._read(signature)
-        return signed is not None and self._speaker(name, signed.certificate) is not None
+        return signed is not None and self._signatory(name, signed.certificate) is not None
 
     def _read(self, signature: bytes) -> _Signed | None:
         try:
@@ -84,7 +84,7 @@ class Verifier:
         except msgspec.MsgspecError:
             return None
 
-    def _speaker(self, name: str, der: bytes) -> _Speaker | None:
+    def _signatory(self, name: str, der: bytes) -> _Signatory | None:
         """Who has that certificate, if it is believed and the node of that name."""
         if self._authorities is not self._credentials.authorities:
             self._authorities = self._credentials.authorities
@@ -94,7 +94,7 @@ class Verifier:
             return None
         return originator if self._clock_ns() < originator.until_ns else None
 
-    def _check(self, der: bytes) -> _Speaker | None:
+    def _check(self, der: bytes) -> _Signatory | None:
         try:
             certificate = x509.load_der_x509_certificate(der)
             identity = identity_of(certificate)
@@ -108,7 +108,7 @@ class Verifier:
             return None
         if len(self._known) >= KNOWN:
             del self._known[next(iter(self._known))]
-        originator = _Speaker(identity.name, certificate.public_key(), identity.expires_ns, identity.serial)
+        originator = _Signatory(identity.name, certificate.public_key(), identity.expires_ns, identity.serial)
         self._known[der] = originator
         return originator
 

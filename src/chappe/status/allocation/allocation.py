@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from chappe.graph.graph import Path
@@ -33,6 +34,7 @@ from chappe.wire.constants import MODES
 __all__ = ["Allocator", "Demand", "Grants", "Plan", "Refusal", "Route"]
 
 ROUNDS = 8
+ENCRYPTED = 2  # level of security of what stays on one machine
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,11 @@ class Allocator:
                 self._fabric.changed()
             channel.owned = owned
         self._ledger.version += 1
+
+    def security(self, routers: Sequence[str]) -> int:
+        """Of a path: what its weakest channel has; 0 if one is not known (GS-162)."""
+        channels = [self._ledger.channels.get(hop) for hop in pairwise(routers)]
+        return min((channel.security if channel is not None else 0 for channel in channels), default=ENCRYPTED)
 
     def remove_channel(self, a: str, b: str) -> None:
         """Forget both directions; what is reserved on them stays reserved."""

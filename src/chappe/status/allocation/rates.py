@@ -14,12 +14,9 @@ from itertools import combinations
 from math import lcm
 from operator import or_
 
-import numpy as np
-
 from chappe.wire.base import Variable
-from chappe.wire.constants import MODES
+from chappe.wire.constants import ALL_MODES, MODES
 
-ALL_MODES = 0xFFFF
 SECOND_NS = 1_000_000_000
 NANO = 1_000_000_000
 """Loads are whole numbers of 1e-9 events or bytes a second: sums of them are exact and leave nothing behind."""
@@ -90,10 +87,10 @@ def rate_of_set(elements: tuple[int, ...]) -> Fraction:
         )  # fmt: skip
     window = lcm(*elements)
     if window <= WINDOW_LIMIT:
-        passes = np.zeros(window, dtype=bool)
+        passes = bytearray(window)
         for element in elements:
-            passes[::element] = True
-        return Fraction(int(passes.sum()), window)
+            passes[::element] = b"\1" * (window // element)
+        return Fraction(passes.count(1), window)
     return min(Fraction(1), sum((Fraction(1, element) for element in elements), Fraction(0)))
 
 

@@ -36,7 +36,7 @@ def check(
 
 def output_of(function: Function, inputs: Sequence[Variable], variable_id: int = 0) -> Variable:
     """The variable that a checked function publishes: periodic as its trigger is, else an alert."""
-    rate, periodic = _rate(function, inputs)
+    rate, periodic = result_rate(function, inputs)
     num, den = (rate.numerator, rate.denominator) if periodic else (0, 1)
     return Variable(
         variable_id, function.publisher, function.variable, function.type, num, den, function.priority,
@@ -44,14 +44,14 @@ def output_of(function: Function, inputs: Sequence[Variable], variable_id: int =
     )  # fmt: skip
 
 
-def _rate(function: Function, inputs: Sequence[Variable]) -> tuple[Fraction, bool]:
+def result_rate(function: Function, inputs: Sequence[Variable]) -> tuple[Fraction, bool]:
     """Results a nanosecond, at most; and whether they are periodic: by time or by all inputs, thinned by nothing."""
     thinned_out = function.out_low is not None or function.out_high is not None
     thinned = thinned_out or function.low is not None or function.high is not None
     if function.trigger == "time":
         return Fraction(1, function.interval_ns), not thinned_out
     alerts = Setup(function, inputs[0], tuple(inputs)).alerts
-    rates = [_input_rate(variable, asked.interval_ns) for variable, asked in zip(inputs, function.inputs, strict=True)]
+    rates = [input_rate(variable, asked.interval_ns) for variable, asked in zip(inputs, function.inputs, strict=True)]
     heard = [rates[at] for at in alerts] if function.trigger == "alert" else rates
     wanted = function.count or len(heard)
     rate = min(heard) if wanted == len(heard) else sum(heard, Fraction(0)) / wanted
@@ -60,7 +60,7 @@ def _rate(function: Function, inputs: Sequence[Variable]) -> tuple[Fraction, boo
     return rate, function.trigger == "event" and wanted == len(inputs) and not thinned and not alerts
 
 
-def _input_rate(variable: Variable, interval_ns: int) -> Fraction:
+def input_rate(variable: Variable, interval_ns: int) -> Fraction:
     """At which an input arrives: the interval asked for, rounded down to a multiple of the publishing one."""
     if variable.rate_num == 0:
         return Fraction(1, variable.minimum_ns or ALERT_NS)

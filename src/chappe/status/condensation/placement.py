@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
+from chappe.machine import NEVER
 from chappe.status.condensation.checks import check, output_of
+from chappe.status.condensation.remote_parts import RemoteParts
+from chappe.status.leaf.agenda import Published, PublisherReleased, Withdraw
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
+from chappe.status.leaf.remote_subscriptions import RemoteSubscriptions
 from chappe.status.leaf.routers import FUNCTION, Key, Placing
 from chappe.status.leaf.state import FunctionItem, Publication, Subscription
 from chappe.status.leaf.subscriptions import Subscriptions
 from chappe.status.machine import Address
-from chappe.wire.base import Qos, Variable
-from chappe.wire.management import Condense, Function, Input, Issued, Uncondense
+from chappe.wire.base import Failed, Message, Qos, Variable
+from chappe.wire.management import Compound, Condense, Function, Input, Issued, Uncondense
 
 START_NS = 15_000_000_000  # a worker is a process that has to start
+COMPOUND_NS = 28_000_000_000  # those of parts in other clouds before it; less than an ancestor waits
+AGAIN_NS = 1_000_000_000  # an input of another cloud that is not there is sought again after so long
+
+Name = tuple[str, str]
 
 
 class _Work:
     """A function on its way into a router: its inputs first, then itself."""
 
-    def __init__(self, functions: Functions, item: FunctionItem, subscriptions: list[Subscription]) -> None:
+    def __init__(self, functions: Functions, item: FunctionItem, inputs: Iterable[str], deadline_ns: int) -> None:
         self._functions = functions
         self.item = item
         self.askers: dict[tuple[Address, int], None] = {}
-        self._waiting = {subscription.key for subscription in subscriptions}
-        self.deadline_ns = 0
+        self._waiting = {*inputs}  # keys of subscriptions
+        self.deadline_ns = deadline_ns
         self.over = False
 
     def input_laid(self, key: str, reason: str, code: str) -> None:
@@ -55,25 +64,20 @@ class Functions:
     """By the id of their output."""
 
     def __init__(
-        self,
-        cloud: Cloud,
-        registry: Registry,
-        subscriptions: Subscriptions,
-        published: Callable[[Publication], None],
-        withdraw: Callable[[Publication, str], None],
-        given_up: Callable[[str], None],
-    ) -> None:
+        self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions,
+        remote_subscriptions: RemoteSubscriptions, remote_parts: RemoteParts,
+    ) -> None:  # fmt: skip
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
-        self._published = published
-        self._withdraw = withdraw
-        self._given_up = given_up  # the name of a publisher whose output did not come about
+        self._remote_subscriptions = remote_subscriptions
+        self._remote_parts = remote_parts
         self.pending_removals = PendingRemovals(cloud, "displace", FUNCTION)
         self.by_id: dict[int, FunctionItem] = {}
         self.by_name: dict[tuple[str, str], FunctionItem] = {}
         self._by_input: dict[tuple[str, str], dict[int, None]] = {}
         self._works: dict[int, _Work] = {}
+        self._missing: dict[tuple[int, Name], int] = {}  # inputs of other clouds that are sought again, and when
 
     def restore(self, items: dict[str, FunctionItem]) -> None:
         for item in items.values():
@@ -86,8 +90,13 @@ class Functions:
         for item in list(self.by_id.values()):
             if not item.placed:
                 self._undo(item, "not complete before a restart")
-            elif not item.told:
+                continue
+            if not item.told:
                 self._cloud.routers.set(item.router, _key(item), _placing(item))
+            owned = self._owned(item)
+            for name in item.remote:
+                if name not in owned:
+                    self._missing[item.output.variable_id, name] = self._cloud.now_ns
 
     # requests
 
@@ -104,7 +113,7 @@ class Functions:
         known = self.by_name.get(name)
         if known is not None and known.creator == creator and known.function == function:
             if known.placed:
-                self._cloud.answer(address, Issued(id=request.id, variable_id=known.output.variable_id))
+                self._cloud.answer(address, self._issued(known, request.id))
             else:
                 self._works[known.output.variable_id].askers[address, request.id] = None
             return
@@ -116,6 +125,9 @@ class Functions:
         if circle:
             reason = f"function {'/'.join(name)} would compute its output from itself ({circle}); leave one of them out"
             self._cloud.fail(address, request.id, "invalid", reason)
+            return
+        if request.compound is not None:
+            self._create_compound(address, request, request.compound, creator)
             return
         inputs = [self._registry.by_name.get((each.publisher, each.variable)) for each in function.inputs]
         asked = [f"{each.publisher}/{each.variable}" for each in function.inputs]
@@ -140,7 +152,7 @@ class Functions:
         reason = f"function {function.publisher}/{function.variable}: no router of cloud {self._cloud.role} that may "
         reason += f"run it is connected ({function.place or 'any'} is wished)"
         for router in self._candidates(function, inputs):
-            drafts, refusal = self._reserve(router, output, function, inputs)
+            drafts, refusal = self._reserve(router, output, function, list(zip(function.inputs, inputs, strict=True)))
             if refusal:
                 reason = f"function {function.publisher}/{function.variable} at {router}: {refusal}"
                 continue
@@ -151,6 +163,40 @@ class Functions:
             self._begin(item, drafts, {(address, request.id): None})
             return
         self._cloud.fail(address, request.id, "capacity", reason)
+
+    def _create_compound(self, address: Address, request: Condense, compound: Compound, creator: str) -> None:
+        """A function with inputs of other clouds: own ones are reserved, the others sought, parts created (GS-139)."""
+        function, runs = request.function, compound.combiner or request.function
+        name = f"function {function.publisher}/{function.variable}"
+        given = compound.inputs if compound.combiner is not None else compound.described
+        problem = check(function, compound.described) or check(runs, given)
+        if problem:
+            self._cloud.fail(address, request.id, "invalid", problem)
+            return
+        output = output_of(function, compound.described, self._registry.issue())
+        found = {(each.publisher, each.variable): each for each in runs.inputs}
+        own = [(each, self._registry.by_name[key]) for key, each in found.items() if key in self._registry.by_name]
+        remote = tuple(key for key in found if key not in self._registry.by_name)
+        reason = f"{name}: no router of cloud {self._cloud.role} that may run it is connected "
+        reason += f"({function.place or 'any'} is wished)"
+        for router in self._candidates(function, [publication for _, publication in own], remote=True):
+            drafts, refusal = self._reserve(router, output, runs, own)
+            if refusal:
+                reason = f"{name} at {router}: {refusal}"
+                continue
+            item = FunctionItem(
+                function=function, creator=creator, router=router, output=output, inputs=given, home=request.home,
+                parts=compound.parts, combiner=compound.combiner, remote=remote,
+            )  # fmt: skip
+            self._index(item)
+            self._cloud.outbox.put("function", str(output.variable_id), item)
+            self._begin(item, drafts, {(address, request.id): None}, self._remote_drafts(item, remote))
+            return
+        self._cloud.fail(address, request.id, "capacity", reason)
+
+    def _remote_drafts(self, item: FunctionItem, names: Iterable[Name]) -> list[Subscription]:
+        asked = {(each.publisher, each.variable): each for each in item.runs.inputs}
+        return [self._draft(item.output.variable_id, item.router, item.runs, asked[name]) for name in names]
 
     def uncondense(self, address: Address, request: Uncondense, creator: str) -> None:
         """Only its creator removes a function (GS-136)."""
@@ -166,11 +212,11 @@ class Functions:
 
     # placement
 
-    def _candidates(self, function: Function, inputs: list[Publication]) -> list[str]:
+    def _candidates(self, function: Function, inputs: list[Publication], remote: bool = False) -> list[str]:
         """The common edge of all inputs, else the wished router, else all of them, nearest to the inputs first."""
         edges = {each.edge for each in inputs}
         sites = self._cloud.topology_state.sites
-        if len(edges) == 1:
+        if len(edges) == 1 and not remote:
             chosen = list(edges)
         elif function.place:
             chosen = [function.place]
@@ -195,12 +241,12 @@ class Functions:
         return far
 
     def _reserve(self, router: str, output: Variable, function: Function,
-                 inputs: Sequence[Publication]) -> tuple[list[Subscription], str]:  # fmt: skip
+                 inputs: Sequence[tuple[Input, Publication]]) -> tuple[list[Subscription], str]:  # fmt: skip
         """Everything the function needs at that router, or the reason why it cannot be had."""
         refusal = self._cloud.allocator.publish(router, output)
         drafts: list[Subscription] = []
         if refusal is None:
-            for asked, publication in zip(function.inputs, inputs, strict=True):
+            for asked, publication in inputs:
                 draft = self._draft(output.variable_id, router, function, asked)
                 refusal = self._subscriptions.reserve(draft, publication)
                 if refusal is not None:
@@ -220,15 +266,61 @@ class Functions:
 
     # set-up
 
-    def _begin(self, item: FunctionItem, drafts: list[Subscription], askers: dict[tuple[Address, int], None]) -> None:
-        work = self._works[item.output.variable_id] = _Work(self, item, drafts)
+    def _begin(self, item: FunctionItem, drafts: list[Subscription], askers: dict[tuple[Address, int], None],
+               remote: Sequence[Subscription] = ()) -> None:  # fmt: skip
+        """Set its inputs up: those of this cloud, those of others, and those that parts are to publish there."""
+        deadline_ns = self._cloud.now_ns + (COMPOUND_NS if remote else START_NS)
+        work = _Work(self, item, [draft.key for draft in (*drafts, *remote)], deadline_ns)
+        self._works[item.output.variable_id] = work
         work.askers = askers
-        work.deadline_ns = self._cloud.now_ns + START_NS
+        parts = {(part.publisher, part.variable): part for part in item.parts}
+        for draft in remote:
+            part = parts.get((draft.publisher, draft.name))
+            if part is None:
+                self._remote_subscriptions.seek_input(draft)
+            else:
+                self._remote_parts.create(part, item.creator, partial(self._part_created, work, draft))
         for draft in drafts:
             self._subscriptions.begin(
                 draft,
                 finished=lambda reason, code, key=draft.key: work.input_laid(key, reason, code),  # type: ignore[misc]
             )
+
+    def _part_created(self, work: _Work, draft: Subscription, answer: Message) -> None:
+        if work.over:
+            return
+        if isinstance(answer, Failed):
+            self.failed(work, f"its part {draft.publisher}/{draft.name}: {answer.reason}", answer.code)
+        else:
+            self._remote_subscriptions.seek_input(draft)
+
+    def input_settled(self, subscription: Subscription, reason: str, code: str) -> None:
+        """An input of another cloud is there; or is not, for a while if the function runs."""
+        item = self.by_id.get(subscription.function)
+        if item is None:
+            return
+        name = (subscription.publisher, subscription.name)
+        work = self._works.get(subscription.function)
+        if code:
+            if item.placed:
+                self._missing[subscription.function, name] = self._cloud.now_ns + AGAIN_NS
+            elif work is not None:
+                self.failed(work, f"input {'/'.join(name)} at {item.router}: {reason}", code)
+            return
+        variable = subscription.variable
+        assert variable is not None
+        inputs = tuple(variable if (each.publisher, each.variable) == name else each for each in item.inputs)
+        changed = inputs != item.inputs
+        if check(item.runs, inputs):  # of another type now: the function goes on without it
+            self._remote_subscriptions.end(subscription, "is of another type now")
+            return
+        item.inputs, item.told = inputs, item.told and not changed
+        self._cloud.outbox.put("function", str(item.output.variable_id), item)
+        if work is not None:
+            work.input_laid(subscription.key, "", "")
+        elif changed:
+            self._begin(item, [], {})
+            self.place(self._works[subscription.function])
 
     def place(self, work: _Work) -> None:
         """All inputs are there."""
@@ -242,16 +334,21 @@ class Functions:
         again, item.placed, item.told = item.placed, True, True
         self._cloud.outbox.put("function", str(item.output.variable_id), item)
         if again:
-            for each in item.function.inputs:  # another one may have come meanwhile
+            for each in item.runs.inputs:  # another one may have come meanwhile
                 published = self._registry.by_name.get((each.publisher, each.variable))
                 if published is not None:
                     self.published(published)
             return
         publication = self._registry.add(item.output, item.router, "")
         for address, request in work.askers:
-            self._cloud.answer(address, Issued(id=request, variable_id=item.output.variable_id))
+            self._cloud.answer(address, self._issued(item, request))
         if isinstance(publication, Publication):
-            self._published(publication)
+            self._cloud.agenda.add(Published(publication))
+
+    def _issued(self, item: FunctionItem, request: int) -> Issued:
+        parts = tuple(f"{part.publisher}/{part.variable}" for part in item.parts)
+        place = f"{self._cloud.role}/{item.router}"
+        return Issued(id=request, variable_id=item.output.variable_id, place=place, parts=parts)
 
     def failed(self, work: _Work, reason: str, code: str) -> None:
         if work.over:
@@ -263,9 +360,19 @@ class Functions:
         for address, request in work.askers:
             self._cloud.fail(address, request, code, reason)
 
+    def next_tick(self) -> int:
+        works = min((work.deadline_ns for work in self._works.values()), default=NEVER)
+        return min(works, min(self._missing.values(), default=NEVER))
+
     def tick(self, now_ns: int) -> None:
         for work in [work for work in self._works.values() if work.deadline_ns <= now_ns]:
-            self.failed(work, f"router {work.item.router} did not start the function in time", "unavailable")
+            late = f"router {work.item.router} did not start the function in time"
+            self.failed(work, late if not work.item.remote else f"{late}, or other clouds its inputs", "unavailable")
+        for key in [key for key, due_ns in self._missing.items() if due_ns <= now_ns]:
+            del self._missing[key]
+            item = self.by_id.get(key[0])
+            if item is not None and key[1] not in self._owned(item):
+                self._remote_subscriptions.seek_input(self._remote_drafts(item, [key[1]])[0])
 
     def _undo(self, item: FunctionItem, reason: str) -> None:
         """Nothing is left of it."""
@@ -277,25 +384,33 @@ class Functions:
                 self._cloud.fail(address, request, "stale", reason)
         publication = self._registry.by_id.get(variable_id)
         if publication is not None:
-            self._withdraw(publication, reason)
+            self._cloud.agenda.add(Withdraw(publication, reason))
         self._cloud.allocator.unpublish(variable_id)
-        for subscription in list(self._subscriptions.by_owner.get(f"function:{variable_id}", {}).values()):
-            self._subscriptions.end(subscription, reason)
+        for subscription in list(self._owned(item).values()):
+            if subscription.sought:
+                self._remote_subscriptions.end(subscription, reason)
+            else:
+                self._subscriptions.end(subscription, reason)
+        self._remote_parts.end(item.creator, item.parts)
         self.pending_removals.remove(item.output, (item.router,))
         self._cloud.outbox.drop("function", str(variable_id))
         del self.by_id[variable_id]
         del self.by_name[item.function.publisher, item.function.variable]
-        for each in item.function.inputs:
+        for each in item.runs.inputs:
             self._by_input.get((each.publisher, each.variable), {}).pop(variable_id, None)
         if publication is None:
-            self._given_up(item.function.publisher)
+            self._cloud.agenda.add(PublisherReleased(item.function.publisher))
         self._cloud.forget(variable_id)
+
+    def _owned(self, item: FunctionItem) -> dict[Name, Subscription]:
+        """Its subscriptions by the names of its inputs."""
+        return self._subscriptions.by_owner.get(f"function:{item.output.variable_id}", {})
 
     def _index(self, item: FunctionItem) -> None:
         variable_id = item.output.variable_id
         self.by_id[variable_id] = item
         self.by_name[item.function.publisher, item.function.variable] = item
-        for each in item.function.inputs:
+        for each in item.runs.inputs:
             self._by_input.setdefault((each.publisher, each.variable), {})[variable_id] = None
         self._cloud.refer(variable_id)
 
@@ -306,23 +421,33 @@ class Functions:
         outputs = [self.by_id[number].output for number in self._by_input.get(name, ())]
         return [f"{output.publisher}/{output.variable}" for output in outputs]
 
+    def made_of(self, name: Name) -> tuple[Name, ...]:
+        """All that the function of that output is computed from, by way of others of this cloud; nothing if none."""
+        found: dict[Name, None] = {}
+        left = [name]
+        while left:
+            item = self.by_name.get(left.pop())
+            needed = [(each.publisher, each.variable) for each in item.function.inputs] if item is not None else []
+            left += [each for each in needed if each not in found]
+            found |= dict.fromkeys(needed)
+        return tuple(found)
+
     def published(self, publication: Publication) -> None:
         """An input that was withdrawn is published again: functions that had it get it again."""
         variable = publication.variable
         name = (variable.publisher, variable.variable)
         for variable_id in list(self._by_input.get(name, ())):
             item = self.by_id[variable_id]
-            owned = self._subscriptions.by_owner.get(f"function:{variable_id}", {})
-            if item.placed and name not in owned and variable_id not in self._works:
+            if item.placed and name not in self._owned(item) and variable_id not in self._works:
                 self._feed(item, publication, name)
 
     def _feed(self, item: FunctionItem, publication: Publication, name: tuple[str, str]) -> None:
         inputs = tuple(
             publication.variable if (each.publisher, each.variable) == name else each for each in item.inputs
         )
-        asked = next(each for each in item.function.inputs if (each.publisher, each.variable) == name)
-        draft = self._draft(item.output.variable_id, item.router, item.function, asked)
-        if check(item.function, inputs) or self._subscriptions.reserve(draft, publication) is not None:
+        asked = next(each for each in item.runs.inputs if (each.publisher, each.variable) == name)
+        draft = self._draft(item.output.variable_id, item.router, item.runs, asked)
+        if check(item.runs, inputs) or self._subscriptions.reserve(draft, publication) is not None:
             return  # of another type now, or no room: the function goes on without it
         item.inputs, item.told = inputs, False
         self._cloud.outbox.put("function", str(item.output.variable_id), item)
@@ -334,7 +459,7 @@ def _key(item: FunctionItem) -> Key:
 
 
 def _placing(item: FunctionItem) -> Placing:
-    return Placing(item.output, item.function, item.inputs)
+    return Placing(item.output, item.runs, item.inputs)
 
 
 def _circle(function: Function, functions: Mapping[tuple[str, str], FunctionItem]) -> str:

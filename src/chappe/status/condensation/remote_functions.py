@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.machine import Address
@@ -78,6 +79,9 @@ class RemoteFunctions:
         """An edge is gone; it will ask again when it is back."""
         for key in [key for key in self._asked if key[0] == address]:
             self._parent.drop(self._asked.pop(key).number)
+
+    def next_tick(self) -> int:
+        return next((asked.deadline_ns for asked in self._asked.values()), NEVER)
 
     def tick(self, now_ns: int) -> None:
         for address, request in [key for key, asked in self._asked.items() if asked.deadline_ns <= now_ns]:

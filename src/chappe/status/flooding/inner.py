@@ -10,15 +10,15 @@ from collections.abc import Callable
 import msgspec
 
 from chappe.status.flooding.floods import Floods
-from chappe.status.inner.calls import PARENT, Calls
+from chappe.status.inner.calls import Calls
 from chappe.status.inner.claims import Claims
 from chappe.status.inner.netview import NetView
 from chappe.status.leaf.state import Item
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.status.modes.machines import left_behind
 from chappe.status.outbox import Outbox
 from chappe.wire.base import Done, Failed, Message, Request, Variable
-from chappe.wire.constants import MODES
+from chappe.wire.constants import ALL_MODES, MODES
 from chappe.wire.management import ClearFlood, Describe, Described, SetFlood
 
 ANSWER_NS = 5_000_000_000
@@ -182,7 +182,7 @@ class TreeFloods:
         """It is no child any more."""
         for item in list(self._removals.values()):
             if item.child == child:
-                self._removed(item, 0xFFFF)
+                self._removed(item, ALL_MODES)
 
     def _tell_all(self, source: Address, number: int, order: Callable[[str], Request], now_ns: int) -> None:
         """Tell every child and answer when all have confirmed or cannot."""
@@ -228,7 +228,7 @@ class TreeFloods:
     def _confirmed(self, item: UnfloodItem) -> Callable[[Message, int], None]:
         def answer(message: Message, now_ns: int) -> None:
             if isinstance(message, Done) and self._removals.get(item.key) is item:
-                self._removed(item, 0xFFFF)
+                self._removed(item, ALL_MODES)
 
         return answer
 

@@ -9,7 +9,7 @@ from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FLOOD, Flooding
 from chappe.status.leaf.state import FLOOD as KIND
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.wire.base import Variable
 from chappe.wire.constants import MODES
 from chappe.wire.management import ClearFlood, SetFlood
@@ -35,10 +35,10 @@ class LeafFlooding:
             self._tell(variable)  # a router may have missed it; to be told twice changes nothing
 
     def set(self, address: Address, request: SetFlood) -> None:
-        rank = request.rank if address == "parent" else HEIGHT
+        rank = request.rank if address == PARENT else HEIGHT
         level = request.level or HEIGHT
         name = f"{request.publisher}/{request.variable}"
-        if address != "parent" and level > HEIGHT:
+        if address != PARENT and level > HEIGHT:
             self._cloud.fail(address, request.id, "invalid", f"flooding of {name}: level {level} is above this broker; "
                              f"ask one of height {level}")  # fmt: skip
             return
@@ -46,13 +46,13 @@ class LeafFlooding:
             self._cloud.fail(address, request.id, "invalid", f"flooding of {name}: mask {request.modes:#x} has no mode")
             return
         publication = self._registry.by_name.get((request.publisher, request.variable))
-        described = request.described if address == "parent" else None  # an operator makes up no variable
+        described = request.described if address == PARENT else None  # an operator makes up no variable
         variable = publication.variable if publication is not None else described
         if variable is None:
             self._cloud.fail(address, request.id, "unknown", f"flooding of {name}: nobody publishes it in this cloud")
             return
         overruled = self.floods.overruled(variable.variable_id, request.modes, rank)
-        if address != "parent" and overruled == request.modes:
+        if address != PARENT and overruled == request.modes:
             self._overruled(address, request)
             return
         self._supersede(variable)
@@ -63,14 +63,14 @@ class LeafFlooding:
         self._cloud.done(address, request.id)
 
     def clear(self, address: Address, request: ClearFlood) -> None:
-        rank = request.rank if address == "parent" else HEIGHT
+        rank = request.rank if address == PARENT else HEIGHT
         variable = self.floods.find(request.publisher, request.variable)
         if variable is not None:
             before = any(self.floods.levels(variable.variable_id))
             held = self.floods.overruled(variable.variable_id, request.modes, rank)
             if self.floods.clear(variable.variable_id, request.modes, rank):
                 self._changed(variable, before)
-            elif held and address != "parent":
+            elif held and address != PARENT:
                 self._overruled(address, request)
                 return
             self._keep(variable.variable_id)

@@ -65,7 +65,7 @@ class TreeAdministration:
         if role not in self._view.children:
             self._fail(source, request.id, "unknown", f"{self._view.role} has no child {role}")
             return False
-        clouds = {role, *self._view.below(role)}
+        clouds = set(self._view.brokers(role))
         user = next((key for key, decision in self._decisions.all.items() if clouds & set(decision.item.clouds)), "")
         span = next((key for key, span in self._view.spans.items()
                      if clouds & {self._view.cloud_of(span.item.a), self._view.cloud_of(span.item.b)}), "")  # fmt: skip
@@ -106,8 +106,8 @@ class TreeAdministration:
             reason = f"{self._view.role} manages no channel {request.a} - {request.b}"
             self._fail(source, request.id, "unknown", reason)
         elif self._view.allocator.used(request.a, request.b):
-            reason = f"a subscription uses the channel {request.a} - {request.b}; end it first (see `subscriptions`)"
-            self._fail(source, request.id, "invalid", reason)
+            reason = f"a subscription uses the channel {request.a} - {request.b}; end it first"
+            self._fail(source, request.id, "invalid", f"{reason} (see `subscriptions`, here and of brokers above)")
         else:
             item = span.item
             item.removed = True

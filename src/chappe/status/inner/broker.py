@@ -7,18 +7,21 @@ from typing import Any
 
 import msgspec
 
+from chappe.machine import NEVER, Change, Connected, Disconnected, Effect, Input
+from chappe.machine import Address as AnyAddress
 from chappe.status.allocation.allocation import Allocator
 from chappe.status.condensation.inter_cloud import InterCloudFunctions
 from chappe.status.flooding.inner import FloodItem, TreeFloods, UnfloodItem
 from chappe.status.inner.administration import ChildItem, TreeAdministration
-from chappe.status.inner.calls import AWAY, PARENT, Calls
+from chappe.status.inner.calls import AWAY, Calls
 from chappe.status.inner.claims import ClaimItem, Claims
 from chappe.status.inner.decisions import DecisionItem
 from chappe.status.inner.inter_cloud import InterCloudSubscriptions
 from chappe.status.inner.netview import NetView
-from chappe.status.inner.rows import ROWS
+from chappe.status.inner.promises import PromiseItem, Promises
+from chappe.status.inner.rows import ROWS, Shown
 from chappe.status.leaf.state import ChannelItem, Item, ModeItem
-from chappe.status.machine import Address, Change, Output
+from chappe.status.machine import PARENT, Address
 from chappe.status.modes.arbitration import Reply
 from chappe.status.modes.machines import Entered, InnerModes, Order, Step
 from chappe.status.outbox import Outbox
@@ -63,6 +66,7 @@ KINDS: dict[str, type[Item]] = {
     "flood": FloodItem,
     "unflood": UnfloodItem,
     "mode": ModeItem,
+    "promise": PromiseItem,
 }
 
 
@@ -81,10 +85,16 @@ class InnerBroker:
         self.inter_cloud = InterCloudSubscriptions(
             self._out, self._calls, self.view, self.allocator, self.claims, has_parent
         )
+        self.promises = Promises(self._out, self._calls, self.view, self.allocator)
         self._condensing = InterCloudFunctions(self._out, self._calls, self.view, self.claims, has_parent)
         self.flooding = TreeFloods(self._out, self._calls, self.view, self.claims, has_parent)
         self.modes = InnerModes(self.view.height)
-        self._estate = TreeAdministration(self._out, self._calls, self.view, self.claims, self.inter_cloud.decisions)
+        self._administration = TreeAdministration(
+            self._out, self._calls, self.view, self.claims, self.inter_cloud.decisions
+        )
+        self._shown = Shown(
+            role, self.view, self.allocator, self.claims, self.inter_cloud.decisions, self.flooding, self.modes
+        )
         self._connected: set[Address] = set()
         self._parent_epoch = 0
 
@@ -96,20 +106,24 @@ class InnerBroker:
         for change in items:
             if change.kind in KINDS and change.value is not None:
                 found[change.kind][change.key] = msgspec.msgpack.decode(change.value, type=KINDS[change.kind])
-        self._estate.restore(found["child"], found["channel"])
+        self._administration.restore(found["child"], found["channel"])
         for publisher, claim in found["claim"].items():
             self.claims.restore(publisher, claim)
         for flood in [*found["flood"].values(), *found["unflood"].values()]:
             self.flooding.restore(flood)
         for mode in found["mode"].values():
-            self.modes = InnerModes(self.view.height, mode.mode, mode.rank)
+            self.modes.rise(self.view.height)
+            self.modes.restore(mode.mode, mode.rank)
         for decision in found["decision"].values():
             self.inter_cloud.decisions.restore(decision)
+        for promise in found["promise"].values():
+            self.promises.restore(promise)
 
-    def lead(self, epoch: int, now_ns: int) -> list[Output]:
+    def lead(self, epoch: int, now_ns: int) -> list[Effect]:
         """It is the active broker of its role from now on: neighbours introduce themselves to it."""
         self.epoch = epoch
         self._calls.lead(epoch)
+        self.promises.lead(now_ns)
         for address in sorted(self._connected):
             if address.startswith("child/"):
                 self._out.send(address, Lead(role=self.role, epoch=epoch, mode=self.modes.mode))
@@ -117,13 +131,7 @@ class InnerBroker:
                 self._hello()
         return self._out.take()
 
-    def connected(self, address: Address, now_ns: int) -> list[Output]:
-        self._connected.add(address)
-        if address == PARENT and self.epoch:
-            self._hello()
-        return self._out.take()
-
-    def lost(self, address: Address, now_ns: int) -> list[Output]:
+    def _disconnected(self, address: Address, now_ns: int) -> None:
         self._connected.discard(address)
         child = address.removeprefix("child/")
         if address == PARENT:
@@ -132,14 +140,22 @@ class InnerBroker:
         elif child in self.view.children:
             self._lost_child(child, now_ns)
         self._calls.lost(address, now_ns)
-        return self._turn()
 
     def _lost_child(self, child: str, now_ns: int) -> None:
         self.view.lost(child)
         self._tell_map()  # before the answers that fail, so that nobody above plans through it again
         self._carry_out(self.modes.lost(child, now_ns), now_ns)
 
-    def receive(self, address: Address, message: Message, now_ns: int) -> list[Output]:
+    def receive(self, source: AnyAddress, message: Input, now_ns: int) -> list[Effect]:
+        address = str(source)
+        if isinstance(message, Connected):
+            self._connected.add(address)
+            if address == PARENT and self.epoch:
+                self._hello()
+            return self._out.take()
+        if isinstance(message, Disconnected):
+            self._disconnected(address, now_ns)
+            return self._turn()
         if not self.epoch:
             return []
         if isinstance(message, Done | Failed | Described | Granted | Issued):
@@ -192,6 +208,12 @@ class InnerBroker:
         match message:
             case Lead():
                 self._lead(message, now_ns)
+            case Ask() if message.cloud == self.role:
+                self.promises.ask(message, now_ns)
+            case Commit() if message.cloud == self.role:
+                self.promises.commit(message)
+            case Release() if message.cloud == self.role:
+                self.promises.release(message)
             case Describe() | Ask() | Commit() | Release() | AddChannel() | RemoveChannel() | Condense() | Uncondense():
                 self._relay(message, now_ns)
             case Gone():
@@ -204,15 +226,15 @@ class InnerBroker:
     def _of_operator(self, address: Address, message: Message, now_ns: int) -> None:
         match message:
             case AddChild():
-                self._estate.add_child(address, message)
+                self._administration.add_child(address, message)
             case RemoveChild():
-                if self._estate.remove_child(address, message):
+                if self._administration.remove_child(address, message):
                     self.flooding.forget(message.role)
                     self._carry_out(self.modes.lost(message.role, now_ns), now_ns)
             case AddChannel():
-                self._estate.add_channel(address, message, now_ns)
+                self._administration.add_channel(address, message, now_ns)
             case RemoveChannel():
-                self._estate.remove_channel(address, message, now_ns)
+                self._administration.remove_channel(address, message, now_ns)
             case _:
                 self._of_both(address, message, now_ns)
 
@@ -234,21 +256,32 @@ class InnerBroker:
             reason = f"the inner broker {self.role} takes no {type(message).__name__} from {address}"
             self._out.send(address, Failed(id=message.id, reason=reason, code="unsupported"))
 
-    def tick(self, now_ns: int) -> list[Output]:
+    def tick(self, now_ns: int) -> list[Effect]:
         if not self.epoch:
             return []
         self._carry_out(self.modes.tick(now_ns), now_ns)
         self._calls.tick(now_ns)
         self.inter_cloud.tick(now_ns)
+        self.promises.tick(now_ns)
         return self._turn()
+
+    def next_tick(self) -> int:
+        if not self.epoch:
+            return NEVER
+        return min(
+            self.modes.next_tick(),
+            self._calls.next_tick(),
+            self.inter_cloud.next_tick(),
+            self.promises.next_tick(),
+        )
 
     def rows(self, what: str) -> list[dict[str, Any]]:
         """KeyError names what can be asked for."""
         if what not in ROWS:
             raise KeyError(f"{what!r}: an inner broker shows {', '.join(sorted(ROWS))}")
-        return ROWS[what](self)
+        return ROWS[what](self._shown)
 
-    def _turn(self) -> list[Output]:
+    def _turn(self) -> list[Effect]:
         self._tell_map()
         return self._out.take()
 
@@ -275,14 +308,14 @@ class InnerBroker:
         self._carry_out(self.modes.joined(child, now_ns), now_ns)
         self.flooding.joined(child, now_ns)
         self.inter_cloud.decisions.joined(child, now_ns)
-        self._estate.joined(child, now_ns)
+        self._administration.joined(child, now_ns)
 
     def _map(self, address: Address, message: Map, now_ns: int) -> None:
         child = address.removeprefix("child/")
         first = not self.view.children[child].routers
         self.view.merge(child, message)
         if first:
-            self._estate.joined(child, now_ns)
+            self._administration.joined(child, now_ns)
             self.inter_cloud.decisions.joined(child, now_ns)
 
     # --- the parent ------------------------------------------------------------------------------------------------

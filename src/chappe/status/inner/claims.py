@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chappe.status.inner.calls import AWAY, PARENT, Calls
+from chappe.status.inner.calls import AWAY, Calls
 from chappe.status.leaf.state import Item
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.status.outbox import Outbox
 from chappe.wire.base import Done, Failed, Message
 from chappe.wire.management import Claim, Unclaim

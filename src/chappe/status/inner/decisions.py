@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.allocation.allocation import Allocator
 from chappe.status.allocation.demands import Route
 from chappe.status.inner.calls import AWAY, Calls
@@ -30,7 +31,7 @@ class DecisionItem(Item):
     variable: Variable
     grants: tuple[Grant | None, ...]
     routes: tuple[tuple[tuple[str, ...], int, int], ...]  # routers, redundant, modes
-    clouds: tuple[str, ...]
+    clouds: tuple[str, ...]  # and the inner brokers whose channels it leads over
     ended: str | None = None  # the reason, once it is to be released
     gone: bool = False  # the subscriber has not ended it itself, so that its leaf has to be told
 
@@ -121,8 +122,11 @@ class Decisions:
 
     def joined(self, child: str, now_ns: int) -> None:
         """A child is back: it gets what it was not told."""
-        for cloud in {child, *self._view.below(child)}:
+        for cloud in self._view.brokers(child):
             self._owe(cloud, now_ns)
+
+    def next_tick(self) -> int:
+        return self._again_ns + AGAIN_NS if self._owed else NEVER
 
     def tick(self, now_ns: int) -> None:
         if now_ns - self._again_ns >= AGAIN_NS:
@@ -132,7 +136,7 @@ class Decisions:
 
     def _owe(self, cloud: str, now_ns: int) -> None:
         if self._view.reached(cloud):
-            for key in self._owed.pop(cloud, ()):
+            for key in sorted(self._owed.pop(cloud, ())):
                 decision = self.all.get(key)
                 if decision is not None and cloud in decision.open:
                     self._tell(decision, cloud, now_ns)

@@ -1,9 +1,10 @@
-"""Paths between clouds: found by the lowest common ancestor, asked of every leaf on the way, then decided (GS-087).
+"""Paths between clouds: found by the lowest common ancestor, asked of every broker on the way, then decided (GS-087).
 
-A subscription is described by the publisher's leaf, planned over the whole map, and asked of all leaves at once. A leaf
-that refuses names what is in the way; everything is given back and another plan leaves that out. Any number of
-subscriptions are under way at the same time up to a window, others wait for their turn: so that no answer is late only
-because thousands were asked for before it. What a plan needs of the own channels is reserved while leaves are asked.
+A subscription is described by the publisher's leaf, planned over the whole map, and asked of all at once: of leaves for
+their segments, of inner brokers below for the channels they manage. One that refuses names what is in the way;
+everything is given back and another plan leaves that out. Any number of subscriptions are under way at the same time up
+to a window, others wait for their turn: so that no answer is late only because thousands were asked for before it. What
+a plan needs of the own channels is reserved while others are asked.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections import deque
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.allocation.allocation import Allocator
 from chappe.status.allocation.demands import Demand, Plan, Refusal
-from chappe.status.inner.calls import AWAY, PARENT, Calls
+from chappe.status.inner.calls import AWAY, Calls
 from chappe.status.inner.claims import Claims
 from chappe.status.inner.decisions import Decision, DecisionItem, Decisions
 from chappe.status.inner.netview import NetView
 from chappe.status.leaf.subscriptions import as_asked, by_mode
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.status.outbox import Outbox
 from chappe.wire.base import Done, Failed, Message, Variable
 from chappe.wire.management import Ask, Describe, Described, Granted, Outcome, Seek, Unseek
@@ -41,8 +43,9 @@ class Sought(msgspec.Struct):
     state: str = QUEUED
     attempt: int = 0
     avoid: set[str] = msgspec.field(default_factory=set)
-    refused: str = ""  # what the last leaf said that was asked in vain
-    asked: set[str] = msgspec.field(default_factory=set)  # clouds that may have a promise
+    refused: str = ""  # what the last broker said that was asked in vain
+    obstacle: str = ""  # and what it named
+    asked: set[str] = msgspec.field(default_factory=set)  # brokers that may have a promise
     missing: set[str] = msgspec.field(default_factory=set)  # of these, without an answer
     source: str = ""
     item: DecisionItem | None = None
@@ -159,7 +162,7 @@ class InterCloudSubscriptions:
     # --- finding out ----------------------------------------------------------------------------------------------
 
     def _describe(self, sought: Sought, now_ns: int) -> None:
-        want = sought.seek.want
+        want = sought.seek.request
         cloud = self._claims.cloud(want.publisher)
         if not cloud:
             if self._has_parent:
@@ -194,6 +197,10 @@ class InterCloudSubscriptions:
 
         self._calls.call(PARENT, msgspec.structs.replace(sought.seek), answer, now_ns, kept=True)
 
+    def next_tick(self) -> int:
+        waiting = min((sought.until_ns for sought in self._waiting.values()), default=NEVER)
+        return min(self.decisions.next_tick(), waiting)
+
     def tick(self, now_ns: int) -> None:
         self.decisions.tick(now_ns)
         self.proceed(now_ns)
@@ -202,7 +209,7 @@ class InterCloudSubscriptions:
             self._refuse(sought, Failed(id=0, reason=reason, code="unavailable"))
 
     def _described(self, sought: Sought, message: Message, now_ns: int) -> None:
-        want = sought.seek.want
+        want = sought.seek.request
         match message:
             case Failed():
                 self._refuse(sought, message)
@@ -216,7 +223,7 @@ class InterCloudSubscriptions:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     def _plan(self, sought: Sought, variable: Variable, now_ns: int) -> None:
-        want = sought.seek.want
+        want = sought.seek.request
         demand = Demand(variable, sought.source, sought.seek.edge, by_mode(want.qos, want.modes))
         while True:
             plan = self._allocator.plan(demand, frozenset(sought.avoid))
@@ -258,7 +265,7 @@ class InterCloudSubscriptions:
         if isinstance(message, Failed):
             variable, obstacles = sought.item.variable, {message.obstacle}
             if message.code == AWAY:
-                obstacles = {f"router/{router}" for router in self._view.routers_of(cloud)}
+                obstacles = self._view.resources_of(cloud)
             else:
                 sought.asked.discard(cloud)
             self._give_back(sought, now_ns)
@@ -274,7 +281,7 @@ class InterCloudSubscriptions:
 
     def _another(self, sought: Sought, obstacles: set[str], reason: str) -> bool:
         """Whether another choice may do: what to leave out is known, is no end of the path, and was not tried."""
-        sought.refused = reason
+        sought.refused, sought.obstacle = reason, next(iter(obstacles)) if len(obstacles) == 1 else ""
         sought.attempt += 1
         ends = {"", f"router/{sought.source}", f"router/{sought.seek.edge}"}
         if sought.attempt >= ATTEMPTS or obstacles & ends or obstacles <= sought.avoid:
@@ -284,7 +291,7 @@ class InterCloudSubscriptions:
 
     def _give_back(self, sought: Sought, now_ns: int) -> None:
         self._allocator.release(sought.key)
-        for cloud in sought.asked:
+        for cloud in sorted(sought.asked):
             self.decisions.release(sought.key, cloud, "another path is tried, or none", now_ns)
         sought.asked = set()
 
@@ -301,15 +308,16 @@ class InterCloudSubscriptions:
             self._refuse(sought, failed)
         elif sought.state == COMMIT:
             del self._sought[sought.key]
-            want, item = sought.seek.want, decision.item
+            want, item = sought.seek.request, decision.item
             granted = Granted(id=sought.number, variable=item.variable, grants=as_asked(item.grants, want.qos),
                               modes=want.modes)  # fmt: skip
             self._out.send(sought.asker, granted)
 
     def _fail(self, sought: Sought, refusal: Refusal) -> None:
         reason = refusal.reason if not sought.refused else f"{refusal.reason}; left out before: {sought.refused}"
-        best = as_asked(refusal.best, sought.seek.want.qos)
-        self._refuse(sought, Failed(id=0, reason=reason, code=refusal.code, best=best, obstacle=refusal.obstacle))
+        best = as_asked(refusal.best, sought.seek.request.qos)
+        obstacle = refusal.obstacle or sought.obstacle
+        self._refuse(sought, Failed(id=0, reason=reason, code=refusal.code, best=best, obstacle=obstacle))
 
     def _refuse(self, sought: Sought, failed: Failed) -> None:
         if failed.code == AWAY:
@@ -321,7 +329,7 @@ class InterCloudSubscriptions:
 
 def _same(one: Seek, other: Seek) -> bool:
     """Whether two ask for the same; the numbers of requests do not count."""
-    mine, theirs = one.want, other.want
+    mine, theirs = one.request, other.request
     return (one.edge, mine.publisher, mine.variable, mine.type, mine.qos, mine.modes) == (
         other.edge, theirs.publisher, theirs.variable, theirs.type, theirs.qos, theirs.modes)  # fmt: skip
 

@@ -24,6 +24,7 @@ class Below(msgspec.Struct):
     issuer: bytes = b""
     routers: dict[str, RouterFact] = {}
     channels: dict[str, ChannelFact] = {}
+    owners: dict[str, tuple[str, str, str]] = {}  # channel -> its ends, and the inner broker that manages it
 
 
 class Span(msgspec.Struct):
@@ -50,12 +51,14 @@ class NetView:
         self.changed = False  # the parent has not been told
         self._cloud_of: dict[str, str] = {}  # router -> cloud
         self._child_of: dict[str, str] = {}  # cloud -> child
+        self._over: dict[str, str] = {}  # inner broker further down -> child
         for child in topology.children(role):
             self.children[child] = Below(child, topology.height(child))
-        for leaf in topology.leaves:
-            above = list(topology.ancestors(leaf))
+        for broker in topology.brokers:
+            above = list(topology.ancestors(broker))
             if role in above[1:]:
-                self._child_of[leaf] = above[above.index(role) - 1]
+                known = self._over if topology.children(broker) else self._child_of
+                known[broker] = above[above.index(role) - 1]
         for channel in topology.channel:
             if topology.owner(channel) == role:
                 a, b = channel.between
@@ -72,16 +75,29 @@ class NetView:
         return self._cloud_of.get(router, "")
 
     def child_of(self, cloud: str) -> str:
-        """The child a cloud is below, or is; empty if neither."""
-        return self._child_of.get(cloud, "") or (cloud if cloud in self.children else "")
+        """The child that a cloud or an inner broker is below, or is; empty if neither."""
+        known = self._child_of.get(cloud, "") or self._over.get(cloud, "")
+        return known or (cloud if cloud in self.children else "")
 
     def below(self, child: str) -> list[str]:
         """The clouds below a child."""
         return [cloud for cloud, above in self._child_of.items() if above == child]
 
+    def brokers(self, child: str) -> list[str]:
+        """A child and every broker below it, leaf or inner."""
+        inner = [broker for broker, above in self._over.items() if above == child]
+        return [child, *(broker for broker in self.below(child) + inner if broker != child)]
+
     def routers_of(self, cloud: str) -> list[str]:
         """The routers of a cloud."""
         return [router for router, above in self._cloud_of.items() if above == cloud]
+
+    def resources_of(self, broker: str) -> set[str]:
+        """What a plan leaves out to do without a broker: the routers of a leaf, the channels of an inner one."""
+        owned = [owner for below in self.children.values() for owner in below.owners.values() if owner[2] == broker]
+        return {f"router/{router}" for router in self.routers_of(broker)} | {
+            f"channel/{one}/{other}" for a, b, _ in owned for one, other in ((a, b), (b, a))
+        }
 
     def reached(self, cloud: str) -> str:
         """The child to which a message for that cloud goes now; empty if it is away."""
@@ -118,7 +134,11 @@ class NetView:
                 self.allocator.add_router(name, router.events_per_s, router.edge, owned=False)
             self.allocator.set_router_up(name, router.up and below.up)
         before = below.channels
-        below.routers, below.channels = routers, channels
+        below.routers, below.channels, below.owners = routers, channels, {}
+        for a, b, owner in told.owners:
+            if owner != self.role and self.child_of(owner) in ("", child):
+                below.owners[pair(a, b)] = (a, b, owner)
+                self._over[owner] = child
         for key, channel in channels.items():
             self._span_state(child, key, channel.up)
             if before.get(key) != channel and key not in self.spans and channel.a in routers and channel.b in routers:
@@ -160,12 +180,14 @@ class NetView:
         self.merge(role, Map(routers=(), channels=()))
         for cloud in self.below(role):
             del self._child_of[cloud]
+        self._over = {broker: child for broker, child in self._over.items() if child != role}
         del self.children[role]
 
     # --- what it is asked ---------------------------------------------------------------------------------------
 
     def segments(self, routes: Iterable[Route]) -> dict[str, list[Segment]]:
-        """Routes cut at the borders of clouds (GS-088); one may come into a cloud several times."""
+        """By broker what it is to reserve. Of leaves: routes cut at the borders of clouds (GS-088), one may come into
+        a cloud several times. Of inner brokers: each channel that they manage."""
         found: dict[str, list[Segment]] = {}
         for route in routes:
             first = 0
@@ -178,6 +200,11 @@ class NetView:
                     segment = Segment(routers[first:at], source, target, route.redundant, route.modes)
                     found.setdefault(cloud, []).append(segment)
                     first = at
+            for a, b in route.hops:
+                child = self.children[self._child_of[self._cloud_of[a]]]
+                owner = child.owners.get(pair(a, b))
+                if owner is not None:
+                    found.setdefault(owner[2], []).append(Segment((a, b), "", "", route.redundant, route.modes))
         return found
 
     def map(self) -> Map:
@@ -191,7 +218,9 @@ class NetView:
             key: fact for below in self.children.values() for key, fact in below.channels.items()
         }  # fmt: skip
         channels |= {key: span.fact for key, span in self.spans.items()}
-        return Map(routers=tuple(routers), channels=tuple(channels.values()))
+        owners = [owner for below in self.children.values() for owner in below.owners.values()]
+        owners += [(span.item.a, span.item.b, self.role) for span in self.spans.values()]
+        return Map(routers=tuple(routers), channels=tuple(channels.values()), owners=tuple(owners))
 
     def facts(self) -> Sequence[tuple[Below, RouterFact]]:
         """Every router with the child it is below."""

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from chappe.status.inner.decisions import Decision
-
-if TYPE_CHECKING:
-    from chappe.status.inner.broker import InnerBroker
+from chappe.status.allocation.allocation import Allocator
+from chappe.status.flooding.inner import TreeFloods
+from chappe.status.inner.claims import Claims
+from chappe.status.inner.decisions import Decision, Decisions
+from chappe.status.inner.netview import NetView
+from chappe.status.modes.machines import InnerModes
 
 Rows = list[dict[str, Any]]
 
 
-def _children(broker: InnerBroker) -> Rows:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The parts of an inner broker that operators see."""
+
+    role: str
+    view: NetView
+    allocator: Allocator
+    claims: Claims
+    decisions: Decisions
+    flooding: TreeFloods
+    modes: InnerModes
+
+
+def _children(broker: Shown) -> Rows:
     return [{"name": child.role, "up": child.up, "mode": child.mode, "height": child.height}
             for child in broker.view.children.values()]  # fmt: skip
 
 
-def _clouds(broker: InnerBroker) -> Rows:
+def _clouds(broker: Shown) -> Rows:
     rows: dict[str, dict[str, Any]] = {}
     for child in broker.view.children:
         for cloud in broker.view.below(child):
@@ -34,13 +50,13 @@ def _clouds(broker: InnerBroker) -> Rows:
     return list(rows.values())
 
 
-def _loads(broker: InnerBroker) -> Rows:
+def _loads(broker: Shown) -> Rows:
     own = {f"channel/{a}/{b}" for span in broker.view.spans.values()
            for a, b in ((span.item.a, span.item.b), (span.item.b, span.item.a))}  # fmt: skip
     return [row for row in broker.allocator.loads() if row["resource"] in own]
 
 
-def _channels(broker: InnerBroker) -> Rows:
+def _channels(broker: Shown) -> Rows:
     """Own channels with their loads; those inside of clouds are the leaf's to show."""
     mode = broker.modes.mode
     loads = {row["resource"]: row["load"][mode] for row in _loads(broker)}
@@ -54,7 +70,7 @@ def _channels(broker: InnerBroker) -> Rows:
     return rows
 
 
-def _routers(broker: InnerBroker) -> Rows:
+def _routers(broker: Shown) -> Rows:
     specs = broker.view.topology.routers
     mode = broker.modes.mode
     rows = []
@@ -68,15 +84,15 @@ def _routers(broker: InnerBroker) -> Rows:
     return rows
 
 
-def _decided(broker: InnerBroker) -> list[Decision]:
-    return [decision for decision in broker.inter_cloud.decisions.all.values() if not decision.ended]
+def _decided(broker: Shown) -> list[Decision]:
+    return [decision for decision in broker.decisions.all.values() if not decision.ended]
 
 
-def _subscriptions(broker: InnerBroker) -> Rows:
+def _subscriptions(broker: Shown) -> Rows:
     rows = []
     for decision in _decided(broker):
         item = decision.item
-        want = item.seek.want
+        want = item.seek.request
         grant = item.grants[broker.modes.mode] or next(grant for grant in item.grants if grant is not None)
         rows.append({"key": decision.key, "subscriber": want.entity.name, "edge": item.seek.edge,
                      "publisher": want.publisher, "variable": want.variable, "modes": want.modes,
@@ -85,39 +101,40 @@ def _subscriptions(broker: InnerBroker) -> Rows:
     return rows
 
 
-def _paths(broker: InnerBroker) -> Rows:
+def _paths(broker: Shown) -> Rows:
     """Whole paths from cloud to cloud; each leaf shows its own segments."""
     rows = []
     for decision in _decided(broker):
         item = decision.item
-        want = item.seek.want
+        want = item.seek.request
         for routers, redundant, modes in item.routes:
             intervals = [grant.interval_ns / 1e6 if grant is not None and modes >> mode & 1 else None
                          for mode, grant in enumerate(item.grants)]  # fmt: skip
             rows.append({"publisher": want.publisher, "variable": want.variable, "key": decision.key,
                          "subscriber": want.entity.name, "redundant": redundant, "routers": list(routers),
-                         "before": "", "after": "", "modes": modes, "intervals_ms": intervals})  # fmt: skip
+                         "before": "", "after": "", "modes": modes, "intervals_ms": intervals,
+                         "security": broker.allocator.security(routers)})  # fmt: skip
     return rows
 
 
-def _floods(broker: InnerBroker) -> Rows:
+def _floods(broker: Shown) -> Rows:
     floods = broker.flooding.floods
     return [{"publisher": variable.publisher, "variable": variable.variable,
              "levels": [level or None for level in floods.levels(variable.variable_id)],
              "rank": max(floods.ranks(variable.variable_id))} for variable in floods.variables()]  # fmt: skip
 
 
-def _modes(broker: InnerBroker) -> Rows:
+def _modes(broker: Shown) -> Rows:
     modes = broker.modes
     return [{"broker": broker.role, "mode": modes.mode, "next": modes.next, "rank": modes.rank}]
 
 
-def _publishers(broker: InnerBroker) -> Rows:
+def _publishers(broker: Shown) -> Rows:
     return [{"publisher": publisher, "cloud": item.cloud, "kept": item.kept}
             for publisher, item in sorted(broker.claims.items.items())]  # fmt: skip
 
 
-ROWS: dict[str, Callable[[InnerBroker], Rows]] = {
+ROWS: dict[str, Callable[[Shown], Rows]] = {
     "children": _children,
     "clouds": _clouds,
     "channels": _channels,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 
 from chappe.status.flooding.leaf import LeafFlooding
 from chappe.status.leaf.cloud import Cloud
+from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FLOOD
 from chappe.status.leaf.state import ChannelItem, RouterItem
 from chappe.status.leaf.topology_state import Site, pair
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.status.topology import NAME, Topology, overclaimed
 from chappe.wire.management import AddChannel, AddRouter, RemoveChannel, RemoveRouter
 
@@ -21,13 +21,13 @@ class CloudAdministration:
     """Every change is durable, told to the routers it concerns, and refused while something uses what would go."""
 
     def __init__(self, cloud: Cloud, topology: Topology, registry: Registry, flooding: LeafFlooding,
-                 changed: Callable[[], None]) -> None:  # fmt: skip
+                 parent: ParentLink) -> None:  # fmt: skip
         self._cloud = cloud
         self._deployed = {router.name for router in topology.router if router.cloud == cloud.role}
         self._deployed_channels = {pair(*channel.between) for channel in topology.channel}
         self._registry = registry
         self._flooding = flooding
-        self._changed = changed
+        self._parent = parent
 
     def add_router(self, address: Address, request: AddRouter) -> None:
         topology_state = self._cloud.topology_state
@@ -74,12 +74,12 @@ class CloudAdministration:
         inside = [name for name in (a, b) if name in topology_state.sites]
         if a == b:
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: it joins a router with itself")
-        elif not inside or (len(inside) == 1 and address != "parent"):
+        elif not inside or (len(inside) == 1 and address != PARENT):
             missing = ", ".join(name for name in (a, b) if name not in topology_state.sites)
             problem = f"channel {a} - {b}: no router {missing} in cloud {topology_state.role}"
             remedy = "a channel between clouds is added at the broker above both"
             self._cloud.fail(address, request.id, "unknown", f"{problem}; {remedy}")
-        elif pair(a, b) in topology_state.lines and address != "parent":
+        elif pair(a, b) in topology_state.lines and address != PARENT:
             self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
         elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
@@ -96,13 +96,13 @@ class CloudAdministration:
     def remove_channel(self, address: Address, request: RemoveChannel) -> None:
         a, b = request.a, request.b
         line = self._cloud.topology_state.lines.get(pair(a, b))
-        if line is None and address == "parent":
+        if line is None and address == PARENT:
             self._cloud.done(address, request.id)
         elif line is None:
             self._cloud.fail(
                 address, request.id, "unknown", f"there is no channel {a} - {b} in cloud {self._cloud.role}"
             )
-        elif not self._cloud.topology_state.inside(line) and address != "parent":
+        elif not self._cloud.topology_state.inside(line) and address != PARENT:
             reason = f"channel {a} - {b} leads to another cloud; remove it at the broker above both"
             self._cloud.fail(address, request.id, "denied", reason)
         elif self._cloud.allocator.used(a, b):
@@ -135,7 +135,7 @@ class CloudAdministration:
                 self._cloud.routers.configure(name, self._cloud.topology_state.channels(name))
 
     def _finish(self, address: Address, request: int) -> None:
-        self._changed()
+        self._parent.changed()
         self._cloud.done(address, request)
 
 

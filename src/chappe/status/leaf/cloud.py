@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from chappe.machine import NEVER
 from chappe.status.allocation.allocation import Allocator, Route
+from chappe.status.leaf.agenda import Agenda, PathRefused
 from chappe.status.leaf.path_setup import ANSWER_NS, PathSetup, hops
 from chappe.status.leaf.routers import Key, Routers
 from chappe.status.leaf.state import CounterItem, Leftover, Leg
@@ -70,20 +72,21 @@ class Removing:
 class Cloud:
     """One cloud under one leaf broker."""
 
-    def __init__(self, role: str, topology: Topology, broken: Callable[[Key, str], None]) -> None:
+    def __init__(self, role: str, topology: Topology) -> None:
         self.role = role
+        self.agenda = Agenda()
         self.outbox = Outbox()
         self.allocator = Allocator(topology.latency_model)
         self.topology_state = TopologyState(role, topology, self.allocator)
-        self.routers = Routers(self.outbox, broken)
+        self.routers = Routers(self.outbox, lambda key, reason: self.agenda.add(PathRefused(key, reason)))
         for name in self.topology_state.sites:
             self.routers.add(name)
         self.now_ns = 0
         self.leftovers: dict[Key, Removing] = {}
         self.used: dict[int, int] = {}  # variable id -> paths, publications, floodings and functions that refer to it
         self._next_path: dict[int, int] = {}
-        self._layings: deque[PathSetup] = deque()
-        self._slow: list[PathSetup] = []  # those with more time
+        self._setups: deque[PathSetup] = deque()  # by deadline
+        self._patient: deque[PathSetup] = deque()  # those with more time, by deadline
 
     # answers
 
@@ -135,10 +138,7 @@ class Cloud:
         """Set up paths; `done` or `failed(reason, code)` follows, the first perhaps before this returns."""
         deadline = self.now_ns + (RETURN_NS if patient else ANSWER_NS)
         path_setup = PathSetup(self.routers, list(hops(variable, grants, legs)), done, failed, deadline, patient)
-        if patient:
-            self._slow.append(path_setup)
-        else:
-            self._layings.append(path_setup)
+        (self._patient if patient else self._setups).append(path_setup)
         path_setup.start()
         return path_setup
 
@@ -180,14 +180,18 @@ class Cloud:
     def keep_number(self, variable_id: int, path: int) -> None:
         self._next_path[variable_id] = max(self._next_path.get(variable_id, 1), path + 1)
 
+    def next_tick(self) -> int:
+        earliest = NEVER
+        for setups in (self._setups, self._patient):
+            while setups and setups[0].over:
+                setups.popleft()
+            if setups:
+                earliest = min(earliest, setups[0].deadline_ns)
+        return earliest
+
     def tick(self, now_ns: int) -> None:
         """Ends set-ups that take too long."""
         self.now_ns = now_ns
-        layings = self._layings
-        while layings and (layings[0].over or layings[0].deadline_ns <= now_ns):
-            layings.popleft().expire()
-        if self._slow:
-            for path_setup in self._slow:
-                if path_setup.deadline_ns <= now_ns:
-                    path_setup.expire()
-            self._slow = [path_setup for path_setup in self._slow if not path_setup.over]
+        for setups in (self._setups, self._patient):
+            while setups and (setups[0].over or setups[0].deadline_ns <= now_ns):
+                setups.popleft().expire()

@@ -1,4 +1,4 @@
-"""What edges are told about subscriptions that ended; durable until they have heard it (GS-053)."""
+"""Notices to edges about subscriptions that ended; durable until the edge has confirmed them (GS-053)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Notices:
             notice = Withdrawn(variable_id=item.variable_id, reason=item.reason, entities=item.entities)
             self._cloud.routers.notify(item.edge, (int(number), NOTICE), notice, self)
 
-    def tell(self, edge: str, notice: Withdrawn) -> None:
+    def send(self, edge: str, notice: Withdrawn) -> None:
         number = self._numbers.take()
         item = NoticeItem(edge=edge, variable_id=notice.variable_id, reason=notice.reason, entities=notice.entities)
         self._cloud.outbox.put("notice", str(number), item)
@@ -34,4 +34,4 @@ class Notices:
         self.confirmed(router, key)
 
     def lost(self, router: str) -> None:
-        """It is told when it is back."""
+        """It gets the notice when it is back."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from chappe.machine import NEVER
 from chappe.status.leaf.cloud import Cloud
-from chappe.wire.base import Message, Request
+from chappe.status.machine import PARENT
+from chappe.wire.base import Answer, Message, Request
 from chappe.wire.management import Child, Map
 
-LOADS_NS = 10_000_000_000  # loads are told at most so often
-PARENT = "parent"
+LOADS_NS = 10_000_000_000  # loads are reported at most so often
 
 
 class ParentLink:
@@ -61,7 +62,7 @@ class ParentLink:
         if self.up:
             self._cloud.outbox.send(PARENT, message)
 
-    def answered(self, message: Request) -> bool:
+    def answered(self, message: Answer) -> bool:
         """An answer of the parent; False if nothing was asked under that number."""
         asked = self._asked.pop(message.id, None)
         if asked is None:
@@ -82,6 +83,9 @@ class ParentLink:
     def flush(self) -> None:
         if self._changed and self.up:
             self._tell()
+
+    def next_tick(self) -> int:
+        return self._told_ns + LOADS_NS if self.up else NEVER
 
     def tick(self, now_ns: int) -> None:
         if self.up and now_ns - self._told_ns >= LOADS_NS:

@@ -5,8 +5,9 @@ What was promised is durable, every message may come twice, and a promise withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from chappe.machine import NEVER
 from chappe.status.allocation.allocation import Route
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.parent_link import ParentLink
@@ -14,7 +15,7 @@ from chappe.status.leaf.path_setup import PathSetup
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import Key
 from chappe.status.leaf.state import COMMITTED, ENDING, LAID, PROMISED, Leg, Reservation
-from chappe.status.leaf.subscriptions import Subscriptions
+from chappe.status.leaf.subscriptions import Name, Subscriptions
 from chappe.status.machine import Address
 from chappe.wire.base import Message
 from chappe.wire.management import Ask, Commit, Describe, Described, Outcome, Release, Segment, Unseek
@@ -25,18 +26,16 @@ OUTCOME_NS = 10_000_000_000
 class Segments:
     """Everything that was reserved or set up for ancestors."""
 
-    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, parent: ParentLink,
-                 changing: Callable[[int], bool]) -> None:  # fmt: skip
+    def __init__(self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, parent: ParentLink) -> None:
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
         self._parent = parent
-        self._changing = changing  # whether it is not decided yet how a variable is published
         self.by_key: dict[str, Reservation] = {}
         self.by_variable: dict[int, dict[str, Reservation]] = {}
         self._layings: dict[str, PathSetup] = {}
         self._askers: dict[str, dict[tuple[Address, int], None]] = {}
-        self._due_ns: dict[str, int] = {}  # promises: when to ask for the outcome
+        self._due_ns: dict[str, int] = {}  # promises: when to ask for the outcome, earliest first
 
     def restore(self, items: dict[str, Reservation]) -> None:
         for item in items.values():
@@ -59,13 +58,16 @@ class Segments:
 
     # requests of the parent
 
-    def describe(self, address: Address, request: Describe) -> None:
+    def describe(self, address: Address, request: Describe, made_of: tuple[Name, ...]) -> None:
         publication = self._registry.by_name.get((request.publisher, request.variable))
         if publication is None:
             reason = f"{self._cloud.role}: nobody publishes {request.publisher}/{request.variable} here"
             self._cloud.fail(address, request.id, "unknown", reason)
         else:
-            self._cloud.answer(address, Described(id=request.id, variable=publication.variable, edge=publication.edge))
+            described = Described(
+                id=request.id, variable=publication.variable, edge=publication.edge, made_of=made_of
+            )  # fmt: skip
+            self._cloud.answer(address, described)
 
     def ask(self, address: Address, request: Ask) -> None:
         """Reserve, and promise to keep it."""
@@ -102,7 +104,8 @@ class Segments:
                 if publication is None or publication.edge != segment.routers[0]:
                     variable = request.variable
                     return f"{variable.publisher}/{variable.variable} is not published at {segment.routers[0]}", ""
-                if publication.variable != request.variable or self._changing(request.variable.variable_id):
+                number = request.variable.variable_id
+                if publication.variable != request.variable or number in self._registry.undecided:
                     name = f"{request.variable.publisher}/{request.variable.variable}"
                     return f"{name} gets another rate just now; ask again", ""
             if not segment.target:
@@ -199,9 +202,13 @@ class Segments:
 
         self._parent.ask(Unseek, over, subscription=item.key, reason=reason)
 
+    def next_tick(self) -> int:
+        return next(iter(self._due_ns.values()), NEVER) if self._parent.up else NEVER
+
     def tick(self, now_ns: int) -> None:
         if self._parent.up and self._due_ns:
             for key in [key for key, due in self._due_ns.items() if due <= now_ns]:
+                del self._due_ns[key]
                 self._due_ns[key] = now_ns + OUTCOME_NS
                 self._parent.tell(Outcome(id=0, subscription=key))
 

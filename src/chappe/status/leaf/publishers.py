@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from chappe.machine import NEVER
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.parent_link import ParentLink
 from chappe.wire.base import Failed, Message
@@ -22,7 +23,7 @@ class Publishers:
         self._cloud = cloud
         self._parent = parent
         self._waiting: dict[str, list[Callable[[str], None]]] = {}
-        self._due_ns: dict[str, int] = {}
+        self._due_ns: dict[str, int] = {}  # earliest first
         self._released: set[str] = set()  # while no parent was there to be told
 
     def claim(self, publisher: str, known: bool, then: Callable[[str], None]) -> None:
@@ -59,6 +60,9 @@ class Publishers:
             self._parent.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
         else:
             self._released.add(publisher)
+
+    def next_tick(self) -> int:
+        return next(iter(self._due_ns.values()), NEVER)
 
     def tick(self, now_ns: int) -> None:
         for publisher in [name for name, due in self._due_ns.items() if due <= now_ns]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.allocation.demands import Grants
 from chappe.status.allocation.rates import every_of, interval_of
+from chappe.status.condensation.placement import Functions
+from chappe.status.flooding.leaf import LeafFlooding
+from chappe.status.leaf.agenda import Decide, PathRefused
+from chappe.status.leaf.cloud import Cloud
+from chappe.status.leaf.entities import Entities
+from chappe.status.leaf.path_segments import Segments
 from chappe.status.leaf.path_setup import ANSWER_NS, hops
+from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import REGRANT, Key, Thing
 from chappe.status.leaf.state import SETTING, Publication, Subscription
-from chappe.status.leaf.subscriptions import as_asked, by_mode
+from chappe.status.leaf.subscriptions import Subscriptions, as_asked, by_mode
 from chappe.status.machine import Address
 from chappe.wire.base import Grant, Variable
-from chappe.wire.management import Condense, Issued, Publish, Regranted, Want
+from chappe.wire.management import Condense, Issued, Publish, Regranted, SubscribeRequest
 
-if TYPE_CHECKING:
-    from chappe.status.leaf.broker import LeafBroker
+LOOK_AGAIN_NS = 50_000_000  # requests that wait for subscriptions to be set up
 
 Asker = tuple[Address, int]
 Told = tuple[str, Key, Thing | Regranted]
@@ -39,7 +45,7 @@ class _Change:
         self.before = publication.variable
         self.grants: dict[str, Grants] = {}  # by subscription, as they were
         self.askers: dict[Asker, None] = {}
-        self.held: list[tuple[Address, Want]] = []
+        self.held: list[tuple[Address, SubscribeRequest]] = []
         self.deadline_ns = 0
         self.over = False
         self._stages = stages
@@ -63,7 +69,7 @@ class _Change:
 
     def refused(self, router: str, key: Key, reason: str) -> None:
         if self.decided:
-            self._rate_changes.broken(key, f"{router} refuses it: {reason}")
+            self._rate_changes.path_refused(key, f"{router} refuses it: {reason}")
             self.confirmed(router, key)
         else:
             self.fail(f"router {router} refuses the change: {reason}", "limit")
@@ -93,17 +99,24 @@ class _Change:
 class RateChanges:
     """Changes of rates that are under way, by variable, and requests that wait for their turn."""
 
-    def __init__(self, leaf: LeafBroker, broken: Callable[[Key, str], None]) -> None:
-        self._leaf = leaf
-        self._cloud = leaf.cloud
-        self.broken = broken
+    def __init__(
+        self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, segments: Segments, entities: Entities,
+        flooding: LeafFlooding, functions: Functions,
+    ) -> None:  # fmt: skip
+        self._cloud = cloud
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._segments = segments
+        self._entities = entities
+        self._flooding = flooding
+        self._functions = functions
         self._changes: dict[int, _Change] = {}
         self._waiting: list[tuple[int, Address, Publish]] = []  # with the time when they are given up
         self._next = 1
 
     def resume(self) -> None:
         """What the broker before this one had decided is told to everybody again."""
-        for publication in self._leaf.registry.by_id.values():
+        for publication in self._registry.by_id.values():
             if not publication.told:
                 self._begin(publication, decided=True)
 
@@ -125,7 +138,7 @@ class RateChanges:
         if problem:
             self._cloud.fail(address, request.id, *problem)
             return
-        subscriptions = self._subscriptions(variable.variable_id)
+        subscriptions = self._subscribed(variable.variable_id)
         if change is not None or any(each.state == SETTING for each in subscriptions):
             self._waiting.append((until_ns or self._cloud.now_ns + ANSWER_NS, address, request))
             return
@@ -146,11 +159,11 @@ class RateChanges:
         if paced != known or bool(wanted.rate_num) != bool(known.rate_num) or publication.edge != address[7:]:
             return "exists", f"{name} is published with other properties; withdraw it first"
         number, again = wanted.variable_id, "withdraw it and register it again with the new rate"
-        if self._leaf.segments.by_variable.get(number) or any(each.sought for each in self._subscriptions(number)):
+        if self._segments.by_variable.get(number) or any(each.sought for each in self._subscribed(number)):
             return "unsupported", f"{name} has subscribers whose paths lead through other clouds; {again}"
-        if max(self._leaf.flooding.floods.ranks(number), default=0) > 1:
+        if max(self._flooding.floods.ranks(number), default=0) > 1:
             return "unsupported", f"{name} is flooded by a broker above; {again}"
-        functions = self._leaf.functions.fed_by((wanted.publisher, wanted.variable))
+        functions = self._functions.fed_by((wanted.publisher, wanted.variable))
         if functions:
             return "unsupported", f"{name} is an input of the function {', '.join(functions[:5])}; {again}"
         return None
@@ -160,8 +173,8 @@ class RateChanges:
         routers.update(router for each in subscriptions for leg in each.legs for router in leg.routers)
         return ", ".join(sorted(router for router in routers if not self._cloud.routers.joined(router)))
 
-    def _subscriptions(self, variable_id: int) -> list[Subscription]:
-        return list(self._leaf.subscriptions.by_variable.get(variable_id, {}).values())
+    def _subscribed(self, variable_id: int) -> list[Subscription]:
+        return list(self._subscriptions.by_variable.get(variable_id, {}).values())
 
     # a change
 
@@ -186,7 +199,7 @@ class RateChanges:
         publication.variable, publication.told = variable, False
         self._cloud.outbox.put("publication", str(variable.variable_id), publication)
         for key, granted in grants.items():
-            subscription = self._leaf.subscriptions.by_key[key]
+            subscription = self._subscriptions.by_key[key]
             subscription.variable, subscription.grants = variable, tuple(granted)
             self._cloud.outbox.put("subscription", key, subscription)
 
@@ -197,9 +210,13 @@ class RateChanges:
             former.over = True
         change = self._changes[number] = _Change(self, publication, self._stages(publication), decided)
         change.deadline_ns = self._cloud.now_ns + ANSWER_NS
+        if decided:
+            self._registry.undecided.discard(number)
+        else:
+            self._registry.undecided.add(number)
         if asker is not None:
             change.askers[asker] = None
-        self._leaf.flooding.repaced(publication.variable)
+        self._flooding.repaced(publication.variable)
         if decided:
             change.go()
         return change
@@ -207,7 +224,7 @@ class RateChanges:
     def _stages(self, publication: Publication) -> list[list[Told]]:
         stages: tuple[list[Told], list[Told]] = ([], [])
         variable = publication.variable
-        for each in self._subscriptions(variable.variable_id):
+        for each in self._subscribed(variable.variable_id):
             if each.entity:
                 granted = Regranted(entity=each.entity, variable=variable, grants=as_asked(each.grants, each.qos),
                                     modes=each.modes)  # fmt: skip
@@ -216,6 +233,9 @@ class RateChanges:
             for router, path, first in hops(variable, each.grants, each.legs):
                 stages[first].append((router, (variable.variable_id, path.path), path))
         return [stage for stage in stages if stage]
+
+    def path_refused(self, key: Key, reason: str) -> None:
+        self._cloud.agenda.add(PathRefused(key, reason))
 
     def tell(self, router: str, key: Key, thing: Thing | Regranted, change: _Change) -> None:
         if isinstance(thing, Regranted):
@@ -234,7 +254,7 @@ class RateChanges:
     def failed(self, change: _Change, reason: str, code: str) -> None:
         """What was there before is there again, and everybody is told so."""
         publication = change.publication
-        alive = {key: grants for key, grants in change.grants.items() if key in self._leaf.subscriptions.by_key}
+        alive = {key: grants for key, grants in change.grants.items() if key in self._subscriptions.by_key}
         self._cloud.allocator.alter(publication.variable, change.before, alive, force=True)
         self._describe(publication, change.before, alive)
         self._begin(publication, decided=True)
@@ -246,12 +266,13 @@ class RateChanges:
         number = change.publication.variable.variable_id
         if self._changes.get(number) is change:
             del self._changes[number]
+            self._registry.undecided.discard(number)
         for address, want in change.held:
-            self._leaf.admission.decide(address, want)
+            self._cloud.agenda.add(Decide(address, want))
 
     # what happens meanwhile
 
-    def holds(self, publication: Publication, address: Address, want: Want) -> bool:
+    def holds(self, publication: Publication, address: Address, want: SubscribeRequest) -> bool:
         """Whether a request for the variable waits until it is known how it is published."""
         change = self.under_way(publication.variable.variable_id)
         if change is not None:
@@ -261,7 +282,7 @@ class RateChanges:
     def delays(self, address: Address, request: Condense) -> bool:
         """Whether an input of a function is being changed; who asks for it has been told."""
         for each in request.function.inputs:
-            known = self._leaf.registry.by_name.get((each.publisher, each.variable))
+            known = self._registry.by_name.get((each.publisher, each.variable))
             if known is not None and self.under_way(known.variable.variable_id) is not None:
                 reason = f"{each.publisher}/{each.variable} gets another rate just now; ask again"
                 self._cloud.fail(address, request.id, "unavailable", reason)
@@ -274,15 +295,21 @@ class RateChanges:
         if change is not None:
             change.ended(subscription)
 
-    def stop(self, variable_id: int, reason: str) -> list[tuple[Address, Want]]:
+    def stop(self, variable_id: int, reason: str) -> list[tuple[Address, SubscribeRequest]]:
         """It is about to be withdrawn; the requests that waited for the change are to be decided after that."""
         change = self._changes.pop(variable_id, None)
         if change is None:
             return []
+        self._registry.undecided.discard(variable_id)
         change.over = True
         for address, request in change.askers:
             self._cloud.fail(address, request, "unknown", reason)
         return change.held
+
+    def next_tick(self) -> int:
+        if self._waiting:
+            return self._cloud.now_ns + LOOK_AGAIN_NS
+        return min((each.deadline_ns for each in self._changes.values() if not each.decided), default=NEVER)
 
     def tick(self, now_ns: int) -> None:
         for change in [each for each in self._changes.values() if not each.decided and each.deadline_ns <= now_ns]:
@@ -290,8 +317,8 @@ class RateChanges:
         waiting, self._waiting = self._waiting, []
         for until_ns, address, request in waiting:
             variable = request.variable
-            publication = self._leaf.registry.by_name.get((variable.publisher, variable.variable))
-            if publication is None or not self._leaf.entities.knows(address[7:], request.entity):
+            publication = self._registry.by_name.get((variable.publisher, variable.variable))
+            if publication is None or not self._entities.knows(address[7:], request.entity):
                 self._cloud.fail(address, request.id, "stale", f"{_named(variable)} was withdrawn meanwhile")
             elif until_ns <= now_ns:
                 reason = f"{_named(variable)}: its subscriptions are being changed; ask again"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from chappe.status.allocation.allocation import Refusal
+from chappe.status.leaf.agenda import EntityReleased
 from chappe.status.leaf.cloud import Cloud, Numbers
 from chappe.status.leaf.state import CounterItem, Publication
 from chappe.wire.base import Variable
@@ -18,15 +17,15 @@ COUNTERS = 1 << COUNTER_BITS
 class Registry:
     """Every variable published here, by name and by id."""
 
-    def __init__(self, cloud: Cloud, number: int, emptied: Callable[[str], None]) -> None:
+    def __init__(self, cloud: Cloud, number: int) -> None:
         self._cloud = cloud
-        self._emptied = emptied  # this entity publishes nothing any more
         self._leaf = number << COUNTER_BITS
         self._numbers = Numbers(cloud.outbox, "variable")
         self.by_id: dict[int, Publication] = {}
         self.by_name: dict[tuple[str, str], Publication] = {}
         self.by_entity: dict[str, dict[int, Publication]] = {}
         self.publishers: dict[str, int] = {}  # name -> variables
+        self.undecided: set[int] = set()  # variables whose new rate may still be refused
 
     def restore(self, counter: CounterItem | None, publications: dict[str, Publication]) -> None:
         self._numbers.restore(counter)
@@ -62,7 +61,7 @@ class Registry:
         del own[variable.variable_id]
         if not own:
             del self.by_entity[publication.entity]
-            self._emptied(publication.entity)
+            self._cloud.agenda.add(EntityReleased(publication.entity))
         self._cloud.allocator.unpublish(variable.variable_id)
         self._cloud.outbox.drop("publication", str(variable.variable_id))
         self._cloud.forget(variable.variable_id)

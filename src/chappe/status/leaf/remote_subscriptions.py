@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.allocation.allocation import Refusal
+from chappe.status.leaf.agenda import Decide, InputSettled
 from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.state import ENDING, GRANTED, SETTING, Subscription
 from chappe.status.leaf.subscriptions import Name, Subscriptions, granted, owner, refused
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Message
 from chappe.wire.constants import MODES
-from chappe.wire.management import Entity, Granted, Seek, Unseek, Want
+from chappe.wire.management import Entity, Granted, Seek, SubscribeRequest, Unseek
 
 AGAIN_NS = 1_000_000_000  # a variable that nobody has yet is sought again after so long
 WAKE_NS = 200_000_000  # how exactly the time of a request that waits is kept
@@ -24,7 +26,7 @@ class Waiting(msgspec.Struct):
     """A request for a variable that nobody publishes yet."""
 
     address: Address
-    want: Want
+    want: SubscribeRequest
     deadline_ns: int
     again_ns: int
 
@@ -35,9 +37,9 @@ class Sought(msgspec.Struct):
     subscription: Subscription
     number: int  # of the request upward
     deadline_ns: int
-    askers: dict[tuple[Address, int], Want]
+    askers: dict[tuple[Address, int], SubscribeRequest]
     refusal: Refusal | None = None  # why this cloud alone cannot give it
-    queued: list[tuple[Address, Want]] = []
+    queued: list[tuple[Address, SubscribeRequest]] = []
 
 
 class RemoteSubscriptions:
@@ -66,7 +68,7 @@ class RemoteSubscriptions:
         key = self._current.get((owner_name, name))
         return self._sought[key] if key is not None else None
 
-    def join(self, sought: Sought, address: Address, want: Want) -> None:
+    def join(self, sought: Sought, address: Address, want: SubscribeRequest) -> None:
         """The same request again; another quality waits until this one is answered."""
         subscription = sought.subscription
         if (subscription.qos, subscription.modes, subscription.type) == (want.qos, want.modes, want.type):
@@ -74,7 +76,7 @@ class RemoteSubscriptions:
         else:
             sought.queued = [*sought.queued, (address, want)]
 
-    def seek(self, address: Address, want: Want, edge: str, refusal: Refusal | None = None,
+    def seek(self, address: Address, want: SubscribeRequest, edge: str, refusal: Refusal | None = None,
              replaces: Subscription | None = None) -> None:  # fmt: skip
         """Ask the parent; durable first, so that a broker that comes after this one asks for the same."""
         subscription = Subscription(
@@ -86,14 +88,25 @@ class RemoteSubscriptions:
         self._cloud.outbox.put("subscription", subscription.key, subscription)
         self._seek(subscription, {(address, want.id): want}, refusal)
 
-    def _seek(self, subscription: Subscription, askers: dict[tuple[Address, int], Want],
+    def seek_input(self, subscription: Subscription) -> None:
+        """The same for an input of a function; `InputSettled` says what came of it."""
+        subscription.sought = True
+        self._subscriptions.index(subscription)
+        self._cloud.outbox.put("subscription", subscription.key, subscription)
+        self._seek(subscription, {}, None)
+
+    def _settled(self, subscription: Subscription, reason: str = "", code: str = "") -> None:
+        if subscription.function:
+            self._cloud.agenda.add(InputSettled(subscription, reason, code))
+
+    def _seek(self, subscription: Subscription, askers: dict[tuple[Address, int], SubscribeRequest],
               refusal: Refusal | None) -> None:  # fmt: skip
-        want = Want(id=0, entity=Entity(subscription.entity, b""), publisher=subscription.publisher,
+        want = SubscribeRequest(id=0, entity=Entity(subscription.entity, b""), publisher=subscription.publisher,
                     variable=subscription.name, type=subscription.type, qos=subscription.qos,
                     modes=subscription.modes)  # fmt: skip
         number = self._parent.ask(
             Seek, lambda answer: self._answered(subscription.key, answer), subscription=subscription.key,
-            cloud=self._cloud.role, edge=subscription.edge, want=want,
+            cloud=self._cloud.role, edge=subscription.edge, request=want,
         )  # fmt: skip
         deadline = self._cloud.now_ns + PATIENCE_NS
         self._sought[subscription.key] = Sought(subscription, number, deadline, askers, refusal)
@@ -108,7 +121,7 @@ class RemoteSubscriptions:
         else:
             self._refused(sought, answer)
         for address, want in sought.queued:
-            self._subscriptions.again(address, want, 0)
+            self._cloud.agenda.add(Decide(address, want))
 
     def _take(self, key: str) -> Sought | None:
         sought = self._sought.pop(key, None)
@@ -134,22 +147,25 @@ class RemoteSubscriptions:
         self._cloud.outbox.put("subscription", subscription.key, subscription)
         for address, request in sought.askers:
             self._cloud.answer(address, granted(subscription, request))
+        self._settled(subscription)
 
     def _refused(self, sought: Sought, answer: Message) -> None:
         self._subscriptions.drop(sought.subscription)
+        reason = answer.reason if isinstance(answer, Failed) else f"unexpected answer {type(answer).__name__}"
+        self._settled(sought.subscription, reason, answer.code if isinstance(answer, Failed) else "failed")
         took_ns = self._cloud.now_ns - (sought.deadline_ns - PATIENCE_NS)
         for (address, _), want in sought.askers.items():
             left = msgspec.structs.replace(want, wait_ns=max(0, want.wait_ns - took_ns))
             self._pass_on(address, left, answer, sought.refusal)
 
-    def _pass_on(self, address: Address, want: Want, answer: Message, refusal: Refusal | None) -> None:
+    def _pass_on(self, address: Address, want: SubscribeRequest, answer: Message, refusal: Refusal | None) -> None:
         code = answer.code if isinstance(answer, Failed) else "failed"
         if refusal is not None:
             self._cloud.answer(address, refused(refusal, want))
         elif code == "unknown" and want.wait_ns > 0:
             self.wait(address, want)
         elif isinstance(answer, Failed):
-            self._cloud.fail(address, want.id, code, answer.reason, best=answer.best)
+            self._cloud.fail(address, want.id, code, answer.reason, best=answer.best, obstacle=answer.obstacle)
         else:
             self._cloud.fail(address, want.id, code, f"unexpected answer {type(answer).__name__} of the parent")
 
@@ -175,6 +191,7 @@ class RemoteSubscriptions:
         sought = self._take(subscription.key)
         self._subscriptions.drop(subscription)
         self._turn_away(sought, "unknown", reason)
+        self._settled(subscription, reason, "unknown")
 
     def _turn_away(self, sought: Sought | None, code: str, reason: str) -> None:
         """Whoever asked for it, or for another quality of it, gets no more."""
@@ -187,7 +204,7 @@ class RemoteSubscriptions:
 
     # waiting for a publication
 
-    def wait(self, address: Address, want: Want) -> None:
+    def wait(self, address: Address, want: SubscribeRequest) -> None:
         """Keep a request until the variable is published or its time is over."""
         now = self._cloud.now_ns
         waiting = self._waiting.setdefault((want.publisher, want.variable), [])
@@ -200,7 +217,7 @@ class RemoteSubscriptions:
     def published(self, name: Name) -> None:
         """Whoever waits for it asks again."""
         for waiting in self._waiting.pop(name, ()):
-            self._subscriptions.again(waiting.address, waiting.want, 0)
+            self._cloud.agenda.add(Decide(waiting.address, waiting.want))
 
     def lost(self, address: Address) -> None:
         """An edge is gone; it will ask again when it is back."""
@@ -225,6 +242,11 @@ class RemoteSubscriptions:
                 del self._waiting[name]
         return over
 
+    def next_tick(self) -> int:
+        if self._waiting:
+            return self._woken_ns + WAKE_NS
+        return next((sought.deadline_ns for sought in self._sought.values()), NEVER)
+
     def tick(self, now_ns: int) -> None:
         if now_ns - self._woken_ns < WAKE_NS:
             return
@@ -239,6 +261,7 @@ class RemoteSubscriptions:
         sought = self._sought[key]
         self._turn_away(sought, "unavailable", "the brokers between the clouds do not answer; try again")
         self.end(sought.subscription, "no answer in time")
+        self._settled(sought.subscription, "the brokers between the clouds do not answer; try again", "unavailable")
 
     def _wake(self, name: Name, waiting: Waiting, now_ns: int) -> None:
         want = waiting.want
@@ -248,7 +271,7 @@ class RemoteSubscriptions:
         elif self._parent.up and waiting.again_ns <= now_ns:
             self._forget(name, waiting)
             left = msgspec.structs.replace(want, wait_ns=waiting.deadline_ns - now_ns)
-            self._subscriptions.again(waiting.address, left, 0)
+            self._cloud.agenda.add(Decide(waiting.address, left))
 
     def _forget(self, name: Name, waiting: Waiting) -> None:
         left = [other for other in self._waiting[name] if other is not waiting]

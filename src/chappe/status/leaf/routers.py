@@ -98,11 +98,11 @@ class Sent(msgspec.Struct):
 class Routers:
     """All routers of the cloud, and every command that is under way."""
 
-    def __init__(self, outbox: Outbox, broken: Callable[[Key, str], None]) -> None:
+    def __init__(self, outbox: Outbox, refused: Callable[[Key, str], None]) -> None:
         self.epoch = 0
         self.all: dict[str, Router] = {}
         self._outbox = outbox
-        self._broken = broken  # a router refuses for good what it had: somebody's subscription ends
+        self._path_refused = refused  # a router refuses for good what it had: somebody's subscription ends
         self._number = 0
         self._sent: dict[int, Sent] = {}
         self._unsent: dict[str, Router] = {}
@@ -331,7 +331,7 @@ class Routers:
                 ticket.refused(router.name, key, reason)
             else:
                 del router.awaited[key]
-                self._broken(key, f"{router.name} refuses it: {reason}")
+                self._path_refused(key, f"{router.name} refuses it: {reason}")
         router.rebuilding.discard(number)
 
 

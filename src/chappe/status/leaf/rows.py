@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chappe.status.leaf.parts import LeafParts
 from chappe.status.leaf.state import Leg
 from chappe.status.leaf.topology_state import Line
 from chappe.wire.base import Grant, Variable
 
-if TYPE_CHECKING:
-    from chappe.status.leaf.broker import LeafBroker
-
 Row = dict[str, Any]
 
 
-def rows(leaf: LeafBroker, what: str) -> list[Row]:
+def rows(leaf: LeafParts, what: str) -> list[Row]:
     """KeyError names what can be asked for."""
     if what not in LISTINGS:
         raise KeyError(f"a leaf broker knows no {what!r}; it shows {', '.join(sorted(LISTINGS))}")
     return list(LISTINGS[what](leaf))
 
 
-def _loads(leaf: LeafBroker) -> dict[str, Row]:
+def _loads(leaf: LeafParts) -> dict[str, Row]:
     return {row["resource"]: row for row in leaf.cloud.allocator.loads()}
 
 
-def _all_loads(leaf: LeafBroker) -> Iterator[Row]:
+def _all_loads(leaf: LeafParts) -> Iterator[Row]:
     yield from leaf.cloud.allocator.loads()
 
 
@@ -37,15 +35,15 @@ def _share(row: Row | None, mode: int) -> tuple[float, float]:
     return load, load / row["capacity"] if row["capacity"] else 0.0
 
 
-def _routers(leaf: LeafBroker) -> Iterator[Row]:
+def _routers(leaf: LeafParts) -> Iterator[Row]:
     loads = _loads(leaf)
     for site in leaf.cloud.topology_state.sites.values():
         load, share = _share(loads.get(f"router/{site.name}"), leaf.modes.mode)
-        yield {"name": site.name, "cloud": leaf.role, "edge": site.edge, "up": site.up, "x": site.x, "y": site.y,
+        yield {"name": site.name, "cloud": leaf.cloud.role, "edge": site.edge, "up": site.up, "x": site.x, "y": site.y,
                "events_per_s": site.events_per_s, "load": load, "share": share}  # fmt: skip
 
 
-def _channels(leaf: LeafBroker) -> Iterator[Row]:
+def _channels(leaf: LeafParts) -> Iterator[Row]:
     loads = _loads(leaf)
 
     def fuller(line: Line) -> tuple[float, float]:
@@ -59,7 +57,7 @@ def _channels(leaf: LeafBroker) -> Iterator[Row]:
                "owner": line.owner}  # fmt: skip
 
 
-def _publications(leaf: LeafBroker) -> Iterator[Row]:
+def _publications(leaf: LeafParts) -> Iterator[Row]:
     for publication in leaf.registry.by_id.values():
         variable = publication.variable
         yield {"publisher": variable.publisher, "variable": variable.variable, "variable_id": variable.variable_id,
@@ -67,7 +65,7 @@ def _publications(leaf: LeafBroker) -> Iterator[Row]:
                "edge": publication.edge}  # fmt: skip
 
 
-def _subscriptions(leaf: LeafBroker) -> Iterator[Row]:
+def _subscriptions(leaf: LeafParts) -> Iterator[Row]:
     for subscription in leaf.subscriptions.by_key.values():
         grants = [grant for grant in subscription.grants if grant is not None]
         first = grants[0] if grants else None
@@ -79,32 +77,36 @@ def _subscriptions(leaf: LeafBroker) -> Iterator[Row]:
                "state": subscription.state}  # fmt: skip
 
 
-def _paths(leaf: LeafBroker) -> Iterator[Row]:
+def _paths(leaf: LeafParts) -> Iterator[Row]:
     for subscription in leaf.subscriptions.by_key.values():
         if subscription.variable is not None:
             for leg in subscription.legs:
-                yield _path(subscription.variable, subscription.key, subscription.entity, leg, subscription.grants)
+                yield _path(
+                    leaf, subscription.variable, subscription.key, subscription.entity, leg, subscription.grants
+                )
     for item in leaf.segments.by_key.values():
         for leg in item.legs:
-            yield _path(item.variable, item.key, "", leg, item.grants)
+            yield _path(leaf, item.variable, item.key, "", leg, item.grants)
 
 
-def _path(variable: Variable, key: str, subscriber: str, leg: Leg, grants: tuple[Grant | None, ...]) -> Row:
+def _path(leaf: LeafParts, variable: Variable, key: str, subscriber: str, leg: Leg,
+          grants: tuple[Grant | None, ...]) -> Row:  # fmt: skip
     intervals = [grant.interval_ns / 1e6 if grant is not None and leg.modes >> mode & 1 else None
                  for mode, grant in enumerate(grants)]  # fmt: skip
     return {"publisher": variable.publisher, "variable": variable.variable, "key": key, "subscriber": subscriber,
             "redundant": leg.redundant, "routers": list(leg.routers), "before": leg.before, "after": leg.after,
-            "modes": leg.modes, "intervals_ms": intervals}  # fmt: skip
+            "modes": leg.modes, "intervals_ms": intervals,
+            "security": leaf.cloud.allocator.security(leg.routers)}  # fmt: skip
 
 
-def _entities(leaf: LeafBroker) -> Iterator[Row]:
+def _entities(leaf: LeafParts) -> Iterator[Row]:
     for name, known in leaf.entities.by_name.items():
         yield {"name": name, "edge": known.edge, "attached": known.there,
                "publications": len(leaf.registry.by_entity.get(name, ())),
                "subscriptions": len(leaf.subscriptions.by_owner.get(name, ()))}  # fmt: skip
 
 
-def _floods(leaf: LeafBroker) -> Iterator[Row]:
+def _floods(leaf: LeafParts) -> Iterator[Row]:
     floods = leaf.flooding.floods
     for variable in floods.variables():
         levels = [level or None for level in floods.levels(variable.variable_id)]
@@ -112,25 +114,28 @@ def _floods(leaf: LeafBroker) -> Iterator[Row]:
                "rank": max(floods.ranks(variable.variable_id))}  # fmt: skip
 
 
-def _functions(leaf: LeafBroker) -> Iterator[Row]:
+def _functions(leaf: LeafParts) -> Iterator[Row]:
     for item in leaf.functions.by_id.values():
         function = item.function
-        yield {"publisher": function.publisher, "variable": function.variable, "creator": item.creator,
-               "home": item.home or leaf.role, "router": item.router, "calculator": function.calculator,
+        yield {"publisher": function.publisher, "variable": function.variable, "cloud": leaf.cloud.role,
+               "creator": item.creator,
+               "home": item.home or leaf.cloud.role, "router": item.router, "calculator": function.calculator,
                "trigger": function.trigger,
-               "inputs": [f"{each.publisher}/{each.variable}" for each in function.inputs]}  # fmt: skip
+               "inputs": [f"{each.publisher}/{each.variable}" for each in function.inputs],
+               "parts": [f"{each.publisher}/{each.variable}" for each in item.parts],
+               "remote": ["/".join(name) for name in item.remote]}  # fmt: skip
 
 
-def _modes(leaf: LeafBroker) -> Iterator[Row]:
-    yield {"broker": leaf.role, "mode": leaf.modes.mode, "next": leaf.modes.next, "rank": leaf.modes.rank}
+def _modes(leaf: LeafParts) -> Iterator[Row]:
+    yield {"broker": leaf.cloud.role, "mode": leaf.modes.mode, "next": leaf.modes.next, "rank": leaf.modes.rank}
 
 
-def _clouds(leaf: LeafBroker) -> Iterator[Row]:
+def _clouds(leaf: LeafParts) -> Iterator[Row]:
     sites = leaf.cloud.topology_state.sites.values()
-    yield {"name": leaf.role, "up": True, "routers": len(sites), "routers_up": sum(site.up for site in sites)}
+    yield {"name": leaf.cloud.role, "up": True, "routers": len(sites), "routers_up": sum(site.up for site in sites)}
 
 
-LISTINGS: dict[str, Callable[[LeafBroker], Iterator[Row]]] = {
+LISTINGS: dict[str, Callable[[LeafParts], Iterator[Row]]] = {
     "routers": _routers,
     "channels": _channels,
     "publications": _publications,

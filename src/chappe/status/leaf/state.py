@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from chappe.status.machine import Change
+from chappe.machine import Change
 from chappe.wire.base import Grant, Qos, Variable
+from chappe.wire.constants import ALL_MODES
 from chappe.wire.management import Function
 
 FLOOD = "flood"
@@ -93,7 +94,7 @@ class Subscription(Item):
     name: str  # of the variable
     type: str = ""
     qos: tuple[Qos, ...] = ()
-    modes: int = 0xFFFF
+    modes: int = ALL_MODES
     variable: Variable | None = None  # None: sought, and not found yet
     grants: tuple[Grant | None, ...] = ()
     legs: tuple[Leg, ...] = ()
@@ -145,6 +146,22 @@ class FunctionItem(Item):
     placed: bool = False
     told: bool = True  # its router knows these inputs
     home: str = ""  # the cloud where its creator asked for it, if that is another one
+    parts: tuple[Function, ...] = ()  # that run in other clouds for it, and end with it (GS-139)
+    combiner: Function | None = None  # what runs here in its place, over inputs and results of parts
+    remote: tuple[tuple[str, str], ...] = ()  # inputs that other clouds publish
+
+    @property
+    def runs(self) -> Function:
+        """What its router gets."""
+        return self.combiner or self.function
+
+
+class EndedPart(Item):
+    """A part in another cloud of a function that is over, until its broker has confirmed that it is."""
+
+    creator: str
+    publisher: str
+    variable: str
 
 
 class ModeItem(Item):
@@ -178,6 +195,7 @@ KINDS: dict[str, type[Item]] = {
     "unflood": Residue,
     "displace": Residue,
     "function": FunctionItem,
+    "ended_part": EndedPart,
     "mode": ModeItem,
     "counter": CounterItem,
     "notice": NoticeItem,

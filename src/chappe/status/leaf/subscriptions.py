@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chappe.status.allocation.allocation import Demand, Refusal, Route
+from chappe.status.leaf.agenda import Decide, EntityReleased
 from chappe.status.leaf.cloud import Cloud, Numbers
 from chappe.status.leaf.path_setup import PathSetup, hops
 from chappe.status.leaf.state import ENDING, GRANTED, SETTING, CounterItem, Held, Leg, Publication, Subscription
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Qos, Variable
 from chappe.wire.constants import MODES
-from chappe.wire.management import Granted, Want, Withdrawn
+from chappe.wire.management import Granted, SubscribeRequest, Withdrawn
 
 TRIES = 3  # a path whose router is lost while it is set up is looked for again
 
@@ -22,20 +23,16 @@ Name = tuple[str, str]
 class Subscriptions:
     """Every subscription of this cloud; those whose paths an ancestor allocates are `sought`, see `seeking`."""
 
-    def __init__(
-        self, cloud: Cloud, again: Callable[[Address, Want, int], None], emptied: Callable[[str], None]
-    ) -> None:
+    def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
-        self.again = again  # a request is to be decided anew
-        self._emptied = emptied  # this entity subscribes to nothing any more
         self.by_key: dict[str, Subscription] = {}
         self.by_owner: dict[str, dict[Name, Subscription]] = {}
         self.by_variable: dict[int, dict[str, Subscription]] = {}
         self.by_owner_id: dict[tuple[str, int], Subscription] = {}
         self._numbers = Numbers(cloud.outbox, "subscription")
-        self._askers: dict[str, dict[Asker, Want]] = {}
+        self._askers: dict[str, dict[Asker, SubscribeRequest]] = {}
         self._layings: dict[str, PathSetup] = {}
-        self._queued: dict[str, list[tuple[Address, Want]]] = {}
+        self._queued: dict[str, list[tuple[Address, SubscribeRequest]]] = {}
         self._tries: dict[str, int] = {}
         self._finished: dict[str, Callable[[str, str], None]] = {}  # of functions: told (reason, code) or ("", "")
 
@@ -79,8 +76,8 @@ class Subscriptions:
         draft.grants, draft.legs = plan.grants, self.cloud.legs(variable, plan.routes)
         return None
 
-    def begin(self, subscription: Subscription, asker: Asker | None = None, want: Want | None = None, tries: int = 0,
-              finished: Callable[[str, str], None] | None = None) -> None:  # fmt: skip
+    def begin(self, subscription: Subscription, asker: Asker | None = None, want: SubscribeRequest | None = None,
+              tries: int = 0, finished: Callable[[str, str], None] | None = None) -> None:  # fmt: skip
         """Make a reserved subscription durable and set it up."""
         self.index(subscription)
         self.cloud.outbox.put("subscription", subscription.key, subscription)
@@ -91,7 +88,7 @@ class Subscriptions:
             self._finished[subscription.key] = finished
         self._lay(subscription)
 
-    def ask(self, subscription: Subscription, address: Address, want: Want, tries: int = 0) -> None:
+    def ask(self, subscription: Subscription, address: Address, want: SubscribeRequest, tries: int = 0) -> None:
         """A request for what exists already: the same answer, or a change in place that was tried so often."""
         if not _same(subscription, want):
             if subscription.state == SETTING:
@@ -103,7 +100,7 @@ class Subscriptions:
         else:
             self._askers.setdefault(subscription.key, {})[address, want.id] = want
 
-    def _change(self, subscription: Subscription, address: Address, want: Want, tries: int) -> None:
+    def _change(self, subscription: Subscription, address: Address, want: SubscribeRequest, tries: int) -> None:
         """Other quality for a subscription: the new paths first, then the old ones go, so that nothing is lost."""
         variable = subscription.variable
         assert variable is not None
@@ -164,7 +161,7 @@ class Subscriptions:
             self._remove(subscription)
         for (address, request), want in askers.items():
             if code == "unavailable" and tries < TRIES:
-                self.again(address, want, tries)
+                self.cloud.agenda.add(Decide(address, want, tries))
             else:
                 self.cloud.fail(address, request, code, reason)
         self._answer_waiting(subscription, reason, code)
@@ -181,7 +178,7 @@ class Subscriptions:
         if finished is not None:
             finished(reason, code)
         for address, want in self._queued.pop(subscription.key, ()):
-            self.again(address, want, 0)
+            self.cloud.agenda.add(Decide(address, want))
 
     def _restore_held(self, subscription: Subscription, held: Held) -> None:
         """A change did not succeed: what was there before is there again."""
@@ -242,7 +239,7 @@ class Subscriptions:
             del own[name]
             if not own:
                 del self.by_owner[owner(subscription)]
-                self._emptied(subscription.entity)
+                self.cloud.agenda.add(EntityReleased(subscription.entity))
 
     def drop(self, subscription: Subscription) -> None:
         self.unlist(subscription)
@@ -279,11 +276,11 @@ def granted(subscription: Subscription, request: int) -> Granted:
                    modes=subscription.modes)  # fmt: skip
 
 
-def refused(refusal: Refusal, want: Want) -> Failed:
+def refused(refusal: Refusal, want: SubscribeRequest) -> Failed:
     return Failed(id=want.id, reason=refusal.reason, code=refusal.code, best=as_asked(refusal.best, want.qos))
 
 
-def problem(want: Want) -> str:
+def problem(want: SubscribeRequest) -> str:
     """What is wrong with a request; empty if nothing is."""
     name = f"subscription to {want.publisher}/{want.variable}"
     if len(want.qos) not in (1, MODES):
@@ -311,7 +308,7 @@ def withdrawn(variable: Variable, reason: str, subscriptions: list[Subscription]
             for edge, entities in edges.items()}  # fmt: skip
 
 
-def _same(subscription: Subscription, want: Want) -> bool:
+def _same(subscription: Subscription, want: SubscribeRequest) -> bool:
     return (subscription.qos, subscription.modes, subscription.type) == (want.qos, want.modes, want.type)
 
 

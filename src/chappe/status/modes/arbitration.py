@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from chappe.status.machine import Address
+from chappe.status.machine import PARENT, Address
 from chappe.wire.constants import MODES
 from chappe.wire.management import ChangeMode
 
@@ -52,7 +52,7 @@ class ModeArbitration:
 
     def ask(self, asker: Address, request: ChangeMode, mode: int, rank: int) -> Verdict:
         """`mode` is the present one and `rank` that of the broker that set it."""
-        mine = Target(request.mode, request.rank if asker == "parent" else self.height, [(asker, request.id)])
+        mine = Target(request.mode, request.rank if asker == PARENT else self.height, [(asker, request.id)])
         if not 0 <= request.mode < MODES:
             reason = f"there is no mode {request.mode}: modes are 0 to {MODES - 1}"
             return Verdict(mine.replies(False, "invalid", reason))

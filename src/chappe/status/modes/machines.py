@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from chappe.machine import NEVER
 from chappe.status.machine import Address
 from chappe.status.modes.arbitration import ModeArbitration, Reply, Target
-from chappe.wire.base import Request
+from chappe.wire.base import Command, Request
 from chappe.wire.control import PrepareMode, SetMode
 from chappe.wire.management import ChangeMode, CommitMode, InformMode
 
@@ -23,7 +24,7 @@ class Order(msgspec.Struct, frozen=True):
     """Tell this router, or child broker; its answer goes to `answered` with the same number."""
 
     router: str
-    command: type[Request]  # InformMode, PrepareMode, SetMode, CommitMode; ChangeMode to a child
+    command: type[Request | Command]  # InformMode, PrepareMode, SetMode, CommitMode; ChangeMode to a child
     mode: int
     number: int = 0
     rank: int = 0  # of a ChangeMode
@@ -39,7 +40,7 @@ class Entered(msgspec.Struct, frozen=True):
 Step = Order | Reply | Entered
 
 EDGES, INNER = "edges", "inner"
-PHASES: tuple[tuple[type[Request], str], ...] = (
+PHASES: tuple[tuple[type[Command], str], ...] = (
     (InformMode, EDGES),
     (PrepareMode, EDGES),
     (SetMode, INNER),
@@ -56,7 +57,7 @@ class _Awaited:
         self._open: dict[str, list[int]] = {}  # numbers that a router has not answered, oldest first
         self.barrier: dict[str, int] = {}  # the last number of each router that counts
 
-    def order(self, router: str, command: type[Request], mode: int, waits: bool, rank: int = 0) -> Order:
+    def order(self, router: str, command: type[Request | Command], mode: int, waits: bool, rank: int = 0) -> Order:
         self._last += 1
         self._open.setdefault(router, []).append(self._last)
         if waits:
@@ -102,6 +103,11 @@ class LeafModes:
         self._phase = 0  # 1..5 while a change runs
         self._deadline_ns = 0
 
+    def restore(self, mode: int, rank: int) -> None:
+        """The mode that holds, as it was last committed."""
+        self.mode = self._old = mode
+        self.rank = rank
+
     @property
     def next(self) -> int | None:
         """The mode a running change leads to."""
@@ -135,7 +141,7 @@ class LeafModes:
             late = self._phase >= 3
             return [self._awaited.order(router, SetMode, new if late else old, waits=self._phase == 3)]
         if self._phase >= 4:
-            commands: Sequence[tuple[type[Request], int]] = [(SetMode, new), (CommitMode, new)][: self._phase - 3]
+            commands: Sequence[tuple[type[Command], int]] = [(SetMode, new), (CommitMode, new)][: self._phase - 3]
         else:
             commands = [(SetMode, old), (InformMode, new), (PrepareMode, new)][: self._phase + 1]
         waits = PHASES[self._phase - 1][1] == EDGES
@@ -160,6 +166,9 @@ class LeafModes:
         if self._phase:
             self._left[router] = "connection lost"
         return self._advance(now_ns) if waited else []
+
+    def next_tick(self) -> int:
+        return self._deadline_ns if self._phase else NEVER
 
     def tick(self, now_ns: int) -> list[Step]:
         """Ends a phase whose time is over."""
@@ -232,6 +241,10 @@ class InnerModes:
         self._left: dict[str, str] = {}
         self._deadline_ns = 0
 
+    def restore(self, mode: int, rank: int) -> None:
+        """The mode that holds, as it was last committed."""
+        self.mode, self.rank = mode, rank
+
     def rise(self, height: int) -> None:
         """The height of the broker is another one: what it decides counts as of there."""
         self._arbitration.height = height
@@ -281,6 +294,9 @@ class InnerModes:
             return []
         self._left[child] = "connection lost"
         return self._advance(now_ns)
+
+    def next_tick(self) -> int:
+        return self._deadline_ns if self._arbitration.running is not None else NEVER
 
     def tick(self, now_ns: int) -> list[Step]:
         """Ends a change whose time is over."""

@@ -1,0 +1,3 @@
+from bench._meter cimport Meter
+
+cdef Py_ssize_t scan_resp(Meter* meter, const char* bytes, Py_ssize_t length) noexcept nogil

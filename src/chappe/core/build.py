@@ -1,0 +1,147 @@
+"""Puts a node together: the engine and every machine, each given what it needs."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chappe.core.access import Access, Reserved
+from chappe.core.commands import Commands, Configure, Functions
+from chappe.core.control import Control
+from chappe.core.edge import Edge
+from chappe.core.node import NodeCore
+from chappe.core.paths import PathTable
+from chappe.core.peer_ports import PeerPorts
+from chappe.core.roles import Role
+from chappe.core.sections import Config, Limits
+from chappe.core.sessions import Sessions
+from chappe.core.variables import Variables, static_routes
+from chappe.engine._engine import Engine, ForwardingDecision
+from chappe.machine import Effect
+from chappe.security.rules import RuleBook
+from chappe.wire import feeds
+
+if TYPE_CHECKING:  # a node that does not measure needs no NumPy
+    from chappe.events.clients import MeshClients
+    from chappe.events.member import Member
+    from chappe.events.member_settings import MemberSettings
+    from chappe.events.reporting import Reporter
+    from chappe.linkstate.acceptance import Verify
+    from chappe.linkstate.network_map import Sign
+
+MakeRole = Callable[[Sessions, Access], Role]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What the member of the mesh is made of, beside the configuration of its node."""
+
+    settings: MemberSettings
+    rng: random.Random
+    sign: Sign | None = None
+    verify: Verify | None = None
+    reporter: Reporter | None = None
+    decode: Callable[[bytes], Any] | None = None  # of advertisements, where their bytes are decoded already
+
+
+def build_node(
+    config: Config,
+    *,
+    process: bytes,
+    book: RuleBook,
+    carry_out: Callable[[list[Effect]], None],
+    configure: Configure,
+    functions: Functions | None = None,
+    role: MakeRole | None = None,
+    membership: Membership | None = None,
+    seed: int | None = None,
+) -> NodeCore:
+    """A node without I/O.
+
+    `process` is the number of this process; `carry_out` gets effects of what the engine asks while it is fed.
+    `configure(channels)` gives the node these links when a broker says so. `seed` keys the hashes of the engine.
+    """
+    name, node = config.node.name, config.node
+    sessions = Sessions()
+    access = Access(config.address, book, sessions, _reserved(membership))
+
+    def authorize(port: int, kind: str, topic: bytes) -> bool:
+        allowed = access.authorize(port, kind, topic)
+        if not allowed:
+            carry_out(access.denials())
+        return allowed
+
+    def plan_route(kind: str, topic: bytes) -> ForwardingDecision:
+        assert member is not None
+        return member.plan_route(kind, topic)
+
+    def forward_route(port: int, source_route: bytes, kind: str, topic: bytes) -> ForwardingDecision:
+        assert member is not None
+        return member.forward_route(port, source_route, kind, topic)
+
+    meshed = membership is not None and membership.settings.mesh
+    engine = Engine(
+        layout=node.layout, authorize=authorize, plan_route=plan_route if meshed else None,
+        forward_route=forward_route if meshed else None, seed=seed, **engine_limits(config.limits),
+    )  # fmt: skip
+    engine.topics.place(config.address)
+    engine.status.slot = node.mode
+    ports = PeerPorts(engine)
+    away_ns = round(node.away_s * 1e9)
+    variables = Variables(engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches)
+    paths = PathTable(engine, variables, ports.get, access.neighbours, ports.names)
+    commands = Commands(engine, paths, configure, functions)
+    edge: Edge | None = None
+    if config.broker is not None:
+        edge = Edge(name, process, config.broker.name, away_ns, commands.fence, sessions, variables)
+    member: Member | None = None
+    mesh: MeshClients | None = None
+    if membership is not None:
+        member, mesh = _join(config, engine, access, membership)
+    control = Control(name, config.address, engine, sessions, access, variables, commands, config.limits, edge, mesh)
+    return NodeCore(
+        name, engine, sessions, access, ports, variables, paths, commands, control, edge,
+        role(sessions, access) if role is not None else None, member, mesh,
+        config.measure is not None and config.measure.clients,
+    )  # fmt: skip
+
+
+def engine_limits(limits: Limits) -> dict[str, Any]:
+    """What the engine needs of `[limits]` for all ports together."""
+    return {
+        "memory_bytes": limits.memory_bytes or _memory_budget(), "max_routed_topics": limits.forwarding_entries,
+        "account_topics": limits.identity_topics, "account_bytes": limits.identity_queue_bytes,
+    }  # fmt: skip
+
+
+def _memory_budget() -> int:
+    """What the engine of a node may hold unless the file says: half of the machine's memory, 1 GiB at most."""
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, 1 << 30)
+
+
+def _join(config: Config, engine: Engine, access: Access, membership: Membership) -> tuple[Member, MeshClients]:
+    from chappe.events.clients import MeshClients
+    from chappe.events.member import Member
+    from chappe.linkstate.units import Address
+
+    section, rules = config.mesh, access.neighbours
+    unit = section.unit if section is not None else ""
+    member = Member(
+        Address.parse(unit, config.node.name), engine, membership.settings, membership.rng,
+        sign=membership.sign, verify=membership.verify, decode=membership.decode, withheld=rules.withheld,
+        reporter=membership.reporter,
+    )  # fmt: skip
+    publications = [("s", pattern) for pattern in section.publications] if section is not None else []
+    return member, MeshClients(member, publications, rules.publishes)
+
+
+def _reserved(membership: Membership | None) -> Reserved:
+    """Where only nodes publish: what they say of themselves."""
+    if membership is None or not membership.settings.mesh:
+        return feeds.reserved
+    from chappe.events import notices
+
+    return lambda kind, topic: feeds.reserved(kind, topic) or notices.reserved(kind, topic)

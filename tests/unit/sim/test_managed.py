@@ -1,0 +1,186 @@
+"""Managed deployments in virtual time: real brokers and routers, modelled links, leases and stores."""
+
+from __future__ import annotations
+
+import pytest
+
+from chappe.errors import StaleEpochError
+from chappe.machine import Change
+from chappe.sim.managed.client import StatusClient
+from chappe.sim.managed.network import ManagedNetwork
+from chappe.sim.managed.store import RoleStore
+from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
+from chappe.wire.base import Answer, Done, Qos
+from chappe.wire.management import ChangeMode, SetFlood
+
+S = 1_000_000_000
+URLS = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
+TWICE = Qos(interval_ns=S, latency_ns=100_000_000, redundancy=2)
+
+
+def ring(size: int = 6, clouds: int = 1) -> Topology:
+    """Routers r0, r1 … in a ring with one chord, in one cloud or in halves below a root; two processes a broker."""
+    names = [f"r{at}" for at in range(size)]
+    brokers = [BrokerSpec(name=f"c{at}", parent="root" if clouds > 1 else "", listen=URLS, number=at + 1,
+                          store="postgresql://simulated") for at in range(clouds)]  # fmt: skip
+    if clouds > 1:
+        brokers.append(BrokerSpec(name="root", listen=URLS, store="postgresql://simulated"))
+    channels = [(names[at], names[(at + 1) % size]) for at in range(size)] + [("r0", names[size // 2])]
+    return Topology(
+        broker=tuple(brokers),
+        router=tuple(RouterSpec(name=name, cloud=f"c{at * clouds // size}", listen=URLS[0])
+                     for at, name in enumerate(names)),
+        channel=tuple(ChannelSpec(between=pair) for pair in channels),
+    )  # fmt: skip
+
+
+class Deployment:
+    """Everything runs; r0 publishes once a second, the client of another router watches it."""
+
+    def __init__(self, topology: Topology, watcher: str = "r2") -> None:
+        self.network = ManagedNetwork(topology, 7)
+        self.network.start()
+        self.network.run(10)
+        self.publisher = self.network.routers["r0"].client("plant")
+        self.publisher.register("plant", "v", S)
+        self.watcher: StatusClient = self.network.routers[watcher].client("desk")
+        self.network.run(2)
+        self.stream = self.watcher.watch("plant", "v", TWICE)
+        self.network.run(5)
+        self._publish()
+
+    def _publish(self) -> None:
+        self.publisher.publish()
+        clock = self.network.clock
+        clock.at((clock.now_ns // S + 1) * S, self._publish)
+
+    def operate(self, role: str, request: object) -> list[Answer]:
+        answers: list[Answer] = []
+        assert self.network.operate(role, request, answers.append)  # type: ignore[arg-type]
+        self.network.run(5)
+        return answers
+
+    def sizes(self) -> list[int]:
+        return [len(router.paths) for router in self.network.routers.values()]
+
+
+@pytest.mark.parametrize(("clouds", "watcher"), [(1, "r2"), (2, "r4")])
+def test_a_subscription_gets_every_event_over_two_paths(clouds: int, watcher: str) -> None:
+    deployed = Deployment(ring(clouds=clouds), watcher)
+    assert (deployed.stream.state, deployed.stream.reason) == ("granted", "")
+    deployed.network.run(20)
+    assert deployed.stream.arrivals >= 20
+    assert deployed.stream.holes == []
+    assert sum(deployed.sizes()) == 6  # the whole ring, once around
+
+
+def test_a_channel_that_fails_interrupts_nothing_and_a_second_one_does_until_it_is_back() -> None:
+    deployed = Deployment(ring())
+    deployed.network.channel("r0", "r1").fail()
+    deployed.network.run(10)
+    assert deployed.stream.holes == []
+    other = [name for name in ("r3", "r5") if deployed.network.routers[name].installed]
+    failed = deployed.network.channel("r2", "r3")
+    assert "r3" in other
+    failed.fail()
+    deployed.network.run(10)
+    failed.mend()
+    deployed.network.run(10)
+    assert len(deployed.stream.holes) == 1
+    assert failed.was_down(deployed.stream.holes[0].after_ns + 2 * S, deployed.stream.holes[0].before_ns)
+
+
+def test_a_router_that_comes_back_gets_its_table_again() -> None:
+    deployed = Deployment(ring())
+    router = deployed.network.routers["r1"]
+    before = {key: path for key, (path, _) in router.installed.items()}
+    assert before
+    router.stop()
+    deployed.network.run(10)
+    router.start()
+    deployed.network.run(10)
+    assert {key: path for key, (path, _) in router.installed.items()} == before
+    assert len(router.paths) == len(before)
+    assert deployed.stream.holes == []
+
+
+def test_another_process_leads_when_the_first_is_gone_and_streams_go_on() -> None:
+    deployed = Deployment(ring())
+    first = deployed.network.leader("c0")
+    assert first is not None
+    first.stop()
+    deployed.network.run(20)
+    second = deployed.network.leader("c0")
+    assert second is not None
+    assert second is not first
+    another = deployed.watcher.watch("plant", "v2", TWICE)
+    deployed.publisher.register("plant", "v2", S)
+    deployed.network.run(10)
+    assert another.state == "granted"
+    assert deployed.stream.holes == []
+    first.start()
+    deployed.network.run(20)
+    assert deployed.network.leader("c0") is second
+
+
+def test_nothing_that_was_not_committed_leaves_while_the_store_is_away() -> None:
+    deployed = Deployment(ring())
+    store = deployed.network.stores["c0"]
+    store.away = True
+    stream = deployed.watcher.watch("plant", "v2", TWICE)
+    deployed.publisher.register("plant", "v2", S)
+    deployed.network.run(1)
+    assert stream.state == "asked"
+    assert not deployed.publisher.publications[1].variable_id
+    store.away = False
+    deployed.network.run(10)
+    assert stream.state == "granted"
+
+
+def test_an_epoch_that_is_over_commits_nothing() -> None:
+    store = RoleStore("c0")
+    assert store.acquire("one", 0, 5 * S) == 1
+    assert store.acquire("two", 4 * S, 5 * S) is None
+    assert store.acquire("two", 6 * S, 5 * S) == 2
+    assert not store.renew("one", 1, 6 * S, 5 * S)
+    with pytest.raises(StaleEpochError):
+        store.commit(1, [Change("k", "a", b"1")])
+    store.commit(2, [Change("k", "b", b"1")])
+    assert store.load() == [Change("k", "b", b"1")]
+
+
+def test_a_mode_change_at_the_root_reaches_every_router() -> None:
+    deployed = Deployment(ring(clouds=2), "r4")
+    answers = deployed.operate("root", ChangeMode(id=1, mode=3))
+    assert answers == [Done(id=1)]
+    assert {router.commands.modes.mode for router in deployed.network.routers.values()} == {3}
+    deployed.network.run(10)
+    assert deployed.stream.holes == []
+
+
+def test_a_flooded_variable_reaches_a_router_that_has_no_path() -> None:
+    deployed = Deployment(ring(clouds=2), "r4")
+    answers = deployed.operate("root", SetFlood(id=1, publisher="plant", variable="v", level=2))
+    assert [type(answer) for answer in answers] == [Done]
+    assert all(router.engine.status.entries() == 1 for router in deployed.network.routers.values())
+
+
+def test_tables_and_stores_are_empty_after_removal() -> None:
+    deployed = Deployment(ring(clouds=2), "r4")
+    deployed.watcher.leave()
+    deployed.publisher.leave()
+    deployed.network.run(90)
+    assert deployed.sizes() == [0] * 6
+    assert [router.engine.status.entries() for router in deployed.network.routers.values()] == [0] * 6
+    kinds = ("publication", "subscription", "reservation", "decision", "leftover", "entity")
+    assert [store.count(kind) for store in deployed.network.stores.values() for kind in kinds] == [0] * 18
+    assert [process.failures for process in deployed.network.brokers.values()] == [[]] * 6
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    runs = []
+    for _ in range(2):
+        deployed = Deployment(ring())
+        deployed.network.run(10)
+        runs.append((deployed.network.clock.happened, deployed.stream.arrivals, deployed.stream.slowest_ns))
+    assert runs[0] == runs[1]
