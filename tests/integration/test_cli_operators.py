@@ -132,8 +132,8 @@ def test_paths_of_a_variable_into_both_clouds(plane: Plane) -> None:
         first, second = (json.loads(far.readline()) for _ in range(2))
         # by rounds of a publisher at 20 a second, not by its values: on a busy machine it leaves rounds out
         rounds = [round(event["created"] * 20 / 1e9) for event in (first, second)]
+        assert rounds[1] > rounds[0]
         assert (rounds[1] - rounds[0]) % 10 == 0
-        assert second["value"] > first["value"] + 1
         found = rows(plane("paths", "meter/a", "--json"))
         ways = sorted((row["routers"] for row in found), key=len)
         assert ways[0] == ["n1", "n2"]
