@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
@@ -82,7 +83,7 @@ def _advert(node: int, pairs: list[tuple[int, int]], costs: dict[tuple[int, int]
 def _filled(pairs: list[tuple[int, int]], costs: dict[tuple[int, int], float]) -> tuple[LinkState, int]:
     """The map of node 0, with all that the others tell."""
     now_ns = SECOND
-    state = LinkState(Address((), _name(0)), Settings(), random.Random(1))
+    state = LinkState(Parts(Address((), _name(0)), Settings(), random.Random(1)))
     for pair in pairs:
         if 0 in pair:
             other = pair[1] if pair[0] == 0 else pair[0]

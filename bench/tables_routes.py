@@ -10,6 +10,7 @@ from dataclasses import replace
 from bench.tables_source import Pair, Table
 from chappe.events.member_settings import MemberSettings
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import SECOND, Settings
 from chappe.linkstate.units import Address, VertexId
 from chappe.machine import Send
@@ -35,7 +36,7 @@ class Assigned:
         names = sorted({name for pair in costs for name in pair})
         self._addresses = {name: Address.parse("", name) for name in names}
         self._nodes = {
-            name: LinkState(self._addresses[name], settings, random.Random(rng.random()))
+            name: LinkState(Parts(self._addresses[name], settings, random.Random(rng.random())))
             for name in names
         }  # fmt: skip
         for a, b in costs:

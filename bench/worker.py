@@ -145,6 +145,7 @@ def pingpong(job: Job, links: list[Link]) -> None:
     else:
         shift = 0
     places = tuple(place + shift if place >= 0 else -1 for place in made.places)
+    sys.stdin.readline()  # the first round comes after whoever measures has read the node's CPU time
     before = cpu_s()
     warm = max(10, job.rounds // 10)
     if job.pki:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 
 from bench.hostile.attack import Attack, Budget, Effort, Tally
@@ -14,69 +15,73 @@ from chappe.wire.payloads import Payload, Probe, encode_payload
 AT_ONCE = 200
 
 
-class Flood(Attack):
-    """Sends the same run of frames as often as the connection takes it, and reads nothing."""
+class Flood:
+    """Sends the same run of frames as often as the connection of an attack takes it, and reads nothing."""
 
-    def prepare(self) -> None:
-        self.wire = self.open()
-        self.begin()
-        self.burst = b"".join(encode_frame(*encode_payload(one)) for one in self.frames())
+    def __init__(self, attack: Attack, frames: Iterable[Payload]) -> None:
+        self._attack = attack
+        self._wire = attack.open()
+        self._burst = b"".join(encode_frame(*encode_payload(one)) for one in frames)
 
-    def begin(self) -> None:
-        """What the connection needs before the flood."""
-
-    def frames(self) -> list[Payload]:
-        raise NotImplementedError
-
-    def strike(self, effort: Effort) -> Tally:
+    def run(self, effort: Effort) -> Tally:
         budget = Budget(effort)
         while budget.left:
             try:
-                self.wire.sock.settimeout(0.05)
-                self.wire.sock.sendall(self.burst)
+                self._wire.sock.settimeout(0.05)
+                self._wire.sock.sendall(self._burst)
                 budget.act(AT_ONCE)
             except TimeoutError:  # the node reads no more for now; what of the burst is cut is lost to framing
-                self.again()
+                self._again()
             except OSError:
                 budget.act(refused=1)
-                self.again()
+                self._again()
         return budget.tally
 
-    def again(self) -> None:
+    def _again(self) -> None:
         """Connect anew: a frame was cut in the middle, or the node has had enough."""
-        self.release()
+        self._attack.release()
         try:
-            self.wire = self.open()
-            self.begin()
+            self._wire = self._attack.open()
         except (ChappeError, OSError):  # it has had enough of this identity: what is cut off counts until it is noticed
             return
 
 
-class ControlFlood(Flood):
+class ControlFlood(Attack):
     """Requests that ask for nothing much."""
 
     name = "flood of control messages"
 
-    def frames(self) -> list[Payload]:
-        return [control.Unsubscribe(id=number + 1, pattern="mallory/none") for number in range(AT_ONCE)]
+    def prepare(self) -> None:
+        self.flood = Flood(
+            self, (control.Unsubscribe(id=number + 1, pattern="mallory/none") for number in range(AT_ONCE))
+        )
+
+    def strike(self, effort: Effort) -> Tally:
+        return self.flood.run(effort)
 
 
-class ProbeFlood(Flood):
+class ProbeFlood(Attack):
     """Probes, each of which wants an echo that nobody reads."""
 
     name = "flood of probes"
 
-    def frames(self) -> list[Payload]:
-        return [Probe(number + 1, 0, bytes(512)) for number in range(AT_ONCE)]
+    def prepare(self) -> None:
+        self.flood = Flood(self, (Probe(number + 1, 0, bytes(512)) for number in range(AT_ONCE)))
+
+    def strike(self, effort: Effort) -> Tally:
+        return self.flood.run(effort)
 
 
-class TopicFlood(Flood):
+class TopicFlood(Attack):
     """The same topic number defined again and again."""
 
     name = "flood of topic definitions"
 
-    def frames(self) -> list[Payload]:
-        return [Topic(1, TopicName(f"mallory/{number}/x")) for number in range(AT_ONCE)]
+    def prepare(self) -> None:
+        self.flood = Flood(self, (Topic(1, TopicName(f"mallory/{number}/x")) for number in range(AT_ONCE)))
+
+    def strike(self, effort: Effort) -> Tally:
+        return self.flood.run(effort)
 
 
 class ParcelFlood(Attack):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
-from typing import ClassVar
+from typing import Protocol
 
 from bench.hostile.attack import ATTACKER, Attack, Budget, Effort, Tally
 from bench.hostile.evidence import Evidence
@@ -16,45 +17,51 @@ AT_ONCE = 50  # a node that makes the attacker wait answers them within the time
 LEAST = 40  # connections that are tried, however slow the machine is
 
 
-class Quota(Attack):
-    """Asks for more and more of one thing; then an honest client must still get one."""
-
-    thing: ClassVar[str]
-
-    def prepare(self) -> None:
-        self.wire = self.open()
-        self.serial = count(1)
-
-    def strike(self, effort: Effort) -> Tally:
-        budget = Budget(effort)
-        while budget.left:
-            refused = self.take(AT_ONCE)
-            budget.act(AT_ONCE, refused=refused)
-        try:
-            with self.target.client("honest") as honest:
-                problem = self.honest(honest, next(self.serial))
-        except ChappeError as error:
-            problem = str(error)
-        if problem:
-            budget.tally.succeeded.append(f"an honest client gets no {self.thing}: {problem}")
-        return budget.tally
+class Taking(Protocol):
+    """One thing of which an attack takes more and more."""
 
     def take(self, wanted: int) -> int:
         """Ask for so many; how many were refused."""
-        requests = [self.request(next(self.serial)) for _ in range(wanted)]
-        self.wire.send(*requests)
+
+    def honest(self, honest: Wire) -> str:
+        """Do it once as an honest client; what went wrong, or nothing."""
+
+
+def exhaust(attack: Attack, thing: str, taking: Taking, effort: Effort) -> Tally:
+    """Take more and more of one thing; then an honest client must still get one."""
+    budget = Budget(effort)
+    while budget.left:
+        refused = taking.take(AT_ONCE)
+        budget.act(AT_ONCE, refused=refused)
+    try:
+        with attack.target.client("honest") as honest:
+            problem = taking.honest(honest)
+    except ChappeError as error:
+        problem = str(error)
+    if problem:
+        budget.tally.succeeded.append(f"an honest client gets no {thing}: {problem}")
+    return budget.tally
+
+
+class Asking:
+    """What is taken by requests, each of which is answered."""
+
+    def __init__(self, attack: Attack, request: Callable[[int], control.Request]) -> None:
+        self._wire = attack.open()
+        self._request = request
+        self._serial = count(1)
+
+    def take(self, wanted: int) -> int:
+        requests = [self._request(next(self._serial)) for _ in range(wanted)]
+        self._wire.send(*requests)
         refused = 0
         for _ in requests:
-            answer = self.wire.message()
+            answer = self._wire.message()
             refused += isinstance(answer, control.Failed)
         return refused
 
-    def request(self, number: int) -> control.Request:
-        raise NotImplementedError
-
-    def honest(self, honest: Wire, number: int) -> str:
-        """Do it once as an honest client; what went wrong, or nothing."""
-        request = self.request(number)
+    def honest(self, honest: Wire) -> str:
+        request = self._request(next(self._serial))
         for field in ("pattern", "publisher"):
             if hasattr(request, field):
                 setattr(request, field, getattr(request, field).replace("mallory", "honest"))
@@ -63,41 +70,55 @@ class Quota(Attack):
         return answer.reason if isinstance(answer, control.Failed) else ""
 
 
-class SubscriptionQuota(Quota):
+class SubscriptionQuota(Attack):
     """Subscriptions to different patterns."""
 
     name = "quota of subscriptions"
-    thing = "subscription"
 
-    def request(self, number: int) -> control.Request:
-        return control.Subscribe(id=number, pattern=f"mallory/{number}/+/#")
+    def prepare(self) -> None:
+        self.asking = Asking(self, lambda number: control.Subscribe(id=number, pattern=f"mallory/{number}/+/#"))
+
+    def strike(self, effort: Effort) -> Tally:
+        return exhaust(self, "subscription", self.asking, effort)
 
 
-class VariableQuota(Quota):
+class VariableQuota(Attack):
     """Registered variables."""
 
     name = "quota of variables"
-    thing = "variable"
 
-    def request(self, number: int) -> control.Request:
-        return control.Register(id=number, publisher="mallory", variable=f"v{number}")
+    def prepare(self) -> None:
+        self.asking = Asking(
+            self, lambda number: control.Register(id=number, publisher="mallory", variable=f"v{number}")
+        )
+
+    def strike(self, effort: Effort) -> Tally:
+        return exhaust(self, "variable", self.asking, effort)
 
 
-class AdvertisementQuota(Quota):
+class AdvertisementQuota(Attack):
     """Advertised topics: the node tells the whole mesh of them."""
 
     name = "quota of advertisements"
-    thing = "advertisement"
 
-    def request(self, number: int) -> control.Request:
-        return control.Advertise(id=number, pattern=f"mallory/{number}")
+    def prepare(self) -> None:
+        self.asking = Asking(self, lambda number: control.Advertise(id=number, pattern=f"mallory/{number}"))
+
+    def strike(self, effort: Effort) -> Tally:
+        return exhaust(self, "advertisement", self.asking, effort)
 
 
-class TopicQuota(Quota):
+class TopicQuota(Attack):
     """Definitions of topics, each number used again and again, and an event on each."""
 
     name = "quota of topics"
-    thing = "topic"
+
+    def prepare(self) -> None:
+        self.wire = self.open()
+        self.serial = count(1)
+
+    def strike(self, effort: Effort) -> Tally:
+        return exhaust(self, "topic", self, effort)
 
     def take(self, wanted: int) -> int:
         frames: list[Topic | Event] = []
@@ -109,8 +130,8 @@ class TopicQuota(Quota):
         self.wire.flush()
         return 0
 
-    def honest(self, honest: Wire, number: int) -> str:
-        topic = f"bench/new/{number}"
+    def honest(self, honest: Wire) -> str:
+        topic = f"bench/new/{next(self.serial)}"
         answer = honest.ask(control.Subscribe, pattern=topic)
         if isinstance(answer, control.Failed):
             return answer.reason

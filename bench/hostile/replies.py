@@ -6,7 +6,7 @@ import secrets
 
 from bench.hostile.attack import Attack, Budget, Effort, Tally
 from bench.hostile.evidence import Evidence
-from bench.hostile.quotas import Quota
+from bench.hostile.quotas import Asking, exhaust
 from bench.hostile.wire import Wire
 from chappe.wire import control
 from chappe.wire.addresses import confirm_address, inbox_address
@@ -76,11 +76,13 @@ class ForgedConfirmations(Attack):
         return evidence.lacks_counter("mallory", "not_permitted")
 
 
-class InboxQuota(Quota):
+class InboxQuota(Attack):
     """Inboxes."""
 
     name = "quota of inboxes"
-    thing = "inbox"
 
-    def request(self, number: int) -> control.Request:
-        return control.OpenInbox(id=number, key=secrets.token_bytes(16))
+    def prepare(self) -> None:
+        self.asking = Asking(self, lambda number: control.OpenInbox(id=number, key=secrets.token_bytes(16)))
+
+    def strike(self, effort: Effort) -> Tally:
+        return exhaust(self, "inbox", self.asking, effort)

@@ -21,7 +21,6 @@ CHANNELS_PER_S = 4.0 / 1000  # that fail, for each router
 ROUTERS_PER_S = 1.0 / 1000
 AWAY_S = (5.0, 20.0)
 MODES_AT, FAIL_OVER_AT = (1 / 3, 2 / 3), 1 / 2  # of the time of failures
-MARGIN_NS = 100 * plan.MS  # around an event: a failure so close to it excuses its loss
 QUIET_S = 30.0
 REMOVED_S = 90.0  # routers remember variables for a minute
 SETTLE_S = 120.0
@@ -115,7 +114,10 @@ class Course:
         outcome.broker_s = sum(each.spent_ns for each in self.network.brokers.values()) / 1e9
         outcome.messages = sum(link.messages for each in self.network.brokers.values() for link in each.links)
         outcome.failures += [each for broker in self.network.brokers.values() for each in broker.failures]
-        outcome.failures += [each for router in self.network.routers.values() for each in router.refused]
+        for name, router in self.network.routers.items():
+            counts = router.node.counts
+            if counts.refused or counts.faults:
+                outcome.failures.append(f"{name}: {counts.refused} connections refused, {counts.faults} bad frames")
         return outcome
 
     # --- set-up
@@ -252,17 +254,15 @@ class Course:
         """An event took longer than granted: had it a whole path? Else it waited for a channel, or for its watcher."""
         if published_ns >= stream.granted_ns and self._whole(client, stream, published_ns):
             self.outcome.late.append(
-                f"{stream.publisher}/{stream.variable} at {client.router.name}: the event of {published_ns / 1e9:g} s "
+                f"{stream.publisher}/{stream.variable} at {client.router}: the event of {published_ns / 1e9:g} s "
                 f"took {(self._clock.now_ns - published_ns) / 1e6:g} ms"
             )
         else:
             self.outcome.held += 1
 
     def _whole(self, client: StatusClient, stream: Stream, at_ns: int) -> bool:
-        window_ns = (stream.bound_ns or MARGIN_NS) + MARGIN_NS
-        return self._reachability.intact(
-            stream.variable_id, client.router.name, stream.limit_ns, at_ns - MARGIN_NS, window_ns
-        )
+        """From its publishing to the end of its bound: only a failure in between excuses that it is late or lost."""
+        return self._reachability.intact(stream.variable_id, client.router, stream.limit_ns, at_ns, stream.bound_ns)
 
     def _judge_hole(self, client: StatusClient, stream: Stream, hole: Hole) -> None:
         """Something is missing in a stream: was there an event that had a whole path?"""
@@ -279,7 +279,7 @@ class Course:
             consecutive = consecutive + 1 if self._whole(client, stream, at_ns) else 0
             if consecutive >= needed:
                 self.outcome.broken.append(
-                    f"{stream.publisher}/{stream.variable} at {client.router.name}: nothing of "
+                    f"{stream.publisher}/{stream.variable} at {client.router}: nothing of "
                     f"{at_ns / 1e9:g} s, though a path was whole"
                 )
                 return
@@ -307,11 +307,11 @@ class Course:
                 if stream.state == "granted":
                     source = stream.publisher.removeprefix("plant.")
                     of_variable = onward.get(stream.variable_id, {})
-                    outcome.shared += not checker.disjoint(of_variable, source, client.router.name)
+                    outcome.shared += not checker.disjoint(of_variable, source, client.router)
 
     def _mark(self) -> None:
         self._sent = {(name, peer): router.sent(peer) for name, router in self.network.routers.items()
-                      for peer in router.channels}  # fmt: skip
+                      for peer in router.node.connections}  # fmt: skip
 
     def _measure(self, seconds: float) -> None:
         """Events that routers sent over their channels, as bytes, beside what these have."""
@@ -337,7 +337,7 @@ class Course:
             for stream in client.streams:
                 flows = stream.last_ns >= now_ns - stream.limit_ns - plan.INTERVAL_NS - stream.bound_ns
                 if stream.state == "granted" and not flows:
-                    self.outcome.not_restored.append(f"{stream.publisher}/{stream.variable} at {client.router.name}")
+                    self.outcome.not_restored.append(f"{stream.publisher}/{stream.variable} at {client.router}")
         self._count()
         self._look()
         streams = self._streams()
@@ -349,7 +349,7 @@ class Course:
             client.leave()
         self.network.run(REMOVED_S)
         routers = self.network.routers.values()
-        self.outcome.entries_left = sum(len(router.paths) + router.engine.status.entries() for router in routers)
+        self.outcome.entries_left = sum(len(router.paths) + router.node.engine.status.entries() for router in routers)
         kinds = ("publication", "subscription", "reservation", "promise", "leftover", "decision", "notice", "entity",
                  "claim")  # fmt: skip
         self.outcome.items_left = sum(store.count(kind) for store in self.network.stores.values() for kind in kinds)

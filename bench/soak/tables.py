@@ -69,6 +69,7 @@ def sizes_of(node: Node) -> dict[str, float]:
     found: dict[str, Any] = dict(tables(node))
     found |= {
         "engine.memory_bytes": engine.memory_bytes(),
+        "engine.open_ports": len(engine.open_ports()),
         "engine.topics": engine.topics.count(),
         "engine.forwarding_entries": engine.topics.routed_topics,
         "engine.topic_nodes": engine.topics.nodes(),

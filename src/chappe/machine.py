@@ -6,7 +6,8 @@ machines and carry out the same effects.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -56,15 +57,30 @@ class AuditWritten(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class Delivered(msgspec.Struct, frozen=True):
+    """An event of a topic that the driver has subscribed to for a machine beside a client."""
+
+    topic: str
+    body: bytes
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """So many items of `Append` are on disk that were not there before."""
+
+    number: int
+
+
 Input = Message | Connected | Disconnected
 NodeInput = Input | Suspected | AuditWritten
 """What the machines of a node are given: its driver watches links and writes the audit log for them."""
 
+In = TypeVar("In", contravariant=True)
 
-class Machine(Protocol):
+
+class Machine(Protocol[In]):
     """A protocol without I/O. Times are monotonic nanoseconds; nothing but these calls changes it."""
 
-    def receive(self, source: Address, message: Input, now_ns: int) -> list[Effect]:
+    def receive(self, source: Address, message: In, now_ns: int) -> list[Effect]:
         """What follows from one message, or from something that happened to the source's connection."""
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -134,6 +150,12 @@ class Persist(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
 
+class Append(msgspec.Struct, frozen=True):
+    """Add to a store that only grows. Nothing waits for it; it is committed with what comes in the same moment."""
+
+    items: Sequence[msgspec.Struct]
+
+
 class AuditIntent(msgspec.Struct, frozen=True):
     """Write to the audit log what is about to be done; then the machine receives `AuditWritten` from this source."""
 
@@ -166,4 +188,4 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Effect = Send | Publish | Close | FreePort | Delegate | Persist | AuditIntent | Audit | Log
+Effect = Send | Publish | Close | FreePort | Delegate | Persist | Append | AuditIntent | Audit | Log

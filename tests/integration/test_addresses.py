@@ -218,7 +218,6 @@ async def test_what_has_no_inbox_is_counted_and_nobody_sees_an_id() -> None:
             await peer.flush()
             assert node.engine.counters()["unrouted"] == 2
             shown = [await client.list(what) for what in ("topics", "clients", "drops", "counters", "publications")]
-            shown.append([{"pairs": node.engine.pair_drops()}])
             shown.append([{"metrics": render(await node.snapshot()).decode()}])
             peer.send(Topic(1, TopicName("b", "n")), Event(9, 1))
             await peer.until(peer.closed.is_set)
@@ -341,7 +340,7 @@ async def test_interest_does_not_widen_with_many_requesters() -> None:
         await eventually(lambda: all(quiet(node) for node in nodes.values()))
         for name, node in nodes.items():
             assert node.mesh is not None
-            told = {pattern.text for pattern in node.mesh.member.mine.patterns()}
+            told = {pattern.text for pattern in node.mesh.member.subscriptions.patterns()}
             assert told <= ({"double"} if name == "c" else set()) | {text for text in told if "PBR" in text}
         assert wants(nodes["c"], f"_reply/{clients[0].issuer.hex()}") == set()
         assert wants(nodes["c"], "any/other/topic") == set()
@@ -457,6 +456,4 @@ async def test_an_inbox_of_an_application_is_closed_by_it() -> None:
             with pytest.raises(ProtocolError):
                 check_address(text)
         with pytest.raises(RefusedError, match="none to subscribe to"):
-            await other._ask(
-                lambda number: control.Advertise(id=number, pattern="a", kind="n"), control.Done, "advertise"
-            )
+            await other.operate(control.Advertise(id=0, pattern="a", kind="n"))

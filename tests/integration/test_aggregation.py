@@ -18,6 +18,7 @@ import pytest
 import chappe
 from chappe.aggregation import averages, xml
 from chappe.linkstate.units import VertexId
+from chappe.machine import Publish
 from chappe.measure import messages
 from chappe.measure.messages import AlertEvent, Announce
 from chappe.measure.monitor import Monitor, Settings
@@ -97,7 +98,7 @@ async def monitored(url: str, node: str, switched: list[Any]) -> AsyncIterator[t
         async def listen(subscription: chappe.Subscription) -> None:
             async for message in subscription:
                 for output in monitor.received(str(message.topic), message.body, time.monotonic_ns()):
-                    if isinstance(output, messages.Publish):
+                    if isinstance(output, Publish):
                         client.publish(output.topic, output.body, content_type=output.content_type)
                     else:
                         switched.append(output)

@@ -236,7 +236,7 @@ between = ["b", "c"]
          "broker[0].parent: the parents form a loop (root -> leaf -> west -> root); every broker must lead to the one"
          " root that has no parent"),
         ('[[channel]]\nbetween = ["b", "c"]\n', "",
-         "router[2]: no way of channels leads from a to c; add a [[channel]] that joins them"),
+         "router[2]: no path of channels leads from a to c; add a [[channel]] that joins them"),
         ('name = "b"\n', 'name = "a"\n',
          "router[1].name: 'a' is already the name of router[0]; every broker and router needs its own"),
     ],

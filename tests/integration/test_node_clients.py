@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import chappe
 from chappe.runtime.node import Node
 from chappe.runtime.ticker import REST_S, TICK_S
 from chappe.wire import control
@@ -100,6 +101,28 @@ async def test_a_watcher_gets_the_present_value_then_what_its_interval_lets_thro
 
 
 @pytest.mark.spec("GS-161")
+async def test_listings_show_the_forwarding_table_and_what_each_identity_holds(node: Node) -> None:
+    async with clients(node, 2) as (publisher, watcher), chappe.connect(node.url, name="desk") as desk:
+        speed = await publisher.register("plant/speed", rate_hz=10)
+        load = await publisher.register("plant/load", rate_hz=10)
+        await watcher.watch("plant/speed", interval_ns=500_000_000)
+        publisher.publish("jobs/do", b"")
+        await publisher.flush()
+        [first, second] = await desk.list("forwarding")
+        assert (first["id"], first["variable"], first["flooding"]) == (speed, "plant/speed", 0)
+        assert [output["intervals"] for output in first["outputs"]] == [[5]]
+        assert first["modes"] == list(range(16))
+        assert (second["id"], second["outputs"], second["modes"]) == (load, [], [])
+        assert len(first["inputs"]) == len(second["inputs"]) == 1
+        held = await desk.list("accounts")
+        assert sum(row["ports"] for row in held) == 3
+        assert sum(row["topics"] for row in held) >= 1
+        [counters] = await desk.list("counters")
+        assert counters["topic_steps"] > 0
+        assert (counters["route_error"], counters["group_overflows"], counters["memory_refused"]) == ("", 0, 0)
+        assert counters["rerouted"] == counters["rescued"] == 0
+
+
 async def test_status_for_a_variable_that_the_port_did_not_register_is_dropped_and_counted(node: Node) -> None:
     async with clients(node, 3) as (publisher, forger, watcher):
         variable = await publisher.register("plant/speed")

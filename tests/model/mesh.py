@@ -161,8 +161,8 @@ class MeshModel(EngineModel):
             without = {target for target, _ in entry.next_hops}
             wanted = self._local(port, p, topic, issuer, payload, without, entry.groups)
         if entry.unusable and not again:
-            p.counts["drop_no_way"] += entry.unusable
-            self.address_drops[("topic", self._key_name((*topic, "")), "drop_no_way")] += entry.unusable
+            p.counts["drop_no_route"] += entry.unusable
+            self.address_drops[("topic", self._key_name((*topic, "")), "drop_no_route")] += entry.unusable
         elif not wanted and not entry.next_hops and not again:
             p.counts["unrouted"] += 1
         if entry.next_hops and not self._keep_back(p, entry, issuer, payload):
@@ -178,7 +178,7 @@ class MeshModel(EngineModel):
             entry.deliver_here, next_hops, hold, groups = said[:4]
             entry.unusable = not entry.deliver_here and not next_hops
         except ValueError:
-            counts["way_errors"] += 1
+            counts["route_errors"] += 1
             entry.deliver_here, next_hops, hold, groups, entry.unusable = port < 0, [], 0, None, True
         entry.groups = None if groups is None else frozenset(groups)
         entry.next_hops = []
@@ -220,7 +220,7 @@ class MeshModel(EngineModel):
         if not entry.held:
             return
         if not entry.next_hops:
-            reason = "drop_no_way" if entry.unusable else "unrouted"
+            reason = "drop_no_route" if entry.unusable else "unrouted"
             self.past[reason] += len(entry.held)
             if entry.unusable:
                 self.address_drops[("topic", self._key_name((*entry.topic, "")), reason)] += len(entry.held)
@@ -268,7 +268,7 @@ class MeshModel(EngineModel):
                 assert isinstance(source_route, bytes)
                 found.append((session, epoch, sequence, chr(kind), name, source_route, item.data[8:]))
                 item.data = b"\0" + item.data[1:]
-                p.counts["rescued"] += 1
+                p.counts["rerouted"] += 1
         return found
 
     def reroute(self, event: tuple[Any, ...], next_hops: list[tuple[int, bytes]]) -> int:
@@ -278,7 +278,7 @@ class MeshModel(EngineModel):
         queued = 0
         for target, source_route in next_hops:
             if not self._usable(target) or not source_route:
-                self.past["drop_no_way"] += 1
+                self.past["drop_no_route"] += 1
                 continue
             done = self._copy(target, CLASS[payload[4] & 7], (ord(kind), name, source_route), issuer, payload)
             self.ports[target].counts["routed_out"] += done

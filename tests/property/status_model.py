@@ -78,11 +78,6 @@ class Model:
             known.paths = {number: path for number, path in known.paths.items() if path.port != port}
             known.renew_window()
 
-    def reset_windows(self) -> None:
-        for known in self.variables.values():
-            if known.window:
-                known.window.clear()
-
     def _slot(self, known: Variable) -> tuple[list[tuple[int, int, int]], int]:
         """Port, wanted interval and class of each path that counts now, and the flood level."""
         if self.slot < 16:

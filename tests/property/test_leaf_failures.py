@@ -57,7 +57,7 @@ class Client:
         for variable in list(self.published):
             self.publish(variable)
         for variable, (qos, _) in list(self.wanted.items()):
-            self.want(variable, qos)
+            self.subscribe(variable, qos)
 
     def restart(self) -> None:
         if self.name in self.router.entities:
@@ -69,8 +69,8 @@ class Client:
     def publish(self, variable: str) -> None:
         self.published[variable] = self.router.publish(self.entity, variable)
 
-    def want(self, variable: str, qos: Qos) -> None:
-        self.wanted[variable] = (qos, self.router.want(self.entity, variable, qos, wait_ns=WAIT_NS))
+    def subscribe(self, variable: str, qos: Qos) -> None:
+        self.wanted[variable] = (qos, self.router.subscribe(self.entity, variable, qos, wait_ns=WAIT_NS))
 
     def unpublish(self, variable: str) -> None:
         answer = self.router.answers.get(self.published.get(variable))
@@ -87,11 +87,11 @@ class Client:
                    for notice in self.router.notices)  # fmt: skip
         return 0 if over else answer.variable.variable_id
 
-    def unwant(self, variable: str) -> None:
+    def unsubscribe(self, variable: str) -> None:
         number = self.granted(variable)
         if number:
             del self.wanted[variable]
-            self.router.unwant(self.entity, number)
+            self.router.unsubscribe(self.entity, number)
 
 
 class World:
@@ -120,10 +120,10 @@ class World:
                 client.publish(variable)
             case "unpublish":
                 client.unpublish(variable)
-            case "want":
-                client.want(variable, QUALITIES[two // 3 % len(QUALITIES)])
-            case "unwant":
-                client.unwant(variable)
+            case "subscribe":
+                client.subscribe(variable, QUALITIES[two // 3 % len(QUALITIES)])
+            case "unsubscribe":
+                client.unsubscribe(variable)
             case "restart":
                 client.restart()
             case "condense" if client.name in client.router.entities:
@@ -185,7 +185,18 @@ class World:
 
 
 ACTIONS = (
-    *("steps", "steps", "publish", "publish", "want", "want", "want", "unwant", "unpublish", "restart"),
+    *(
+        "steps",
+        "steps",
+        "publish",
+        "publish",
+        "subscribe",
+        "subscribe",
+        "subscribe",
+        "unsubscribe",
+        "unpublish",
+        "restart",
+    ),
     *("condense", "condense", "uncondense", "flood", "unflood", "mode"),
     *("cut", "heal", "kill router", "kill broker", "fail over", "advance"),
     *("stall router", "resume router", "advance"),
@@ -225,7 +236,9 @@ def test_no_path_is_lost_doubled_or_half_allocated(history: list[tuple[str, int,
 
 STALLS = st.lists(
     st.tuples(
-        st.sampled_from(("want", "want", "unwant", "stall router", "resume router", "advance", "advance", "steps")),
+        st.sampled_from(
+            ("subscribe", "subscribe", "unsubscribe", "stall router", "resume router", "advance", "advance", "steps")
+        ),
         st.integers(0, 15),
         st.integers(0, 15),
     ),
@@ -238,7 +251,7 @@ STALLS = st.lists(
 def test_every_request_is_answered_though_routers_stand_still(history: list[tuple[str, int, int]], seed: int) -> None:
     world = World(seed)
     for client in world.clients:
-        client.want("p0/v", QUALITIES[0])
+        client.subscribe("p0/v", QUALITIES[0])
     world.plane.settle()
     for action in history:
         world.do(*action)

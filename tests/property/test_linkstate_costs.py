@@ -9,6 +9,7 @@ import pytest
 
 from chappe.linkstate.arcs import SMALL
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import Address, VertexId
 from chappe.measure.cost import Metrics
@@ -28,7 +29,7 @@ class Told:
         nx.set_edge_attributes(self.graph, {ends: self.rng.randbytes(16) for ends in self.graph.edges}, "id")
         self.sequence = 0
         self.now_ns = SECOND
-        self.state = LinkState(Address((), "n0"), EXACT, random.Random(1))
+        self.state = LinkState(Parts(Address((), "n0"), EXACT, random.Random(1)))
         for _, other, link in self.graph.edges(0, data=True):
             self.state.up(f"n{other}", Address((), f"n{other}"), link["id"], "tcp", self.now_ns)
         for node in self.graph:

@@ -27,7 +27,7 @@ class World:
         self.edges = sorted(name for name in self.plane.routers if name.islower())
         self.roles = [broker.name for broker in forest.topology.broker]
         self.links = [(broker.name, broker.parent) for broker in forest.topology.broker if broker.parent]
-        self.wants: dict[tuple[str, str], list[int]] = {}
+        self.requests: dict[tuple[str, str], list[int]] = {}
         self.publications: dict[str, int] = {}
         self.spares = 0
         for edge in self.edges:
@@ -49,21 +49,23 @@ class World:
             del self.publications[edge]
             router.unpublish(router.entities[f"p.{edge}"], answer.variable_id)
 
-    def want(self, edge: str, of: str, qos: Qos) -> None:
+    def subscribe(self, edge: str, of: str, qos: Qos) -> None:
         router = self.plane.routers[edge]
-        self.wants.setdefault((edge, of), []).append(router.want(router.entities[f"r.{edge}"], f"p.{of}/v", qos))
+        self.requests.setdefault((edge, of), []).append(
+            router.subscribe(router.entities[f"r.{edge}"], f"p.{of}/v", qos)
+        )
 
-    def unwant(self, edge: str, of: str) -> None:
+    def unsubscribe(self, edge: str, of: str) -> None:
         router = self.plane.routers[edge]
         number = self.believed(edge, of)
-        if number and all(request in router.answers for request in self.wants[edge, of]):
-            del self.wants[edge, of]
-            router.unwant(router.entities[f"r.{edge}"], number)
+        if number and all(request in router.answers for request in self.requests[edge, of]):
+            del self.requests[edge, of]
+            router.unsubscribe(router.entities[f"r.{edge}"], number)
 
     def believed(self, edge: str, of: str) -> int:
         """The id of the variable that this subscriber believes to have, or 0; a change that failed changed nothing."""
         router: ModelRouter = self.plane.routers[edge]
-        answers = [router.answers.get(request) for request in self.wants.get((edge, of), ())]
+        answers = [router.answers.get(request) for request in self.requests.get((edge, of), ())]
         over = {notice.variable_id for notice in router.notices if isinstance(notice, Withdrawn)}
         had = [answer.variable.variable_id for answer in answers if isinstance(answer, Granted)]
         return next((number for number in reversed(had) if number not in over), 0)
@@ -117,7 +119,7 @@ class World:
             for item in self.forest.decisions().values()
         }  # fmt: skip
         cloud = {spec.name: spec.cloud for spec in self.forest.topology.router}
-        believed = {pair for pair in self.wants if self.believed(*pair)}
+        believed = {pair for pair in self.requests if self.believed(*pair)}
         assert decided <= believed  # one of its own cloud may have been sought before it was published
         assert decided >= {(edge, of) for edge, of in believed if cloud[edge] != cloud[of]}
 
@@ -150,12 +152,12 @@ def test_a_failure_after_any_message_of_a_set_up_leaves_nothing_half_done(
         world = World(Forest(topology))
         world.publish(source)
         world.plane.settle()
-        world.want(edge, source, qos)
+        world.subscribe(edge, source, qos)
         done = not all(world.plane.step() for _ in range(after))
         faults(world)[fault]()
         world.plane.advance(0.2)
         world.finish()
-        assert world.wants[edge, source][0] in world.plane.routers[edge].answers
+        assert world.requests[edge, source][0] in world.plane.routers[edge].answers
         after += 1
     assert after > 40
 
@@ -172,9 +174,9 @@ def test_a_failure_after_any_message_of_a_removal_leaves_nothing_behind(
         world = World(Forest(topology))
         world.publish(source)
         world.plane.settle()
-        world.want(edge, source, qos)
+        world.subscribe(edge, source, qos)
         world.plane.settle()
-        world.unwant(edge, source)
+        world.unsubscribe(edge, source)
         done = not all(world.plane.step() for _ in range(after))
         faults(world)[fault]()
         world.plane.advance(0.2)
@@ -184,7 +186,7 @@ def test_a_failure_after_any_message_of_a_removal_leaves_nothing_behind(
     assert after > 10
 
 
-CLIENTS = ("publish", "publish", "want", "want", "want", "unwant", "unpublish")
+CLIENTS = ("publish", "publish", "subscribe", "subscribe", "subscribe", "unsubscribe", "unpublish")
 TIME = ("steps", "steps", "steps", "advance")
 FAILURES = ("cut", "heal", "restart", "fail over")
 TREES = (TWO_CLOUDS, THREE_LEVELS, NARROW_MIDDLE)
@@ -204,10 +206,10 @@ def test_whatever_happens_tables_are_what_was_granted(seed, topology, actions) -
                 world.publish(edge)
             case "unpublish":
                 world.unpublish(edge)
-            case "want":
-                world.want(edge, of, QUALITIES[(one + two) % len(QUALITIES)])
-            case "unwant":
-                world.unwant(edge, of)
+            case "subscribe":
+                world.subscribe(edge, of, QUALITIES[(one + two) % len(QUALITIES)])
+            case "unsubscribe":
+                world.unsubscribe(edge, of)
             case "steps":
                 for _ in range(one):
                     world.plane.step()

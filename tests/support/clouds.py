@@ -70,13 +70,13 @@ class Cloud:
         entity = self.client(router, client or f"publisher.{router}")
         return self.ask(router, self.router(router).unpublish(entity, variable_id))
 
-    def want(self, router: str, variable: str, *qos: Qos, client: str = "", **fields: Any) -> Message:
+    def subscribe(self, router: str, variable: str, *qos: Qos, client: str = "", **fields: Any) -> Message:
         entity = self.client(router, client or f"viewer.{router}")
-        return self.ask(router, self.router(router).want(entity, variable, *qos, **fields))
+        return self.ask(router, self.router(router).subscribe(entity, variable, *qos, **fields))
 
-    def unwant(self, router: str, variable_id: int, client: str = "") -> Message:
+    def unsubscribe(self, router: str, variable_id: int, client: str = "") -> Message:
         entity = self.client(router, client or f"viewer.{router}")
-        return self.ask(router, self.router(router).unwant(entity, variable_id))
+        return self.ask(router, self.router(router).unsubscribe(entity, variable_id))
 
     def restart(self) -> None:
         """The broker process is killed and another one begins with what was committed."""
@@ -99,15 +99,15 @@ def check(plane: Plane, role: str, process: str = "") -> None:
     items = read(plane.stores[role].load())
     leaf = plane.broker(process or role)
     assert isinstance(leaf, LeafBroker)
-    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.parts.cloud.topology_state.sites}
+    expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in leaf.parts.cloud.topology_state.routers}
     for subscription in items["subscription"].values():
         assert subscription.state == GRANTED, subscription
         assert subscription.held is None
-        if not subscription.sought:
-            for router, path, _ in hops(subscription.variable, subscription.grants, subscription.legs):
+        if not subscription.remote:
+            for router, path, _ in hops(subscription.variable, subscription.grants, subscription.segments):
                 assert expected[router].setdefault((path.variable.variable_id, path.path), path) is path
     for reservation in items["reservation"].values():
-        for router, path, _ in hops(reservation.variable, reservation.grants, reservation.legs):
+        for router, path, _ in hops(reservation.variable, reservation.grants, reservation.segments):
             assert expected[router].setdefault((path.variable.variable_id, path.path), path) is path
     for name, paths in expected.items():
         assert plane.routers[name].paths == paths, name

@@ -8,11 +8,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from chappe.events.forwarding import ForwardingTable, Outputs
+from chappe.events.forwarding import ForwardingTable, NextHops
 from chappe.events.interest import Pattern, Subscriptions, Wanted
 from chappe.events.source_route import decode
 from chappe.linkstate.changes import InterestChanged, MapResult, Notice, RoutesChanged
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.units import Address, VertexId
 from chappe.machine import Send
@@ -46,7 +47,7 @@ class EventMesh:
         self.rng = random.Random(seed)
         self.addresses = {address.node: address for address in addresses}
         self.states = {
-            name: LinkState(address, settings or Settings(), random.Random(seed * 1000 + number))
+            name: LinkState(Parts(address, settings or Settings(), random.Random(seed * 1000 + number)))
             for number, (name, address) in enumerate(self.addresses.items())
         }
         self.mine = {name: Subscriptions() for name in self.states}
@@ -188,7 +189,7 @@ class EventMesh:
         self._travel(journey, topic, first, lambda: None, False, [])
         return journey
 
-    def _arrive(self, journey: Journey, at: str, topic: str, outputs: Outputs) -> list[tuple[str, str, bytes]]:
+    def _arrive(self, journey: Journey, at: str, topic: str, outputs: NextHops) -> list[tuple[str, str, bytes]]:
         """A node delivers an event once, and passes it on as often as it comes."""
         if journey.kind == "n":
             here = Wanted(topic.partition("@")[0] == str(self.addresses[at]))

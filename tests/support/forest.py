@@ -59,16 +59,16 @@ class Forest:
         self.plane.settle()
         return router.answers[request].variable_id  # type: ignore[attr-defined, no-any-return]
 
-    def want(self, edge: str, name: str, *qos: Qos, reader: str = "", **fields: Any) -> int:
+    def subscribe(self, edge: str, name: str, *qos: Qos, reader: str = "", **fields: Any) -> int:
         """Ask for a subscription; the number of the request."""
         router = self.router(edge)
         reader = reader or f"reader.{edge}"
         entity = router.entities.get(reader) or router.attach(reader)
-        return router.want(entity, name, *qos, **fields)
+        return router.subscribe(entity, name, *qos, **fields)
 
     def granted(self, edge: str, name: str, *qos: Qos, reader: str = "", **fields: Any) -> Message:
         """The answer to a subscription."""
-        request = self.want(edge, name, *qos, reader=reader, **fields)
+        request = self.subscribe(edge, name, *qos, reader=reader, **fields)
         self.plane.settle()
         return self.router(edge).answers[request]
 
@@ -95,23 +95,23 @@ class Forest:
         for role in self.topology.leaves:
             items = read(self.plane.stores[role].load())
             expected: dict[str, dict[tuple[int, int], object]] = {name: {} for name in self.topology.members(role)}
-            legs = [(s.variable, s.grants, s.legs) for s in items["subscription"].values() if not s.sought]
-            legs += [(r.variable, r.grants, r.legs) for r in items["reservation"].values()]
-            for variable, grants, pieces in legs:
+            segments = [(s.variable, s.grants, s.segments) for s in items["subscription"].values() if not s.remote]
+            segments += [(r.variable, r.grants, r.segments) for r in items["reservation"].values()]
+            for variable, grants, pieces in segments:
                 for router, path, _ in hops(variable, grants, pieces):
                     assert expected[router].setdefault((variable.variable_id, path.path), path) is path
             for name, paths in expected.items():
                 assert self.router(name).paths == paths, f"table of {name}"
             for subscription in items["subscription"].values():
                 assert subscription.state == GRANTED, subscription
-                if subscription.sought:
+                if subscription.remote:
                     seeking.add(subscription.key)
             for key in items["reservation"]:
                 promised.setdefault(key, set()).add(role)
         for role in self.topology.brokers:
             for kind, key in self.plane.stores[role].items:
                 if kind == "promise":
-                    assert self.inner(role).promises.by_key[key].committed
+                    assert self.inner(role).parts.ancestor_reservations.by_key[key].committed
                     promised.setdefault(key, set()).add(role)
         assert all(item.ended is None for item in decisions.values())
         assert {key: set(item.clouds) for key, item in decisions.items()} == promised

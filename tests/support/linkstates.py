@@ -11,6 +11,7 @@ import networkx as nx
 from chappe.linkstate.changes import CostAdvertised, Notice, RoutesChanged
 from chappe.linkstate.database import key_of
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import Address, VertexId, level_between, visible
 from chappe.machine import Send
@@ -72,7 +73,7 @@ class LinkStates:
     def start(self, name: str) -> LinkState:
         """A node starts, or starts anew without anything it knew."""
         rng = random.Random(self.rng.random())
-        state = LinkState(self.addresses[name], self.settings, rng, wall=lambda: self.wall_ns(name))
+        state = LinkState(Parts(self.addresses[name], self.settings, rng, wall=lambda: self.wall_ns(name)))
         self.nodes[name] = state
         return state
 

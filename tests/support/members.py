@@ -14,11 +14,12 @@ from chappe.events.reporting import Measured
 from chappe.linkstate.units import Address
 from chappe.machine import Close, Effect, Log, Publish
 from chappe.measure.cost import Metrics
+from chappe.sim.build import Design, plain_config
 from chappe.sim.client import Client
 from chappe.sim.connection import Connection
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
-from chappe.sim.node import Design, Node, plain_config
+from chappe.sim.node import Node
 from chappe.wire.events import Event
 from chappe.wire.frames import FrameReader, Kind
 

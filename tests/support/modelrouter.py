@@ -164,25 +164,25 @@ class ModelRouter:
         """A client connects."""
         entity = Entity(name, f"{name}.{session}".encode().ljust(16, b"."))
         self.entities[name] = entity
-        self._tell(Arrived(entity=entity))
+        self._send(Arrived(entity=entity))
         return entity
 
     def detach(self, name: str) -> None:
         """Its connection is lost."""
-        self._tell(Left(entity=self.entities.pop(name)))
+        self._send(Left(entity=self.entities.pop(name)))
 
     def link(self, peer: str, up: bool) -> None:
         """A channel came up or failed."""
         (self.links.add if up else self.links.discard)(peer)
         (self.failed.discard if up else self.failed.add)(peer)
-        self._tell(LinkState(peer=peer, up=up))
+        self._send(LinkState(peer=peer, up=up))
 
     def ask(self, kind: Callable[..., Request], **fields: Any) -> int:
         """Send a request to the leader, or keep it until there is one; its answer will be in `answers`."""
         request = kind(id=self.next_id, **fields)
         self.next_id += 1
         self.requests[request.id] = request
-        self._tell(request)
+        self._send(request)
         return request.id
 
     def publish(self, entity: Entity, name: str, interval_ns: int = 10_000_000, **fields: Any) -> int:
@@ -194,13 +194,13 @@ class ModelRouter:
     def unpublish(self, entity: Entity, variable_id: int) -> int:
         return self.ask(Unpublish, entity=entity, variable_id=variable_id)
 
-    def want(self, entity: Entity, name: str, *qos: Qos, **fields: Any) -> int:
+    def subscribe(self, entity: Entity, name: str, *qos: Qos, **fields: Any) -> int:
         publisher, _, variable = name.partition("/")
         return self.ask(
             SubscribeRequest, entity=entity, publisher=publisher, variable=variable, qos=qos or (Qos(),), **fields
         )
 
-    def unwant(self, entity: Entity, variable_id: int) -> int:
+    def unsubscribe(self, entity: Entity, variable_id: int) -> int:
         return self.ask(UnsubscribeRequest, entity=entity, variable_id=variable_id)
 
     def condense(self, entity: Entity, function: Any) -> int:
@@ -210,6 +210,6 @@ class ModelRouter:
         publisher, _, variable = name.partition("/")
         return self.ask(Uncondense, entity=entity, publisher=publisher, variable=variable)
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         if self.leader:
             self.send(self.leader, message)

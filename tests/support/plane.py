@@ -22,8 +22,9 @@ from random import Random
 from chappe.core.broker.log import BrokerLog
 from chappe.core.broker.machine import BrokerMachine
 from chappe.core.session import Session
+from chappe.core.sessions import Sessions
 from chappe.errors import StaleEpochError
-from chappe.machine import Audit, AuditIntent, AuditWritten, Change, Close, Effect, Send
+from chappe.machine import Audit, AuditIntent, AuditWritten, Change, Close, Connected, Disconnected, Effect, Send
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.sim.managed.store import RoleStore
@@ -44,12 +45,12 @@ class Process:
         self.paused = False
         self.unnoticed: deque[tuple[Callable[[Process, str], None], str]] = deque()  # links that changed meanwhile
         self.ports: dict[str, int] = {}  # by the name of the other end
-        self.sessions: dict[int, Session] = {}
+        self.sessions = Sessions()
         self.transaction: tuple[int, list[Change]] | None = None  # with its epoch
         self.next_port = 1
         self.machine = BrokerMachine(
-            _shown(name), role, plane.topology, RuleBook.open, lambda epoch: True,
-            lambda session: self.sessions.get(session.port) is session, BrokerLog(role), lambda: plane.now_ns,
+            _shown(name), role, plane.topology, RuleBook.open, lambda epoch: True, self.sessions, BrokerLog(role),
+            lambda: plane.now_ns,
         )  # fmt: skip
 
     @property
@@ -213,18 +214,20 @@ class Plane:
         process.next_port += 1
         role = "client" if peer in self.operators else "node"
         above = self.topology.brokers[process.role].parent
-        session = process.sessions[port] = Session(
+        process.sessions.open(Session(
             port, _shown(peer), role, dev_identity(_shown(peer), "admin" if role == "client" else "node"),
             manager=bool(above) and peer.partition("#")[0] == above,
-        )  # fmt: skip
-        self._carry_out(process, process.machine.opened(session, self.now_ns))
+        ))  # fmt: skip
+        self._carry_out(process, process.machine.receive(port, Connected(), self.now_ns))
 
     def _lost(self, process: Process, peer: str) -> None:
         if process.paused:
             process.unnoticed.append((self._lost, peer))
             return
-        session = process.sessions.pop(process.ports.pop(peer))
-        self._carry_out(process, process.machine.closed(session, self.now_ns))
+        port = process.ports.pop(peer)
+        effects = process.machine.receive(port, Disconnected(), self.now_ns)
+        process.sessions.close(port)
+        self._carry_out(process, effects)
 
     # delivery
 
@@ -280,9 +283,8 @@ class Plane:
                 self.operators[target].answers[message.id] = message
         else:
             process = self.processes[target]
-            session = process.sessions[process.ports[source]]
             assert process.machine.takes(message), message
-            self._carry_out(process, process.machine.receive(session, message, self.now_ns))
+            self._carry_out(process, process.machine.receive(process.ports[source], message, self.now_ns))
 
     def _commit(self, process: Process) -> None:
         """Begin the next transaction, or end the one that is under way and let what follows leave."""
@@ -308,7 +310,7 @@ class Plane:
                         self.put(process.name, peers[port], message)
                 case AuditIntent():
                     written = AuditWritten(effect.number)
-                    self._carry_out(process, process.machine.audited(written, self.now_ns))
+                    self._carry_out(process, process.machine.receive(effect.source, written, self.now_ns))
                 case Close(int() as port):
                     self._disconnect(process.name, peers[port])
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from chappe.core.roles import Host
 from chappe.core.session import Session
-from chappe.machine import NEVER, AuditWritten, Effect, Send
+from chappe.machine import NEVER, Address, AuditWritten, Connected, Disconnected, Effect, Input, Send
 from chappe.runtime.config.reader import parse
 from chappe.runtime.node import Node
 from chappe.wire import control
@@ -92,19 +92,25 @@ class ScriptedBroker:
 
     async def stop(self) -> None: ...
 
-    def opened(self, session: Session, now_ns: int) -> list[Effect]:
-        self._ports[session.name] = session.port
-        return []
-
-    def closed(self, session: Session, now_ns: int) -> list[Effect]:
-        if self._ports.get(session.name) == session.port:
-            del self._ports[session.name]
-        return []
-
     def takes(self, message: Message) -> bool:
         return not isinstance(message, control.Goodbye)
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
+    def receive(self, source: Address, message: Input | AuditWritten, now_ns: int) -> list[Effect]:
+        assert isinstance(source, int)
+        session = self.node.core.sessions.get(source)
+        if session is None or isinstance(message, AuditWritten):
+            return []
+        match message:
+            case Connected():
+                self._ports[session.name] = source
+                return []
+            case Disconnected():
+                if self._ports.get(session.name) == source:
+                    del self._ports[session.name]
+                return []
+        return self._hear(session, message)
+
+    def _hear(self, session: Session, message: Message) -> list[Effect]:
         if isinstance(message, Done | Failed) and message.id in self._answers:
             self._answers.pop(message.id).set_result(message)
             return []
@@ -113,9 +119,6 @@ class ScriptedBroker:
         if isinstance(message, Join):
             said = Lead(role="leaf", epoch=self.epoch) if self.leads else Standby(role="leaf")
             return [Send(session.port, said)]
-        return []
-
-    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
         return []
 
     def tick(self, now_ns: int) -> list[Effect]:

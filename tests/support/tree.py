@@ -172,7 +172,7 @@ class Played:
         return None
 
     def claim(self, publisher: str, cloud: str) -> list[Send]:
-        child = self.broker.view.child_of(cloud)
+        child = self.broker.parts.view.child_of(cloud)
         return self.settle(self.say(f"child/{child}", Claim(id=1, publisher=publisher, cloud=cloud)))
 
 

@@ -97,20 +97,20 @@ def _heading(node: str, members: Sequence[Row]) -> Text:
 
 
 def _tree(node: str, routes: Sequence[Row]) -> RenderableType:
-    """Each destination below the one before it on its way."""
+    """Each destination below the one before it on its route."""
     root = Tree(Text(node, style="bold"))
     branches: dict[tuple[str, ...], Tree] = {(): root}
     for row in sorted(routes, key=lambda each: len(each["way"])):
-        way = tuple(str(step) for step in row["way"])
-        above = next((branches[way[:at]] for at in range(len(way) - 1, -1, -1) if way[:at] in branches), root)
-        label = Text.assemble(cell(way[-1]) if way else "", (f"  {number(row, 'cost')}", "cyan"))
-        branches[way] = above.add(label)
+        steps = tuple(str(step) for step in row["way"])
+        above = next((branches[steps[:at]] for at in range(len(steps) - 1, -1, -1) if steps[:at] in branches), root)
+        label = Text.assemble(cell(steps[-1]) if steps else "", (f"  {number(row, 'cost')}", "cyan"))
+        branches[steps] = above.add(label)
     return root
 
 
 def route(rows: Sequence[Row]) -> RenderableType:
-    """The way in use, the next best and the static one, each with what it costs and why it is or is not taken."""
-    table = Table("", "way", Column("hops", justify="right"), Column("cost", justify="right"),
+    """The route in use, the next best and the static one, each with what it costs and why it is or is not taken."""
+    table = Table("", "route", Column("hops", justify="right"), Column("cost", justify="right"),
                   Column("latency ms", justify="right"), "why")  # fmt: skip
     for row in rows:
         chosen = str(row.get("what", ""))

@@ -40,7 +40,7 @@ COMMANDS = {
     "links": CommandEntry(
         "chappe.cli.links:links", "Show the links of a node: mean latency, deviation, jitter, loss, cost.", LOOK
     ),
-    "route": CommandEntry("chappe.cli.route:route", "Explain the way of events from one node to another.", LOOK),
+    "route": CommandEntry("chappe.cli.route:route", "Explain the route of events from one node to another.", LOOK),
     "dump": CommandEntry("chappe.cli.dump:dump", "Decode frames from a file or a live port.", LOOK),
     "show": CommandEntry("chappe.cli.show:show", "List what a broker knows.", OPERATE),
     "map": CommandEntry(

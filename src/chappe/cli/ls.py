@@ -30,6 +30,8 @@ class What(StrEnum):
     functions = "functions"
     transports = "transports"
     publications = "publications"
+    forwarding = "forwarding"
+    accounts = "accounts"
 
 
 @targeted

@@ -1,4 +1,4 @@
-"""`chappe route`: the way of events from one node to another, and why it is that one."""
+"""`chappe route`: the route of events from one node to another, and why it is that one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def route(
     origin: Annotated[str, typer.Argument(metavar="FROM", help="Node where events begin.", show_default=False)],
     to: Annotated[str, typer.Argument(metavar="TO", help="Node or unit where they go.", show_default=False)],
     profile: Annotated[str, typer.Option(help="Profile of costs: default, interactive, media, bulk.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a way.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a route.")] = False,
 ) -> None:
-    """Explain the way of events from one node to another: the one in use, the next best, the static one, and why.
+    """Explain the route of events from one node to another: the one in use, the next best, the static one, and why.
 
     The node at --url is asked. If it is not FROM itself, the answer is what its map says: FROM must be a node of the
-    same cluster. Exit code 1 if there is no way.
+    same cluster. Exit code 1 if there is no route.
     """
     run(_route(target, origin, to, profile, as_json))
 
@@ -39,7 +39,7 @@ async def _route(target: Target, origin: str, to: str, profile: str, as_json: bo
     if as_json:
         print_json(rows)
     elif not rows:
-        say_error(f"there is no way from {origin} to {to}")
+        say_error(f"there is no route from {origin} to {to}")
     else:
         from rich.console import Console
 

@@ -12,7 +12,7 @@ cdef class ClientCore(Sender):
     cdef readonly WatchTable watches
     cdef readonly WatchTable floods   # variables that came without being watched
     cdef public StatusStream flood   # where their values go, or None
-    # what the owner is told: all may be None
+    # callbacks of the owner: all may be None
     cdef public object on_control    # (bytes): a CONTROL payload, in order with the frames around it
     cdef public object on_progress   # (): an echo or a LOSS has changed `flushed`, `room` or `losses`
     cdef public object on_full       # (queue): it has dropped for the first time, or wants the reading to stop
@@ -45,7 +45,7 @@ cdef class ClientCore(Sender):
     cdef int64_t refused_before_by_rule
     cdef int64_t refused_before_for_room
 
-    cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1
+    cdef Py_ssize_t needed(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int unit(self, const unsigned char* data, Py_ssize_t size) except -1
     cdef int parse(self, unsigned char* data, Py_ssize_t size) except -1
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1

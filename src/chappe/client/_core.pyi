@@ -36,9 +36,7 @@ class ClientCore(Sender):
     def losses(self) -> tuple[int, int]: ...
     @property
     def refused(self) -> tuple[int, int]:
-        """Events of this client that nodes did not take, over all connections: (by rules, for want of numbers)."""
+        """Events of this client that nodes did not take, over all connections: (by rules, for lack of numbers)."""
     def refuse(self, topic: Topic) -> None:
         """The node does not take events to this topic: it is asked again when one is published there again."""
-    @property
-    def allocations(self) -> int: ...
     def counters(self) -> dict[str, int]: ...

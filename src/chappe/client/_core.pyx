@@ -1,7 +1,7 @@
 """The protocol of a client, without a socket: frames in, messages out; calls in, frames out.
 
 `feed_bytes` parses every frame of a buffer once and copies into the queues of the subscriptions and watches concerned.
-The owner is told by callbacks, never more than once a buffer except for CONTROL.
+The owner is notified by callbacks, never more than once a buffer except for CONTROL.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -33,7 +33,7 @@ cdef enum:
     DENIAL = 0x35
     EXT = 0x08
     RESENT = 0x20
-    FLOOD_LIMIT = 65536      # flooded variables that a client tells apart
+    FLOOD_LIMIT = 65536      # flooded variables that a client distinguishes
 
 
 cdef class ClientCore(Sender):
@@ -104,7 +104,7 @@ cdef class ClientCore(Sender):
 
     cdef int feed_datagram_bytes(self, int port, unsigned char* data, Py_ssize_t size) except -1:
         cdef unsigned char* place
-        if size < 4 or self.wanted(data, size) != size:
+        if size < 4 or self.needed(data, size) != size:
             raise ProtocolError(f"a datagram of {size} bytes is not one whole frame")
         self.datagram_heard_ns = self.clocks.mono_ns
         self.in_bytes += size
@@ -147,7 +147,7 @@ cdef class ClientCore(Sender):
             if not self.outbox.ready:
                 return 0  # closed by a callback: the rest of the buffer belongs to nobody
             if self.rest_size:
-                need = self.wanted(self.rest, self.rest_size)
+                need = self.needed(self.rest, self.rest_size)
                 if self.rest_size < need:
                     part = min(need - self.rest_size, size)
                     self.keep(data, part)
@@ -155,13 +155,13 @@ cdef class ClientCore(Sender):
                     size -= part
                     if self.rest_size < need:
                         return 0
-                    need = self.wanted(self.rest, self.rest_size)
+                    need = self.needed(self.rest, self.rest_size)
                     if self.rest_size < need:
                         continue
                 self.rest_size = 0
                 self.unit(self.rest, need)
                 continue
-            need = self.wanted(data, size)
+            need = self.needed(data, size)
             if size < need:
                 return self.keep(data, size)
             self.unit(data, need)
@@ -169,7 +169,7 @@ cdef class ClientCore(Sender):
             size -= need
         return 0
 
-    cdef Py_ssize_t wanted(self, const unsigned char* data, Py_ssize_t size) except -1:
+    cdef Py_ssize_t needed(self, const unsigned char* data, Py_ssize_t size) except -1:
         """Bytes of the unit that begins here, as far as it can be known: a frame or its header."""
         cdef Py_ssize_t length
         cdef int kind = data[0]
@@ -367,18 +367,18 @@ cdef class ClientCore(Sender):
                 if isinstance(queue, Subscription):
                     subscription = <Subscription> queue
                     subscription.touched = False
-                    tell = subscription.holding or (subscription.dropped and not subscription.told)
-                    subscription.told = subscription.dropped > 0
+                    notify = subscription.holding or (subscription.dropped and not subscription.drop_reported)
+                    subscription.drop_reported = subscription.dropped > 0
                     if subscription.count >= subscription.wake_at:
                         subscription.wake()
                 else:
                     stream = <StatusStream> queue
                     stream.touched = False
-                    tell = stream.holding or (stream.dropped and not stream.told)
-                    stream.told = stream.dropped > 0
+                    notify = stream.holding or (stream.dropped and not stream.drop_reported)
+                    stream.drop_reported = stream.dropped > 0
                     if stream.size() >= stream.wake_at:
                         stream.wake()
-                if tell and self.on_full is not None:
+                if notify and self.on_full is not None:
                     self.on_full(queue)
         self.push()
         if self.unnamed:
@@ -399,7 +399,7 @@ cdef class ClientCore(Sender):
 
     @property
     def refused(self):
-        """Events of this client that nodes did not take, over all connections: (by rules, for want of numbers)."""
+        """Events of this client that nodes did not take, over all connections: (by rules, for lack of numbers)."""
         return (self.refused_before_by_rule + self.refused_by_rule,
                 self.refused_before_for_room + self.refused_for_room)
 
@@ -407,16 +407,10 @@ cdef class ClientCore(Sender):
         """The node does not take events to this topic: it is asked again when one is published there again."""
         self.outbox.refuse(topic)
 
-    @property
-    def allocations(self):
-        """Allocator calls of the outgoing side since the beginning (GS-037: none in steady state)."""
+    def counters(self):
+        """All that was counted, by name; `allocations` are of the outgoing side: none in steady state (GS-037)."""
         cdef Outbox outbox = self.outbox
         cdef int64_t queues = outbox.control.allocations + outbox.status.allocations + outbox.events.allocations
-        return outbox.own_allocations + queues
-
-    def counters(self):
-        """Everything that was counted, by name."""
-        cdef Outbox outbox = self.outbox
         lost_status, lost_events = self.losses
         return {
             "in_bytes": self.in_bytes, "in_events": self.in_events, "in_status": self.in_status,
@@ -425,4 +419,5 @@ cdef class ClientCore(Sender):
             "refused_by_rule": self.refused[0], "refused_for_room": self.refused[1],
             "out_bytes": outbox.out_bytes, "published": outbox.published, "status_published": outbox.status_published,
             "refused_full": outbox.refused_full, "refused_status": outbox.refused_status, "resent": outbox.resent,
+            "allocations": outbox.own_allocations + queues,
         }

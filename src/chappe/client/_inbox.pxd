@@ -62,7 +62,7 @@ cdef class Subscription(Waitable):
     cdef readonly int64_t dropped
     cdef public int64_t since_ns     # events made before are not for it; 0: all are
     cdef readonly int64_t older      # how many were
-    cdef bint told
+    cdef bint drop_reported         # the client was notified that it drops
     cdef bint holding                # asked the client to stop reading
     cdef bint touched                # got something in the buffer that is being fed
     cdef Py_ssize_t count

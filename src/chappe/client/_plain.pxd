@@ -1,4 +1,4 @@
-"""The short way of plain values into their streams."""
+"""The fast path of plain values into their streams."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t

@@ -1,4 +1,4 @@
-"""The short way of plain values into their streams: no object, no reference counted, one probe of the table each."""
+"""The fast path of plain values into their streams: no object, no reference counted, one probe of the table each."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
@@ -21,7 +21,7 @@ cdef Py_ssize_t plain_run(
     """Deliver records from the first on while each is plain; how many bytes that were.
 
     Plain: without option blocks, of one watch that nobody attends and nothing filters, whose stream has room. The rest
-    takes the long way. Nothing here makes an object or counts a reference.
+    takes the slow path. Nothing here makes an object or counts a reference.
     """
     cdef Py_ssize_t at = 0, place, mask = room - 1, free = 0, taken = 0, next_place = 0, ring = 0
     cdef uint64_t created, bits

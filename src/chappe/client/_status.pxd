@@ -28,7 +28,7 @@ cdef class StatusStream(Waitable):
     cdef readonly int64_t dropped
     cdef readonly int64_t unread      # values discarded, oldest first, before anybody iterated
     cdef bint iterated
-    cdef bint told
+    cdef bint drop_reported
     cdef bint holding
     cdef bint touched
     cdef Py_ssize_t unnamed           # variables whose name is asked for: nothing is taken until it is known

@@ -63,14 +63,19 @@ class ConnectArguments(TypedDict, total=False):
     options: LinkOptions | None
 
 
-class SubscribeArguments(TypedDict, total=False):
+class QueueArguments(TypedDict, total=False):
+    """Of what queues events: `open_inbox` and `subscribe`."""
+
+    max_queue: int
+    max_bytes: int
+    on_full: Literal["drop", "block"] | None
+
+
+class SubscribeArguments(QueueArguments, total=False):
     """Of `subscribe`."""
 
     group: str
     backpressure: bool
-    max_queue: int
-    max_bytes: int
-    on_full: Literal["drop", "block"] | None
     since: int | None
 
 

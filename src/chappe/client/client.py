@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, Unpack
-
-import msgspec
 
 from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
 from chappe.client.arguments import Extension, Properties, Violated
-from chappe.client.connection import Connection, Inbox
+from chappe.client.connection import Connection
 from chappe.client.derived import Derived
-from chappe.client.durable import Durable
 from chappe.client.extrapolation import Extrapolator
 from chappe.client.groups import Group
-from chappe.client.intervals import interval_ns
 from chappe.client.published import Publication
 from chappe.client.quality import Qos, Seconds, qos_request
-from chappe.client.replies import Replies
-from chappe.client.requests import within
-from chappe.client.session import ConnectOptions
 from chappe.client.snapshots import Snapshot
 from chappe.client.structs import TypeName, value_type
-from chappe.client.topics import Advertisement, Topic, pattern_text
+from chappe.client.topics import Advertisement, Topic
 from chappe.client.watchdog import Supervision
 from chappe.client.watched import WatchOptions
 from chappe.errors import UnconfirmedError, WithdrawnError
 from chappe.wire import control
-from chappe.wire.addresses import Address
-from chappe.wire.management import Condense, Function, Issued, Uncondense
-from chappe.wire.mesh import Pace
-
-OPEN_LINK_S = 30.0  # a node dials, and waits 5 s for the other end
-MEASURE_S = 6.0  # a node waits 5 s for the other end of a link
+from chappe.wire.management import Function
 
 
 class Client(Connection):
     """One client of a node; made by `chappe.connect`."""
 
-    def __init__(self, options: ConnectOptions) -> None:
-        super().__init__(options)
-        self.publish = self.core.publish  # the compiled methods themselves: nothing in between
-        self.publish_many = self.core.publish_many
-        self._replies = Replies(self.core, self.drain, self.open_inbox)
-        self.durable = Durable(self)
-        self.core.on_durable = self.durable.publish
-        self._on_end += [self._replies.close, self.durable.close]
-        self._on_refusal += [self._replies.refused, self.durable.refused]
-
-    def counters(self) -> dict[str, int]:
-        """Everything that was counted, by name."""
-        return {
-            **super().counters(),
-            "durable_waiting": self.durable.waiting,
-            "durable_sent_again": self.durable.sent_again,
-            "replies_unexpected": self._replies.unexpected,
-        }
-
-    async def settled(self) -> bool:
-        """As `Connection.settled`, and no answer to a request is under way to this node."""
-        return not self._replies.waiting and await super().settled()
-
     # --- events
-
-    def publish_from_threads(self) -> None:
-        """Let `publish` be called from other threads than the loop's."""
-        assert self._session is not None
-        self._session.schedule_from_threads()
 
     async def publish_wait(
         self, topic: Topic, body: bytes, priority: int = 3, *, durable: bool = False, **extension: Unpack[Extension]
@@ -83,14 +40,6 @@ class Client(Connection):
             return
         while not self.core.publish(topic, body, priority, **extension):
             await self.drain()
-
-    async def drain(self) -> None:
-        """Wait until the queue of events is at most half full."""
-        while not self.core.has_room:
-            self._check_open()
-            if self._room is None or self._room.done():
-                self._room = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._room)
 
     async def subscribe(
         self,
@@ -111,24 +60,10 @@ class Client(Connection):
         A full queue drops the newest and counts; `on_full="block"` stops reading from the node instead, and
         `backpressure` also makes publishers at that node wait.
         """
-        if isinstance(pattern, Address):
-            raise ValueError("nobody subscribes to an address: its owner gets what is sent there, see open_inbox")
-        await self._connected()
-        subscription = Subscription(
-            pattern, group=group, backpressure=backpressure, max_queue=max_queue, max_bytes=max_bytes, on_full=on_full
-        )
-        subscription.since_ns = time.time_ns() + self.core.ahead_ns if since is None else since
-        subscription.owner = self
-        subscription.loop = asyncio.get_running_loop()
-        subscription.before_wait = self.core.write_now
-        self.core.add_subscription(subscription)
-        try:
-            await within(self._subscribe(subscription), self.timeout_s, f"subscribe {pattern!r}")
-        except BaseException:
-            self.core.remove_subscription(subscription)
-            raise
-        self._subscriptions.append(subscription)
-        return subscription
+        return await self._subscribed.subscribe(
+            pattern, group=group, backpressure=backpressure, max_queue=max_queue, max_bytes=max_bytes, on_full=on_full,
+            since=since,
+        )  # fmt: skip
 
     async def open_inbox(
         self,
@@ -143,55 +78,18 @@ class Client(Connection):
         It is open until it is unsubscribed, over all reconnections. At another node it has another address, and what
         is sent to the old one is lost: then `moved` is called.
         """
-        await self._connected()
-        inbox = Subscription(Address(self.address), max_queue=max_queue, max_bytes=max_bytes, on_full=on_full)
-        inbox.owner = self
-        inbox.loop = asyncio.get_running_loop()
-        inbox.before_wait = self.core.write_now
-        self._inboxes[inbox] = Inbox(secrets.token_bytes(16))
-        try:
-            await within(self._subscribe(inbox), self.timeout_s, "open an inbox")
-        except BaseException:
-            del self._inboxes[inbox]
-            self.core.remove_subscription(inbox)
-            raise
-        self._inboxes[inbox].moved = moved
-        self._subscriptions.append(inbox)
-        return inbox
+        return await self._subscribed.open_inbox(max_queue=max_queue, max_bytes=max_bytes, on_full=on_full, moved=moved)
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Stop; its iterators end after what is queued."""
-        if subscription not in self._subscriptions:
-            return
-        self._subscriptions.remove(subscription)
-        last = self.core.remove_subscription(subscription)
-        subscription.end()
-        self.subscription_has_room(subscription)
-        if self._inboxes.pop(subscription, None) is not None:
-            if self.state == "connected":
-                address = subscription.pattern
-                await self._ask(lambda request: control.CloseInbox(id=request, address=address), control.Done,
-                                "close an inbox")  # fmt: skip
-        elif last and self.state == "connected":
-            await self._ask(
-                lambda request: control.Unsubscribe(
-                    id=request, pattern=subscription.pattern, kind=subscription.kind, group=subscription.group
-                ),
-                control.Done,
-                f"unsubscribe {subscription.pattern!r}",
-            )
+        await self._subscribed.unsubscribe(subscription)
 
     async def advertise(self, pattern: Topic) -> Advertisement:
         """Advertise to the mesh that this client publishes to a topic, or to topics of a pattern (MR-133).
 
         Whoever may subscribe finds it by `publications`; `withdraw` takes it back, and so does the end of this client.
         """
-        kind, text = pattern_text(pattern)
-        found = Advertisement(kind, text)
-        await self._ask(lambda request: control.Advertise(id=request, pattern=text, kind=kind), control.Done,
-                        f"advertise {pattern!r}")  # fmt: skip
-        self._advertised[found] = self._advertised.get(found, 0) + 1
-        return found
+        return await self._subscribed.advertise(pattern)
 
     async def publications(self, pattern: str = "") -> list[dict[str, Any]]:
         """What is advertised in the mesh, and the node or unit where it is published; all, or what meets a pattern."""
@@ -241,7 +139,7 @@ class Client(Connection):
         False for those that come sooner. type: float, int, bool, bytes or a msgspec.Struct class; of the last two
         `length` bounds the bytes. derived: values computed from each value and sent with it.
         """
-        await self._connected()
+        await self._exchange.connected()
         publication = Publication(
             rate=rate, slowest=slowest, minimum=minimum, type=type, length=length, priority=priority, options=options,
             derived=derived,
@@ -253,22 +151,16 @@ class Client(Connection):
         slowest: Seconds | None = None, type: TypeName = "float", priority: int = 3,
     ) -> VariableGroup:  # fmt: skip
         """Variables of one type and rate that are published together."""
-        await self._connected()
+        await self._exchange.connected()
         publication = Publication(rate=rate, slowest=slowest, type=type, priority=priority)
         return VariableGroup(await self._published.register(publisher, variables, publication))
 
     async def withdraw(self, published: Variable | Advertisement) -> None:
         """Stop publishing a variable; or take back an advertisement, one that is taken back already is no error."""
-        if not isinstance(published, Advertisement):
+        if isinstance(published, Advertisement):
+            await self._subscribed.withdraw(published)
+        else:
             await self._published.withdraw(published)
-            return
-        left = self._advertised.pop(published, 0) - 1
-        if left > 0:
-            self._advertised[published] = left
-        elif left == 0 and self.state == "connected":
-            kind, text = published.kind, published.pattern
-            await self._ask(lambda request: control.Unadvertise(id=request, pattern=text, kind=kind), control.Done,
-                            f"withdraw {text!r}")  # fmt: skip
 
     async def watch(
         self,
@@ -297,9 +189,9 @@ class Client(Connection):
         """
         request = qos_request(qos, interval, modes)
         kind = None if type is None else value_type(type)
-        supervision = Supervision(on_violation, None if slack is None else interval_ns(slack), extrapolate)
+        supervision = Supervision.of(on_violation, slack, extrapolate)
         stream = StatusStream(max_queue=max_queue, on_full=on_full)
-        await self._connected()
+        await self._exchange.connected()
         options = WatchOptions(
             request=request,
             kind=kind,
@@ -330,7 +222,7 @@ class Client(Connection):
             request=qos_request(qos, interval, modes), kind=None if type is None else value_type(type), wait_s=wait_s
         )
         stream = StatusStream(max_queue=max_queue, on_full=on_full)
-        await self._connected()
+        await self._exchange.connected()
         await self._watched.watch(variables, options, stream)
         return stream
 
@@ -343,7 +235,7 @@ class Client(Connection):
         extrapolate: Extrapolator | None = None,
     ) -> None:
         """Look after the quality of a watch from now on as said here; with nothing said, no more (GS-045)."""
-        supervision = Supervision(on_violation, None if slack is None else interval_ns(slack), extrapolate)
+        supervision = Supervision.of(on_violation, slack, extrapolate)
         self._watched.watchdog.follow(watch, supervision, self.mode)
 
     async def group(
@@ -361,7 +253,7 @@ class Client(Connection):
 
         history: complete sets that are kept. callback: called with each. ValueError if there is one of that name.
         """
-        await self._connected()
+        await self._exchange.connected()
         if name in self.groups:
             raise ValueError(f"there is a group {name!r} already")
         request = qos_request(qos, interval, modes)
@@ -386,7 +278,7 @@ class Client(Connection):
 
         Needs `connect(..., flooded=True)`. One stream a client; a name that the node does not list is `#number`.
         """
-        self._check_open()
+        self._exchange.check_open()
         if not self._options.flooded:
             raise ValueError("this client did not ask for flooded variables: connect with flooded=True")
         return self._floods.open(self, max_queue)
@@ -401,17 +293,11 @@ class Client(Connection):
 
     async def condense(self, function: Function) -> int:
         """Have a condensation function run in the network; the number of the variable that it publishes (GS-134)."""
-        named = f"condense {function.publisher}/{function.variable}"
-        issued = await self._ask(lambda request: Condense(id=request, function=function), Issued, named)
-        return issued.variable_id
+        return await self._node.condense(function)
 
     async def uncondense(self, publisher: str, variable: str) -> None:
         """Remove a function that this client created (GS-136)."""
-        await self._ask(
-            lambda request: Uncondense(id=request, publisher=publisher, variable=variable),
-            control.Done,
-            f"uncondense {publisher}/{variable}",
-        )
+        await self._node.uncondense(publisher, variable)
 
     async def measure(
         self, link: str = "", *, every: float | None = None, usual: bool = False, far: bool = False
@@ -421,14 +307,7 @@ class Client(Connection):
         every: instead, measure it every so many seconds from now on, 0: not at all. usual: as often as the node likes.
         far: ask the other end for the same. Needs the right to control the node.
         """
-        if usual and every is not None:
-            raise ValueError("give `every` or `usual`, not both")
-        every_ns = -1 if usual else None if every is None else round(every * 1e9)
-        answer = await self._ask(
-            lambda request: control.Measure(id=request, of=link, every_ns=every_ns, far=far), control.Listing,
-            f"measure {link or 'all links'}", patience_s=MEASURE_S,
-        )  # fmt: skip
-        return list(answer.rows)
+        return await self._node.measure(link, every, usual, far)
 
     async def open_link(self, peer: str, *, kind: str = "", data: str = "", lifetime_s: float = 0.0) -> dict[str, Any]:
         """Have the node open another link to a node that it is connected to; its row of the listing `transports`.
@@ -437,35 +316,40 @@ class Client(Connection):
         have is taken (MR-048). udp carries values beside the stream, any other takes the place of the one in use. After
         lifetime_s (0: never) everything is as before. Needs the right to control the node.
         """
-        answer = await self._ask(
-            lambda request: control.OpenLink(
-                id=request, to=peer, kind=kind, data=data, lifetime_ns=round(lifetime_s * 1e9)
-            ),
-            control.Listing, f"open a link to {peer}", patience_s=OPEN_LINK_S,
-        )  # fmt: skip
-        return answer.rows[0]
+        return await self._node.open_link(peer, kind, data, lifetime_s)
 
     async def probed(self, every: float | None = None) -> None:
         """Be probed by the node every so many seconds at most, 0: not at all; None: as it likes (MR-072).
 
         It holds as long as the connection does. A node probes clients if its file says so ([measure] clients).
         """
-        await self._connected()
-        self.core.send_control(control.encode(Pace(interval_ns=-1 if every is None else round(every * 1e9))))
+        await self._node.set_pace(every)
 
     async def confirm_again(self, error: UnconfirmedError) -> str:
         """The archive that has an event which was published and not confirmed; subscribers do not get it again."""
-        await self._connected()
+        await self._exchange.connected()
         return await self.durable.again(error)
 
     async def command(self, command: control.Command) -> None:
         """Send a command of brokers (Setup, SetMode …; `id` is filled in) and wait until it is carried out."""
-        await self._ask(
-            lambda request: msgspec.structs.replace(command, id=request), control.Done, type(command).__name__
-        )
+        await self._node.command(command)
 
     async def operate(self, request: control.Request) -> control.Answer:
         """Ask a broker what operators ask (ChangeMode, SetFlood, AddRouter …; `id` is filled in); its answer."""
-        return await self._ask(
-            lambda number: msgspec.structs.replace(request, id=number), control.Answer, type(request).__name__
+        return await self._node.operate(request)
+
+    async def check_right(self, action: str, address: str) -> None:
+        """DeniedError, with the rule that is missing, unless this client may do that at an address or in a pattern."""
+        await self._node.check_right(action, address)
+
+    async def list(
+        self, what: str, limit: int = 1000, variable: str = "", *, of: str = "", to: str = "", profile: str = ""
+    ) -> list[dict[str, Any]]:
+        """Rows of what exists: variables, topics, publishers, types, links, clients, counters.
+
+        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE. A
+        node of a mesh has measured, map, routes, members; `history` `of` a link; `route` `of` a node `to` another one.
+        """
+        return await self._node.list(
+            control.List(id=0, what=what, limit=limit, variable=variable, of=of, to=to, profile=profile)
         )

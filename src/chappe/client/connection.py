@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
-import msgspec
 import structlog
 
-from chappe.client._core import ClientCore
 from chappe.client._inbox import Subscription
 from chappe.client._status import StatusStream
 from chappe.client.datagram import DataLink
-from chappe.client.floods import Floods
 from chappe.client.groups import Group
-from chappe.client.published import Published
-from chappe.client.reporting import QualityReporter
-from chappe.client.requests import AnyAnswer, Requests, refusal, within
+from chappe.client.parts import build_parts
+from chappe.client.requests import refusal
 from chappe.client.session import ConnectOptions, Session, State
-from chappe.client.topics import Advertisement, Topic, public_topic
-from chappe.client.watched import Watched
+from chappe.client.topics import Topic, public_topic
 from chappe.errors import ChappeError, DeniedError, LinkError, RefusedError, TimeoutExpired
 from chappe.wire import control
 from chappe.wire.events import TopicName
@@ -32,14 +26,6 @@ log = structlog.get_logger("chappe.client")
 CLOSE_FLUSH_S = 5.0
 DENIALS = 8  # topics that the error of a `flush` names
 Queue = Subscription | StatusStream
-
-
-@dataclass(slots=True)
-class Inbox:
-    """What a client knows of an inbox beside its queue."""
-
-    key: bytes = b""  # a secret; empty: of the confirmations of archives
-    moved: Callable[[], None] | None = None  # its address is another one
 
 
 class Connection:
@@ -62,30 +48,25 @@ class Connection:
         self.on_full: Callable[[Queue], None] | None = None
         self.on_mode: Callable[[int, int], None] | None = None
         self.on_error: Callable[[Exception], None] | None = None
-        self.core = ClientCore(queue_bytes=options.queue_bytes, status_bytes=options.status_bytes)
+        parts = build_parts(self, options)
+        self.core = parts.core
+        self.publish = parts.core.publish  # the compiled methods themselves: nothing in between
+        self.publish_many = parts.core.publish_many
+        self.durable = parts.durable
+        self.groups: dict[str, Group] = {}
+        self.reporting = parts.reporting
+        self._requests, self._exchange, self._node = parts.requests, parts.exchange, parts.node
+        self._published, self._watched, self._floods = parts.published, parts.watched, parts.floods
+        self._subscribed, self._replies = parts.subscribed, parts.replies
         self._options = options
         self._data: DataLink | None = None
-        self._floods = Floods(self.core, self.list)
         self._session: Session | None = None
-        self._requests = Requests(self.core.send_control)
         self._mode, self._next_mode = 0, 0
-        self._published = Published(self, self.core, self._requests)
-        self._watched = Watched(self, self.core, self._requests)
-        self.groups: dict[str, Group] = {}
-        self.reporting = QualityReporter(self, self.core.publish) if options.report_quality else None
-        if self.reporting is not None:
-            self._watched.watchdog.on_any = self.reporting.violated
-        self._subscriptions: list[Subscription] = []
-        self._inboxes: dict[Subscription, Inbox] = {}  # those of them that are inboxes
-        self._advertised: dict[Advertisement, int] = {}  # how often each is held
-        self._on_end: list[Callable[[Exception], None]] = []
-        self._on_refusal: list[Callable[[Topic, DeniedError], int]] = []  # how many fail with it
         self._denials: dict[Topic, DeniedError] = {}  # that no `flush` has raised yet
         self._refused = (0, 0)  # events that the node did not take and that an error was raised about
         self._excused = 0  # of these, by calls that waited for the event itself
         self._flushes: dict[int, asyncio.Future[None]] = {}
         self._room: asyncio.Future[None] | None = None
-        self._up = asyncio.Event()
         self._restoring: asyncio.Task[None] | None = None
         self._held: set[Queue] = set()
         self._losses = (0, 0)
@@ -170,15 +151,19 @@ class Connection:
 
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
-        queues: set[Queue] = {*self._subscriptions, *(watch.stream for watch in self._watched.watches)}
+        subscriptions = self._subscribed.subscriptions
+        queues: set[Queue] = {*subscriptions, *(watch.stream for watch in self._watched.watches)}
         if self._floods.stream is not None:
             queues.add(self._floods.stream)
         return {
             **self.core.counters(),
             "violations_suppressed": self._watched.watchdog.suppressed,
-            "older": sum(each.older for each in self._subscriptions),
+            "older": sum(each.older for each in subscriptions),
             "dropped": sum(queue.dropped for queue in queues),
             "reconnections": self.reconnections,
+            "durable_waiting": self.durable.waiting,
+            "durable_sent_again": self.durable.sent_again,
+            "replies_unexpected": self._replies.unexpected,
             **({f"datagrams_{name}": count for name, count in self._data.counters().items()} if self._data else {}),
         }
 
@@ -194,27 +179,27 @@ class Connection:
         """A connection was made: what this client had is asked for again, then it counts as connected."""
         self._enter(welcome.mode, welcome.mode)
         if not again:
-            self._up.set()
+            self._exchange.up.set()
             return
         self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     def session_down(self, error: Exception | None) -> None:
         """The connection is gone: requests fail, values are refused, events wait."""
-        self._up.clear()
+        self._exchange.up.clear()
         if self._restoring is not None:
             self._restoring.cancel()
         self._close_datagrams()
-        self._published.lost()
+        self._published.connection_lost()
         self._watched.connection_lost()
-        self._floods.lost()
+        self._floods.connection_lost()
         self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
         self._call(self.on_disconnect, error)
         if self.state == "closed":
             self._end(LinkError(f"the connection was lost: {error or 'end of stream'}"))
 
     async def settled(self) -> bool:
-        """The node has every event; a request under way would be lost with the connection."""
-        if not self._up.is_set() or self._requests.waiting:
+        """The node has every event, and nothing is under way to this client that would be lost with the connection."""
+        if not self._exchange.up.is_set() or self._requests.waiting or self._replies.waiting:
             return False
         try:
             await self.flush(self.timeout_s)
@@ -224,14 +209,13 @@ class Connection:
 
     async def _restore(self) -> None:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
-        subscribed: list[asyncio.Future[Any]] = [self._subscribe(each) for each in self._subscriptions]
-        subscribed += [self._advertise(each) for each in self._advertised]
+        subscribed = self._subscribed.subscribe_again()
         again = [asyncio.ensure_future(self._published.register_again())]
         try:
             if subscribed:
                 await asyncio.wait(subscribed, timeout=self.timeout_s)
             self.core.release_events()
-            self._up.set()
+            self._exchange.up.set()
             self._call(self.on_reconnect)
             again.append(asyncio.ensure_future(self._watched.watch_again()))
             for outcome in await asyncio.gather(self._open_datagrams(), *subscribed, return_exceptions=True):
@@ -276,7 +260,11 @@ class Connection:
             raise refused
 
     def _end(self, failure: Exception | None) -> None:
-        for queue in (*self._subscriptions, *(watch.stream for watch in self._watched.watches), self._floods.stream):
+        for queue in (
+            *self._subscribed.subscriptions,
+            *(watch.stream for watch in self._watched.watches),
+            self._floods.stream,
+        ):
             if queue is not None:
                 queue.end(failure)
         closed = failure or LinkError("the client was closed")
@@ -285,8 +273,8 @@ class Connection:
             self.reporting.end()
         for group in list(self.groups.values()):
             group.end()
-        for end in self._on_end:
-            end(closed)
+        self._replies.close(closed)
+        self.durable.close(closed)
         for waiter in (*self._flushes.values(), self._room):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(closed)
@@ -309,7 +297,7 @@ class Connection:
 
         DeniedError or RefusedError: it did not take some of them; the text names topics and the rules to add.
         """
-        self._check_open()
+        self._exchange.check_open()
         serial = self.core.flush()
         waiter = self._flushes[serial] = asyncio.get_running_loop().create_future()
         try:
@@ -320,79 +308,24 @@ class Connection:
         finally:
             self._flushes.pop(serial, None)
 
-    def _subscribe(self, subscription: Subscription) -> asyncio.Future[Any]:
-        inbox = self._inboxes.get(subscription)
-        if inbox is not None:
-            key = inbox.key
-            return self._requests.ask(
-                lambda request: control.OpenInbox(id=request, key=key), control.InboxOpened,
-                lambda opened: self._opened(subscription, opened.address),
-            )  # fmt: skip
-        return self._requests.ask(
-            lambda request: control.Subscribe(
-                id=request, pattern=subscription.pattern, kind=subscription.kind, group=subscription.group,
-                backpressure=subscription.backpressure,
-            ),
-            control.Done,
-        )  # fmt: skip
+    async def drain(self) -> None:
+        """Wait until the queue of events is at most half full."""
+        while not self.core.has_room:
+            self._exchange.check_open()
+            if self._room is None or self._room.done():
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
 
-    def _opened(self, subscription: Subscription, address: str) -> None:
-        """An inbox has this address from now on: at another node it is another one."""
-        if subscription.pattern == address:
-            return
-        self.core.remove_subscription(subscription)
-        subscription.pattern = address
-        self.core.add_subscription(subscription)
-        moved = self._inboxes[subscription].moved
-        if moved is not None:
-            moved()
-
-    async def check_right(self, action: str, address: str) -> None:
-        """DeniedError, with the rule that is missing, unless this client may do that at an address or in a pattern."""
-        await self._ask(lambda request: control.Check(id=request, action=action, address=address), control.Done,
-                        f"check {action} {address!r}")  # fmt: skip
-
-    def hear_confirmations(self, subscription: Subscription) -> asyncio.Future[Any] | None:
-        """Get what archives say of durable events, from the next bytes that leave on; None if there is no connection
-        yet: it is asked for at each of them."""
-        self._inboxes[subscription] = Inbox()
-        self.core.add_subscription(subscription)
-        self._subscriptions.append(subscription)
-        return self._subscribe(subscription) if self._up.is_set() else None
-
-    def _advertise(self, each: Advertisement) -> asyncio.Future[control.Done]:
-        return self._requests.ask(
-            lambda request: control.Advertise(id=request, pattern=each.pattern, kind=each.kind), control.Done
-        )
-
-    async def _ask(
-        self,
-        make: Callable[[int], control.Request | control.Command],
-        kind: type[AnyAnswer],
-        what: str,
-        patience_s: float = 0.0,
-    ) -> AnyAnswer:
-        await self._connected()
-        return await within(self._requests.ask(make, kind), max(self.timeout_s, patience_s), what)
-
-    async def _connected(self) -> None:
-        self._check_open()
-        if not self._up.is_set():
-            try:
-                async with asyncio.timeout(self.timeout_s):
-                    await self._up.wait()
-            except TimeoutError:
-                raise LinkError(f"not connected for {self.timeout_s:g} s ({self.state})") from None
-
-    def _check_open(self) -> None:
-        if self.state == "closed":
-            raise LinkError("the client is closed: connect again")
+    def publish_from_threads(self) -> None:
+        """Let `publish` be called from other threads than the loop's."""
+        assert self._session is not None
+        self._session.schedule_from_threads()
 
     # --- calls of the core
 
     def _control(self, payload: bytes) -> None:
         message = control.decode(payload)
-        if self._requests.answered(message):
+        if self._requests.resolve(message):
             return
         match message:
             case control.Failed():
@@ -419,7 +352,7 @@ class Connection:
         self._denials[topic] = error
         self.core.refuse(topic)
         self.report(error)
-        self._excused += sum(refuse(topic, error) for refuse in self._on_refusal)
+        self._excused += self._replies.refused(topic, error) + self.durable.refused(topic, error)
 
     def _refusal(self) -> RefusedError | None:
         """The error about events that the node did not take, once for each of them."""
@@ -494,30 +427,6 @@ class Connection:
     def _call(self, callback: Callable[..., None] | None, *arguments: Any) -> None:
         if callback is not None:
             asyncio.get_running_loop().call_soon(callback, *arguments)
-
-    async def list(
-        self, what: str, limit: int = 1000, variable: str = "", *, of: str = "", to: str = "", profile: str = ""
-    ) -> list[dict[str, Any]]:
-        """Rows of what exists: variables, topics, publishers, types, links, clients, counters.
-
-        A broker has others, see docs/reference/brokers.md; `variable` selects its rows of one PUBLISHER/VARIABLE. A
-        node of a mesh has measured, map, routes, members; `history` `of` a link; `route` `of` a node `to` another one.
-        """
-        rows: list[dict[str, Any]] = []
-        while True:
-            wanted = control.List(
-                id=0, what=what, limit=limit - len(rows), start=len(rows), variable=variable, of=of, to=to,
-                profile=profile,
-            )  # fmt: skip
-            answer = await self._ask(_with_id(wanted), control.Listing, f"list {what}")
-            rows += answer.rows
-            if not answer.rows or len(rows) >= min(limit, answer.total):
-                return rows
-
-
-def _with_id(request: control.List) -> Callable[[int], control.List]:
-    """The same request under the number that it gets."""
-    return lambda number: msgspec.structs.replace(request, id=number)
 
 
 def _events(count: int) -> str:

@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+from chappe.client._core import ClientCore
 from chappe.client._inbox import Subscription
 from chappe.client.arguments import Extension
-from chappe.client.connection import Connection
+from chappe.client.node_requests import NodeRequests
+from chappe.client.owner import Owner
+from chappe.client.subscribed import Subscribed
 from chappe.client.topics import Topic, topic_name
 from chappe.errors import (
     ChappeError,
@@ -92,7 +95,7 @@ class Outstanding:
         self._events[event.sequence] = event
         self.bytes += len(event.body)
 
-    def stored(self, message: Confirmation, now: float) -> list[Event]:
+    def confirm(self, message: Confirmation, now: float) -> list[Event]:
         """Those that an archive says it has."""
         if message.epoch != EPOCH:
             return []
@@ -148,8 +151,11 @@ class Outstanding:
 class Durable:
     """The durable events of one client, over all its reconnections."""
 
-    def __init__(self, client: Connection) -> None:
+    def __init__(self, client: Owner, core: ClientCore, subscribed: Subscribed, node: NodeRequests) -> None:
         self._client = client
+        self._core = core
+        self._subscribed = subscribed
+        self._node = node
         self._waiting = Outstanding()
         self._later: deque[Event] = deque()  # the node was not asked about their topic yet, or there is no room
         self._allowed: set[Topic] = set()  # topics that the node says may be published to, on this connection
@@ -179,7 +185,7 @@ class Durable:
             raise QueueFullError(f"{LATER} durable events wait for room: await those that were published before")
         loop = asyncio.get_running_loop()
         if extension.get("created") is None:
-            extension["created"] = time.time_ns() + self._client.core.ahead_ns
+            extension["created"] = time.time_ns() + self._core.ahead_ns
         given: dict[str, Any] = {name: value for name, value in extension.items() if value is not None}
         event = Event(topic, bytes(body), priority, given, loop.time() + self._client.durable_s, loop.create_future())
         if topic_name(topic).kind == KIND:
@@ -239,11 +245,11 @@ class Durable:
         subscription.loop = asyncio.get_running_loop()
         subscription.ready = self._take_confirmations
         self._subscription = subscription
-        asked = client.hear_confirmations(subscription)
+        asked = self._subscribed.hear_confirmations(subscription)
         if asked is not None:
-            asked.add_done_callback(self._subscribed)
+            asked.add_done_callback(self._inbox_answered)
 
-    def _subscribed(self, asked: asyncio.Future[Any]) -> None:
+    def _inbox_answered(self, asked: asyncio.Future[Any]) -> None:
         error = None if asked.cancelled() else asked.exception()
         if not isinstance(error, RefusedError):  # a lost connection asks again when it is back
             return
@@ -261,7 +267,7 @@ class Durable:
             except ChappeError as error:
                 self._client.report(error)
                 continue
-            for event in self._waiting.stored(confirmation, asyncio.get_running_loop().time()):
+            for event in self._waiting.confirm(confirmation, asyncio.get_running_loop().time()):
                 if not event.stored.done():
                     event.stored.set_result(confirmation.archive)
         self._send_later()
@@ -281,9 +287,9 @@ class Durable:
         name = topic_name(topic)
         connection = self._client.reconnections
         try:
-            await self._client.check_right("inbox", self._client.address)
+            await self._node.check_right("inbox", self._client.address)
             for address in dict.fromkeys((topic_address(name.kind, str(name.name)), STORE_TOPIC)):
-                await self._client.check_right("publish", address)
+                await self._node.check_right("publish", address)
         except DeniedError as error:
             self.refused(topic, error)
         except RefusedError as error:
@@ -307,7 +313,7 @@ class Durable:
     def _sent(self, event: Event) -> bool:
         if self._waiting.full:
             return False
-        sequence = self._client.core.publish_durable(
+        sequence = self._core.publish_durable(
             event.topic, event.body, event.priority, origin=self._client.address, **event.extension
         )
         if sequence is None:
@@ -340,7 +346,7 @@ class Durable:
         for event in late:
             reason = f"not published: the event to {event.topic!r} found no room within {self._client.durable_s:g} s"
             self._fail([event], TimeoutExpired(f"{reason} ({self._client.state})"))
-        again = bool(self._waiting) and self._client.state == "connected" and self._client.core.has_room
+        again = bool(self._waiting) and self._client.state == "connected" and self._core.has_room
         if again and self._may(STORE_TOPIC):
             self._send_again(self._waiting.due(now))
         self._send_later()
@@ -357,9 +363,7 @@ class Durable:
             body = encode_store_request(EPOCH, (event.again() for event in events[start:stop]))
             origin, priority = self._client.address, events[start].priority
             try:
-                self.sent_again += (stop - start) * self._client.core.publish(
-                    STORE_TOPIC, body, priority, origin=origin
-                )
+                self.sent_again += (stop - start) * self._core.publish(STORE_TOPIC, body, priority, origin=origin)
             except ValueError as error:  # alone, and with its topic larger than the node takes
                 self._fail(self._waiting.take(events[start:stop]), error)
             start = stop

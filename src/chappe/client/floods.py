@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusStream, Watch
+from chappe.client.node_requests import NodeRequests
 from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError
+from chappe.wire.control import List
 
 LISTED = 5000  # variables whose names are asked for
 
@@ -21,10 +21,10 @@ class Floods:
     name and its values are bytes.
     """
 
-    def __init__(self, core: ClientCore, rows: Callable[[str, int], Awaitable[list[dict[str, Any]]]]) -> None:
+    def __init__(self, core: ClientCore, node: NodeRequests) -> None:
         self.stream: StatusStream | None = None
         self._core = core
-        self._rows = rows
+        self._node = node
         self._new: list[Watch] = []
         self._naming: asyncio.Task[None] | None = None
 
@@ -34,7 +34,7 @@ class Floods:
             self.stream = StatusStream(max_queue=max_queue)
             self.stream.owner = owner
             self.stream.loop = asyncio.get_running_loop()
-            self._core.on_unnamed = self._came
+            self._core.on_unnamed = self._ask_names
             self._core.flood = self.stream
         return self.stream
 
@@ -43,11 +43,11 @@ class Floods:
         self._core.flood = None
         self.stream = None
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """The numbers of another connection may mean something else."""
         self._core.floods.clear()
 
-    def _came(self, watches: list[Watch]) -> None:
+    def _ask_names(self, watches: list[Watch]) -> None:
         self._new += watches
         if self._naming is None:
             self._naming = asyncio.get_running_loop().create_task(self._name())
@@ -57,7 +57,8 @@ class Floods:
             while self._new:
                 watches, self._new = self._new, []
                 try:
-                    known = {row["id"]: row for row in await self._rows("variables", LISTED)}
+                    rows = await self._node.list(List(id=0, what="variables", limit=LISTED))
+                    known = {row["id"]: row for row in rows}
                     for watch in watches:
                         row = known.get(watch.variable_id)
                         if row is not None:

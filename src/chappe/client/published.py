@@ -1,4 +1,4 @@
-"""Variables that a client publishes, and their way through reconnections."""
+"""Variables that a client publishes, registered again after a reconnection."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Protocol
 
 from chappe.client._core import ClientCore
 from chappe.client._variables import Variable
 from chappe.client.derived import Derived, Maximum, Mean, Minimum, RateOfChange, patterns_of
 from chappe.client.intervals import interval_ns, rational_rate
+from chappe.client.owner import Owner
 from chappe.client.requests import LATER_S, Requests, all_within, attempts, is_passing
 from chappe.client.structs import TypeName, blocks_for, value_type
 from chappe.errors import LinkError
 from chappe.wire import control
-
-
-class Owner(Protocol):
-    """The client whose variables they are."""
-
-    timeout_s: float
-
-    @property
-    def state(self) -> str: ...
-    def report(self, error: Exception) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +132,7 @@ class Published:
     def _ask_withdraw(self, number: int) -> asyncio.Future[control.Done]:
         return self._requests.ask(lambda request: control.Withdraw(id=request, variable_id=number), control.Done)
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """Nothing is published until `register_again`."""
         for variable in self.variables:
             variable.active = False

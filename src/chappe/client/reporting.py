@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from chappe.client._status import Watch
+from chappe.client.owner import Owner
 from chappe.client.violations import Violation
 from chappe.wire import feeds
 
@@ -62,15 +63,6 @@ class Breaches:
 
     def clear(self) -> None:
         self._sums.clear()
-
-
-class Owner(Protocol):
-    """The client that reports."""
-
-    name: str
-
-    @property
-    def mode(self) -> int: ...
 
 
 class QualityReporter:

@@ -63,7 +63,7 @@ class Requests:
         self._send(encode(make(self._last)))
         return future
 
-    def answered(self, message: Message) -> bool:
+    def resolve(self, message: Message) -> bool:
         """Give an answer to whoever asked; False if nobody did."""
         if not isinstance(message, Answer) or message.id not in self._pending:
             return False

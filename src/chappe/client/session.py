@@ -260,11 +260,11 @@ class Session:
             await link.wait_closed()
 
 
-def ahead_ns(asked_ns: int, told_ns: int, answered_ns: int) -> int:
-    """How far the node's wall clock is ahead of ours; 0 if it said nothing, or nothing that its answer's way explains.
+def ahead_ns(asked_ns: int, node_ns: int, answered_ns: int) -> int:
+    """How far the node's wall clock is ahead of ours; 0 if it said nothing, or no more than the one-way delay explains.
 
     Clocks that are kept well agree better than one answer can tell.
     """
-    way_ns = max(0, answered_ns - asked_ns) // 2
-    ahead = told_ns - asked_ns - way_ns
-    return ahead if told_ns and abs(ahead) > way_ns else 0
+    delay_ns = max(0, answered_ns - asked_ns) // 2
+    ahead = node_ns - asked_ns - delay_ns
+    return ahead if node_ns and abs(ahead) > delay_ns else 0

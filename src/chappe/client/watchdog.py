@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from chappe.client._status import StatusEvent, Watch
 from chappe.client.extrapolation import Estimator, Extrapolator
+from chappe.client.intervals import interval_ns
+from chappe.client.quality import Seconds
 from chappe.client.violations import Detector, Terms, Violation
 
 LONGEST_S = 3600.0  # a timer looks again at least so often, whatever the wall clock does
@@ -21,6 +23,16 @@ class Supervision:
     on_violation: Callable[[Violation[Watch]], None] | None = None
     slack_ns: int | None = None
     extrapolator: Extrapolator | None = None
+
+    @classmethod
+    def of(
+        cls,
+        on_violation: Callable[[Violation[Watch]], None] | None,
+        slack: Seconds | None,
+        extrapolator: Extrapolator | None,
+    ) -> Supervision:
+        """As a user says it, with the slack in seconds; ValueError if that is negative."""
+        return cls(on_violation, None if slack is None else interval_ns(slack), extrapolator)
 
     @property
     def needed(self) -> bool:

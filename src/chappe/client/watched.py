@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from chappe.client._core import ClientCore
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client.merging import merge_requests
+from chappe.client.owner import Owner
 from chappe.client.quality import QosRequest, Quality, granted_by_mode
 from chappe.client.requests import LATER_S, WINDOW, Requests, all_within, attempts, is_passing
 from chappe.client.structs import ValueType, decoder_of
@@ -21,19 +21,6 @@ from chappe.wire.constants import MODES
 
 NEVER = 1 << 62  # one of so many values: of a watch that does not live in the mode, beside others that do
 AGAIN_WAIT_S = 60.0  # how long the node keeps a watch for a variable whose publisher has not come back yet
-
-
-class Owner(Protocol):
-    """The client whose watches they are."""
-
-    timeout_s: float
-
-    @property
-    def state(self) -> str: ...
-    @property
-    def mode(self) -> int: ...
-    def subscription_has_room(self, queue: StatusStream) -> None: ...
-    def report(self, error: Exception) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

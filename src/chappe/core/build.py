@@ -9,15 +9,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chappe.core.access import Access, Reserved
+from chappe.core.access_requests import AccessRequests
+from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands, Configure, Functions
 from chappe.core.control import Control
 from chappe.core.edge import Edge
+from chappe.core.mesh_requests import MeshRequests
 from chappe.core.node import NodeCore
 from chappe.core.paths import PathTable
+from chappe.core.peer_messages import PeerMessages
 from chappe.core.peer_ports import PeerPorts
+from chappe.core.registrations import Registrations
 from chappe.core.roles import Role
 from chappe.core.sections import Config, Limits
 from chappe.core.sessions import Sessions
+from chappe.core.topic_requests import TopicRequests
+from chappe.core.variable_requests import VariableRequests
 from chappe.core.variables import Variables, static_routes
 from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.machine import Effect
@@ -30,7 +37,7 @@ if TYPE_CHECKING:  # a node that does not measure needs no NumPy
     from chappe.events.member_settings import MemberSettings
     from chappe.events.reporting import Reporter
     from chappe.linkstate.acceptance import Verify
-    from chappe.linkstate.network_map import Sign
+    from chappe.linkstate.origination import Sign
 
 MakeRole = Callable[[Sessions, Access], Role]
 
@@ -76,11 +83,11 @@ def build_node(
 
     def plan_route(kind: str, topic: bytes) -> ForwardingDecision:
         assert member is not None
-        return member.plan_route(kind, topic)
+        return member.decisions.plan_route(kind, topic)
 
     def forward_route(port: int, source_route: bytes, kind: str, topic: bytes) -> ForwardingDecision:
         assert member is not None
-        return member.forward_route(port, source_route, kind, topic)
+        return member.decisions.forward_route(port, source_route, kind, topic)
 
     meshed = membership is not None and membership.settings.mesh
     engine = Engine(
@@ -101,7 +108,13 @@ def build_node(
     mesh: MeshClients | None = None
     if membership is not None:
         member, mesh = _join(config, engine, access, membership)
-    control = Control(name, config.address, engine, sessions, access, variables, commands, config.limits, edge, mesh)
+    registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
+    control = Control(
+        sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
+        VariableRequests(registrations, variables, commands, access, config.limits),
+        TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
+        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge),
+    )  # fmt: skip
     return NodeCore(
         name, engine, sessions, access, ports, variables, paths, commands, control, edge,
         role(sessions, access) if role is not None else None, member, mesh,
@@ -125,15 +138,16 @@ def _memory_budget() -> int:
 def _join(config: Config, engine: Engine, access: Access, membership: Membership) -> tuple[Member, MeshClients]:
     from chappe.events.clients import MeshClients
     from chappe.events.member import Member
+    from chappe.events.parts import MemberParts
     from chappe.linkstate.units import Address
 
     section, rules = config.mesh, access.neighbours
     unit = section.unit if section is not None else ""
-    member = Member(
+    member = Member(MemberParts(
         Address.parse(unit, config.node.name), engine, membership.settings, membership.rng,
         sign=membership.sign, verify=membership.verify, decode=membership.decode, withheld=rules.withheld,
         reporter=membership.reporter,
-    )  # fmt: skip
+    ))  # fmt: skip
     publications = [("s", pattern) for pattern in section.publications] if section is not None else []
     return member, MeshClients(member, publications, rules.publishes)
 

@@ -15,6 +15,7 @@ from chappe.errors import RefusedError
 from chappe.machine import Effect, Send
 from chappe.security.patterns import topic_address
 from chappe.wire import control
+from chappe.wire.mesh import Pace
 
 MOST = 4_096  # different topics and patterns that a node advertises
 MOST_OF_ONE = 1_024  # of them for one identity, however many connections it has
@@ -34,6 +35,7 @@ class MeshRequests:
             control.Advertise: self._advertise,
             control.Unadvertise: self._unadvertise,
             control.Measure: self._measure,
+            Pace: lambda session, request, now_ns: [],  # a node that measures nothing probes nobody
         }
 
     def gone(self, session: Session) -> None:

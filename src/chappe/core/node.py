@@ -62,15 +62,13 @@ class NodeCore:
             case Suspected():
                 return self.member.receive(source, message, now_ns) if self.member is not None else []
             case AuditWritten():
-                if self.role is not None:
-                    return self.role.audited(message, now_ns)
-                return self.control.receive(source, message, now_ns)
+                return (self.role or self.control).receive(source, message, now_ns)
         assert isinstance(source, int)
         session = self.sessions.get(source)
         if session is None:
             return []
         if self.role is not None and self.role.takes(message):
-            return self.role.receive(session, message, now_ns)
+            return self.role.receive(source, message, now_ns)
         if session.manager:
             if self.edge is not None and self.edge.takes(message):
                 return self.edge.receive(source, message, now_ns)
@@ -83,7 +81,7 @@ class NodeCore:
         session = self.sessions.get(source)
         if session is None:  # a data link beside a connection
             return self.member.receive(source, connected, now_ns) if self.member is not None else []
-        effects = self.role.opened(session, now_ns) if self.role is not None else []
+        effects = self.role.receive(source, connected, now_ns) if self.role is not None else []
         effects += self.control.receive(source, connected, now_ns)
         if self.edge is not None:
             effects += self.edge.receive(source, connected, now_ns)
@@ -98,7 +96,7 @@ class NodeCore:
         session = self.sessions.get(source)
         if session is not None:
             if self.role is not None:
-                effects += self.role.closed(session, now_ns)
+                effects += self.role.receive(source, ended, now_ns)
             effects += self.control.receive(source, ended, now_ns)
             if self.edge is not None:
                 effects += self.edge.receive(source, ended, now_ns)

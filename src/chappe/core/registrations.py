@@ -253,8 +253,9 @@ class Registrations:
 
     def leave(self, session: Session, now_ns: int) -> None:
         """A client ends in good order: what it published ends here, its broker is notified when its connection ends."""
-        for number in list(session.variables):
-            self._withdraw(session, number, now_ns)
+        if self._edge_for(session) is not None:
+            for number in list(session.variables):
+                self._withdraw(session, number, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Answer the watches whose time is over."""

@@ -5,35 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
-from chappe.core.session import Session
 from chappe.engine._engine import Engine
-from chappe.machine import AuditWritten, Effect
+from chappe.machine import Address, AuditWritten, Effect, Input
 from chappe.wire.control import Measure, Message
 
 
 class Role(Protocol):
-    """What a node is beside a node: it gets the messages that it takes, and every connection."""
+    """What a node is beside a node: a `Machine` that is given the messages it takes, and every connection.
 
-    def opened(self, session: Session, now_ns: int) -> list[Effect]:
-        """A connection whose identity is known: a client, a node that came, or one that this node dials."""
+    It looks a source up in the `Sessions` that it is made with: the session of a source is there from its `Connected`
+    to its `Disconnected`. What comes of its intents for the audit log is given to it, whether the source is there or
+    not.
+    """
 
-    def closed(self, session: Session, now_ns: int) -> list[Effect]:
-        """It is over."""
+    def receive(self, source: Address, message: Input | AuditWritten, now_ns: int) -> list[Effect]: ...
+    def tick(self, now_ns: int) -> list[Effect]: ...
+    def next_tick(self) -> int: ...
 
     def takes(self, message: Message) -> bool:
         """Whether messages of this kind are for the role, whoever sends them."""
-
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
-        """A message it takes."""
-
-    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
-        """What it intended is in the audit log, or could not be written there."""
-
-    def tick(self, now_ns: int) -> list[Effect]:
-        """What is due."""
-
-    def next_tick(self) -> int:
-        """When it wants to be called again."""
 
     def rows(self, what: str) -> list[dict[str, Any]] | None:
         """The rows of a listing; None: it knows of no such listing. Who asks has the right to administrate.

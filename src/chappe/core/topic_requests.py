@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from chappe.core.access import Access
 from chappe.core.answers import failed
@@ -21,19 +23,26 @@ from chappe.wire import control
 class TopicRequests:
     """Keeps the topic table of the engine, and the interest that the mesh advertises, in step with sessions."""
 
-    def __init__(self, address: str, topics: TopicTable, access: Access, mesh: Interest | None) -> None:
-        self.inboxes = Inboxes(address, topics, access.refusal)
+    def __init__(self, address: str, topics: TopicTable, access: Access, mesh: Interest | None, limits: Limits) -> None:
+        self.limits = limits
+        self._inboxes = Inboxes(address, topics, access.refusal)
         self._topics = topics
         self._access = access
         self._mesh = mesh
         self._unsubscribing: deque[set[tuple[str, str, str]]] = deque()  # of clients that are gone, for the mesh
+        self.answers: dict[type[control.Message], Callable[[Session, Any, int], list[Effect]]] = {
+            control.Subscribe: self._subscribe,
+            control.Unsubscribe: self._unsubscribe,
+            control.OpenInbox: self._open_inbox,
+            control.CloseInbox: self._inboxes.close,
+        }
 
     @property
     def busy(self) -> bool:
         """Whether `work` has something to do."""
         return bool(self._unsubscribing)
 
-    def subscribe(self, session: Session, request: control.Subscribe, limits: Limits) -> list[Effect]:
+    def _subscribe(self, session: Session, request: control.Subscribe, now_ns: int) -> list[Effect]:
         problem = bad_subscribe(request)
         if problem:
             return [failed(session.port, request, "invalid", problem)]
@@ -41,8 +50,8 @@ class TopicRequests:
         if refusal:
             return [refusal]
         key = (request.kind, request.pattern, request.group)
-        if key not in session.subscriptions and session.subscribed >= limits.subscriptions:
-            return [self._access.over_limit(session, request, "subscriptions", limits.subscriptions)]
+        if key not in session.subscriptions and session.subscribed >= self.limits.subscriptions:
+            return [self._access.over_limit(session, request, "subscriptions", self.limits.subscriptions)]
         try:
             self._topics.subscribe(session.port, request.pattern, request.kind, request.group, request.backpressure)
         except ValueError as error:
@@ -52,7 +61,7 @@ class TopicRequests:
         session.subscriptions.add(key)
         return [Send(session.port, control.Done(id=request.id))]
 
-    def unsubscribe(self, session: Session, request: control.Unsubscribe) -> list[Effect]:
+    def _unsubscribe(self, session: Session, request: control.Unsubscribe, now_ns: int) -> list[Effect]:
         key = (request.kind, request.pattern, request.group)
         if key not in session.subscriptions:
             return [failed(session.port, request, "unknown", f"{request.pattern!r} is not subscribed to by you")]
@@ -62,10 +71,10 @@ class TopicRequests:
         self._topics.unsubscribe(session.port, request.pattern, request.kind, request.group)
         return [Send(session.port, control.Done(id=request.id))]
 
-    def open_inbox(self, session: Session, request: control.OpenInbox, limits: Limits) -> list[Effect]:
-        if session.subscribed >= limits.subscriptions:
-            return [self._access.over_limit(session, request, "subscriptions", limits.subscriptions)]
-        answers = self.inboxes.open(session, request, limits.inboxes)
+    def _open_inbox(self, session: Session, request: control.OpenInbox, now_ns: int) -> list[Effect]:
+        if session.subscribed >= self.limits.subscriptions:
+            return [self._access.over_limit(session, request, "subscriptions", self.limits.subscriptions)]
+        answers = self._inboxes.open(session, request, self.limits.inboxes)
         self._access.refused += any(isinstance(each.message, control.Failed) for each in answers)
         return [*answers]
 

@@ -42,8 +42,8 @@ class Engine(Stack):
         `plan_route(kind, topic)` decides where events of clients go besides the subscribers of this node,
         `forward_route(port, source_route, kind, topic)` where events go that came by a source route: each is asked at
         the first event of its definition and at the first one after `topics.forwarding_changed()` or after a peer's
-        port was closed. They must not open, close, free or feed ports. What they raise is counted (`way_errors`), kept
-        in `route_error`, and ends there.
+        port was closed. They must not open, close, free or feed ports. What they raise is counted (`route_errors`),
+        kept in `route_error`, and ends there.
 
         `seed` keys the hashes of what strangers choose: random unless given. `memory_bytes` bounds all memory of the
         engine, the others what the ports of one account may hold: topic numbers, forwarding entries, bytes in queues.
@@ -91,7 +91,8 @@ class Engine(Stack):
         """Its connection was lost but the port stays: what is retained waits; a half-received frame is forgotten."""
     def resume_port(self, port: int) -> None:
         """A new connection carries the port: definitions and retained frames are sent again."""
-    def open_ports(self) -> list[int]: ...
+    def open_ports(self) -> list[int]:
+        """Ports that take or keep something for their other side: connected ones and parked ones."""
 
     # --- bytes
     def feed(self, port: int, data: bytes | bytearray | memoryview) -> None:
@@ -104,8 +105,6 @@ class Engine(Stack):
     def consumed(self, port: int, count: int) -> None: ...
     def peek_datagrams(self, port: int, limit: int = 64) -> list[bytes]: ...
     def consumed_datagrams(self, port: int, count: int) -> None: ...
-    def dirty(self) -> list[int]:
-        """Ports that got something to send since the last call."""
     def pending(self, port: int) -> int:
         """Bytes queued and not yet written, all classes."""
     def unacknowledged(self, port: int) -> int:
@@ -164,8 +163,6 @@ class Engine(Stack):
         """Ports above their rate, if any has sent something since the last call."""
     def throttled_ns(self, port: int) -> int:
         """How long the caller should stop reading this client port (0 = go on)."""
-    def grant(self, port: int) -> None:
-        """Queue a CREDIT frame if the client has used half its window and no backpressure subscriber holds it."""
 
     # --- routes
     def defined_topics(self, port: int, start: int, limit: int) -> tuple[list[tuple[str, bytes]], int]:
@@ -186,7 +183,7 @@ class Engine(Stack):
         """None of the events that a lost peer had not confirmed, or by default of those without a route, is kept any
         more: neighbours from which they came need not keep them either."""
     def drop_undelivered(self, event: Undelivered, waited: bool) -> None:
-        """Count an event that will not be sent on: `drop_waited`, or `drop_no_way` if there was no room for it."""
+        """Count an event that will not be sent on: `drop_waited`, or `drop_no_route` if there was no room for it."""
     def reroute(self, event: Undelivered, next_hops: Iterable[tuple[int, bytes]]) -> int:
         """Queue such an event for other next hops under its own identity; for how many.
         This node delivered it when it first came."""
@@ -196,8 +193,6 @@ class Engine(Stack):
         self, port: int, variable: int, path: int, intervals: list[int], priorities: list[int], modes: int
     ) -> int:
         """status.setup_path, and the last value goes to that port at once."""
-    def publish_status(self, port: int, records: bytes) -> None:
-        """Records made by the node itself, as if they had arrived on that permitted input."""
 
     # --- counters
     def port_counters(self, port: int) -> dict[str, int]:
@@ -208,6 +203,4 @@ class Engine(Stack):
         """Sums over all ports, ever."""
     def address_drops(self, limit: int = 0) -> list[tuple[str, int | str, str, int]]:
         """Exact drops by address: (`variable` or `topic`, id or name, reason, count), largest first."""
-    def pair_drops(self, limit: int = 100) -> list[tuple[int, str, int | str, str, int]]:
-        """A top list only: (port, kind, address, reason, count)."""
     def memory_bytes(self) -> int: ...

@@ -135,7 +135,7 @@ cdef class Engine(Stack):
         cdef int cls
         if p.state == CLOSED:
             return
-        _output.count_unsent(self.ports, port, p)
+        _output.count_unsent(self.ports, p)
         self.acks.unroute_marks(port)
         p.state = CLOSED
         for cls in range(4):
@@ -242,14 +242,6 @@ cdef class Engine(Stack):
     def consumed_datagrams(self, int port, int count):
         self.ports.port_at(port)
         _output.datagrams_written(self.ports, port, count)
-
-    def dirty(self):
-        cdef int port = self.ports.next_dirty()
-        found = []
-        while port >= 0:
-            found.append(port)
-            port = self.ports.next_dirty()
-        return found
 
     def pending(self, int port):
         cdef Port* p = self.ports.port_at(port)
@@ -394,9 +386,6 @@ cdef class Engine(Stack):
             return 0
         return max(0, int(-p.tokens / p.rate * 1e9) - (self.clocks.mono_ns - p.tokens_at))
 
-    def grant(self, int port):
-        _output.grant_credit(self.ports, port, self.ports.port_at(port))
-
     def defined_topics(self, int port, uint32_t start, uint32_t limit):
         cdef Port* p = self.ports.port_at(port)
         cdef uint32_t i, end = min(p.naliases, start + limit)
@@ -460,10 +449,6 @@ cdef class Engine(Stack):
             self.ports.put_status(port, p, 2, <const uint8_t*> <char*> last, <uint32_t> len(last), 1)
         return every
 
-    def publish_status(self, int port, bytes records):
-        cdef bytearray copy = bytearray(records)
-        self.input.status_frame(port, self.ports.port_at(port), <uint8_t*> <char*> copy, <uint32_t> len(copy))
-
     # --- counters
 
     @property
@@ -519,16 +504,6 @@ cdef class Engine(Stack):
         rows = [(*address, count) for address, count in sums.items()]
         rows.sort(key=lambda row: -row[3])
         return rows[:limit] if limit else rows
-
-    def pair_drops(self, int limit=100):
-        cdef int i
-        rows = []
-        for i in range(256):
-            if self.ports.pair_counts[i].count:
-                key = self.ports.pair_counts[i].key
-                rows.append((key >> 44, *self._address(key & ((1 << 44) - 1)), self.ports.pair_counts[i].count))
-        rows.sort(key=lambda row: -row[4])
-        return rows[:limit]
 
     def memory_bytes(self):
         return self.memory.bytes

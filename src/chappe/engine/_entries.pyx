@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from chappe.engine._intervals cimport class_of, periods_of, stamp_of
 from chappe.engine._memory cimport (
-    MemoryBudget, meter_give, meter_lines, meter_resize_or_raise, meter_take_or_raise,
+    MemoryBudget, meter_give, meter_lines, meter_resize_or_raise, meter_take_or_raise, raise_no_memory,
 )
 from chappe.engine._sets cimport ForwardingSets, Rate, Want
 from chappe.engine._store cimport Interner, Pool, pool_at, resize
@@ -66,11 +66,6 @@ cdef class EntryTable:
         free(self.leaves)
         free(self.wants)
 
-    @property
-    def allocations(self):
-        """Calls of the allocator since the table was made."""
-        return self.meter.calls
-
     cdef Entry* make(self, uint32_t variable) except NULL:
         """Room for an entry of this variable, which counts from its first rate on."""
         cdef Page*** directory = &self.leaves[variable >> 22]
@@ -81,7 +76,7 @@ cdef class EntryTable:
         if page[0] == NULL:
             page[0] = <Page*> meter_lines(&self.meter, sizeof(Page) + PAGE * self.stride)
             if page[0] == NULL:
-                raise MemoryError("no memory for the status table")
+                raise_no_memory(self.meter.memory, "a page of the status table")
         return entry_at(self, page[0], variable)
 
     cdef void count_entry(self, uint32_t variable) noexcept:

@@ -313,15 +313,15 @@ cdef class Forwarding:
             if not entry.chosen or self._choose_groups(entry, route):
                 self.delivery.deliver_to_groups(arrival, p, run, entry.allow if entry.chosen else NULL)
             else:
-                self.ports.count_drop(arrival, p, DROP_NO_MEMORY, OF_TOPIC, run.topic, run.count)
+                self.ports.count_drop(p, DROP_NO_MEMORY, OF_TOPIC, run.topic, run.count)
         if entry.withheld_by_rules and not again:
-            self.ports.count_drop(arrival, p, DROP_NOT_PERMITTED, OF_TOPIC, run.topic,
+            self.ports.count_drop(p, DROP_NOT_PERMITTED, OF_TOPIC, run.topic,
                             <uint64_t> entry.withheld_by_rules * run.count)
         if entry.withheld_for_capability and not again:
-            self.ports.count_drop(arrival, p, DROP_INCAPABLE, OF_TOPIC, run.topic,
+            self.ports.count_drop(p, DROP_INCAPABLE, OF_TOPIC, run.topic,
                             <uint64_t> entry.withheld_for_capability * run.count)
         if entry.unusable and not again:
-            self.ports.count_drop(arrival, p, DROP_NO_ROUTE, OF_TOPIC, run.topic, <uint64_t> entry.unusable * run.count)
+            self.ports.count_drop(p, DROP_NO_ROUTE, OF_TOPIC, run.topic, <uint64_t> entry.unusable * run.count)
         elif (route.n == 0 and route.ngroups == 0 and entry.nhops == 0 and not again and not entry.unreachable
                 and not entry.withheld_by_rules and not entry.withheld_for_capability):
             p.counters[UNROUTED] += run.count

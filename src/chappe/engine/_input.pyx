@@ -296,7 +296,7 @@ cdef class Input:
             if number >= NO_ROOM:  # before it is remembered: sent again it is refused again
                 if not peer:
                     self.definitions.refuse(port, p, get32(payload), number == DENIED)
-                self.ports.count_drop(port, p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
+                self.ports.count_drop(p, DROP_NOT_PERMITTED if number == DENIED else DROP_NO_ROOM, OF_TOPIC, 0, 1)
                 continue
             if spent and self._would_ask(number, entry, meshed):
                 self.waits = True
@@ -319,18 +319,18 @@ cdef class Input:
                      and not next_in_order(&self.issuers.items[issuer], sequence, peer)
                      and seen_before(&self.issuers.items[issuer], sequence, peer))
             if again:
-                self.ports.count_drop(port, p, DROP_DUPLICATE, OF_TOPIC, number, 1)
+                self.ports.count_drop(p, DROP_DUPLICATE, OF_TOPIC, number, 1)
                 if entry == NULL or verdict == EXPIRED:
                     continue
             if verdict == EXPIRED:
-                self.ports.count_drop(port, p, DROP_EXPIRED, OF_TOPIC, number, 1)
+                self.ports.count_drop(p, DROP_EXPIRED, OF_TOPIC, number, 1)
                 continue
             if meshed:
                 if number >= self.forwarding.npublished or self.forwarding.published[number] == 0:
                     try:
                         self.forwarding.entry_of(number)
                     except MemoryError:
-                        self.ports.count_drop(port, p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
+                        self.ports.count_drop(p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
                         continue
                 entry = self.forwarding.entries[self.forwarding.published[number]]
                 if entry.asked != self.topics.forwarding_stamp:
@@ -350,7 +350,7 @@ cdef class Input:
                     if run.events.count:
                         self._send(port, p, &run)
                     if self.topics.resolve(number) == NULL:
-                        self.ports.count_drop(port, p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
+                        self.ports.count_drop(p, DROP_NO_MEMORY, OF_TOPIC, number, 1)
                         continue
                     topic = &self.topics.topics[number]
                 route = topic.route
@@ -543,7 +543,7 @@ cdef class Input:
                 count += alike
             else:
                 # verdicts and counters have the same order
-                self.ports.count_drop(port, p, DROP_UNKNOWN + verdict - 1, OF_VARIABLE,
+                self.ports.count_drop(p, DROP_UNKNOWN + verdict - 1, OF_VARIABLE,
                                       get32(payload + position + 8), 1)
             position += length
         if count:

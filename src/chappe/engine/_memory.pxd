@@ -22,7 +22,6 @@ cdef struct Memory:
 
 cdef struct Meter:               # of one table, whose memory counts in the whole
     Memory* memory
-    unsigned long long calls
     unsigned long long steps     # probes, visits and moves: the work that must not grow with the table
     size_t bytes
 
@@ -77,7 +76,6 @@ cdef inline void memory_give(Memory* memory, void* block) noexcept nogil:
 cdef inline void* meter_resize(Meter* meter, void* block, size_t size) noexcept nogil:
     cdef size_t before = held_by(block)
     cdef void* moved = memory_resize(meter.memory, block, size)
-    meter.calls += 1
     if moved != NULL:
         meter.bytes += held_by(moved) - before
     return moved
@@ -90,7 +88,6 @@ cdef inline void* meter_take(Meter* meter, size_t size) noexcept nogil:
 cdef inline void* meter_lines(Meter* meter, size_t size) noexcept nogil:
     """A zeroed block that starts on a cache line; the size is a multiple of one."""
     cdef void* block = NULL
-    meter.calls += 1
     if memory_grants(meter.memory, rounded(size) + 64):
         block = aligned_alloc(64, size)
     if block != NULL:
@@ -102,7 +99,6 @@ cdef inline void* meter_lines(Meter* meter, size_t size) noexcept nogil:
 
 cdef inline void meter_give(Meter* meter, void* block) noexcept nogil:
     if block != NULL:
-        meter.calls += 1
         meter.bytes -= held_by(block)
         memory_give(meter.memory, block)
 
@@ -110,6 +106,9 @@ cdef inline void meter_give(Meter* meter, void* block) noexcept nogil:
 cdef class MemoryBudget:
     cdef Memory memory
 
+
+# The one text of a MemoryError, for callers that learned of it from a function that does not raise.
+cdef int raise_no_memory(Memory* memory, str wanted) except -1
 
 # As memory_resize, and as meter_take and meter_resize with zeros behind what was there, but MemoryError without memory.
 cdef void* resize_or_raise(Memory* memory, void* block, size_t size) except NULL

@@ -3,11 +3,15 @@
 from libc.string cimport memset
 
 
+cdef int raise_no_memory(Memory* memory, str wanted) except -1:
+    raise MemoryError(f"no memory for {wanted}: {memory.bytes} of {memory.budget or 'any'} bytes are in use; raise "
+                      "limits.memory_bytes")
+
+
 cdef void* resize_or_raise(Memory* memory, void* block, size_t size) except NULL:
     cdef void* moved = memory_resize(memory, block, size)
     if moved == NULL:
-        raise MemoryError(f"no memory for {size} bytes of the engine: {memory.bytes} of {memory.budget or 'any'} are "
-                          "in use; raise limits.memory_bytes")
+        raise_no_memory(memory, f"{size} bytes of the engine")
     return moved
 
 
@@ -18,8 +22,7 @@ cdef void* meter_take_or_raise(Meter* meter, size_t size) except NULL:
 cdef void* meter_resize_or_raise(Meter* meter, void* block, size_t old, size_t new) except NULL:
     cdef void* moved = meter_resize(meter, block, new)
     if moved == NULL:
-        raise MemoryError(f"no memory for {new} bytes of a table: {meter.memory.bytes} of "
-                          f"{meter.memory.budget or 'any'} are in use; raise limits.memory_bytes")
+        raise_no_memory(meter.memory, f"{new} bytes of a table")
     if new > old:
         memset(<char*> moved + old, 0, new - old)
     return moved

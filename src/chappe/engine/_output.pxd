@@ -18,7 +18,7 @@ cdef void datagrams_written(Ports ports, int port, int count) noexcept
 # Queues for a new connection: definitions, then retained events, then what was never written.
 cdef int rebuild(Ports ports, int port, Port* p) except -1
 # What a closing port still had to write is lost for it: count each event and record.
-cdef void count_unsent(Ports ports, int port, Port* p) noexcept
+cdef void count_unsent(Ports ports, Port* p) noexcept
 
 # A CREDIT frame once half the window is used and nobody holds this client back.
 cdef void grant_credit(Ports ports, int port, Port* p) noexcept

@@ -282,7 +282,7 @@ cdef int rebuild(Ports ports, int port, Port* p) except -1:
                     ports.define_issuer(port, p, word * 64 + bit)
     for cls in range(4):
         while olds[cls].head != NULL:
-            _keep_frames(ports, port, p, cls, &olds[cls])
+            _keep_frames(ports, p, cls, &olds[cls])
             queue_shift(&ports.pool, &olds[cls])
     ports.pool.forced = False
     ports.topics.stamp += 1  # routes look again which numbers their ports know
@@ -329,7 +329,7 @@ cdef void _forget_unused(Ports ports, Port* p, Queue* olds) noexcept:
             segment = segment.next
 
 
-cdef void _keep_frames(Ports ports, int port, Port* p, int cls, Queue* old) noexcept:
+cdef void _keep_frames(Ports ports, Port* p, int cls, Queue* old) noexcept:
     """Copy what is kept of the oldest segment."""
     cdef Segment* segment = old.head
     cdef uint8_t* frame
@@ -348,17 +348,17 @@ cdef void _keep_frames(Ports ports, int port, Port* p, int cls, Queue* old) noex
             if frame[0] != STATUS:
                 p.queues[cls].keep = p.queues[cls].enqueued
         elif frame[0] == EVENT:
-            ports._drop_event(port, p, DROP_NO_MEMORY, frame)
+            ports._drop_event(p, DROP_NO_MEMORY, frame)
         elif frame[0] == PARCEL:
             p.counters[DROP_NO_MEMORY] += 1
         else:
             inner = 4
             while inner < length:
-                ports._drop_status(port, p, DROP_NO_MEMORY, frame + inner)
+                ports._drop_status(p, DROP_NO_MEMORY, frame + inner)
                 inner += record_size(frame + inner)
 
 
-cdef void count_unsent(Ports ports, int port, Port* p) noexcept:
+cdef void count_unsent(Ports ports, Port* p) noexcept:
     """What a closing port still had to write is lost for it: count each event and record."""
     cdef int cls
     cdef Segment* segment
@@ -373,16 +373,16 @@ cdef void count_unsent(Ports ports, int port, Port* p) noexcept:
                 length = frame_size(frame)
                 if segment.start + offset + length > p.queues[cls].sent:
                     if frame[0] == EVENT:
-                        ports._drop_event(port, p, DROP_CLOSED, frame)
+                        ports._drop_event(p, DROP_CLOSED, frame)
                     elif frame[0] == STATUS:
                         inner = 4
                         while inner < length:
-                            ports._drop_status(port, p, DROP_CLOSED, frame + inner)
+                            ports._drop_status(p, DROP_CLOSED, frame + inner)
                             inner += record_size(frame + inner)
                 offset += length
             segment = segment.next
     for offset in range(p.npending):
-        ports._drop_status(port, p, DROP_CLOSED, p.pending[offset].record)
+        ports._drop_status(p, DROP_CLOSED, p.pending[offset].record)
     p.npending = 0
     p.pending_bytes = 0
     if p.index_capacity:

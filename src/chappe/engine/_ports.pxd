@@ -203,7 +203,6 @@ cdef class Ports:
     cdef int nstarved
     cdef Pool pool
     cdef CountTable address_counts
-    cdef CountSlot pair_counts[256]
     cdef uint64_t* topic_full   # by topic number: events dropped because a queue was full, the one frequent reason
     cdef uint32_t ntopic_full
     cdef MemoryBudget budget
@@ -215,7 +214,7 @@ cdef class Ports:
     cdef Issuers issuers
     cdef Port* port_at(self, int port) except NULL
     cdef int next_dirty(self) noexcept
-    cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
+    cdef void count_drop(self, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept
     cdef int put_frame(self, int port, Port* p, int cls, const uint8_t* frame, uint32_t size, bint bounded) noexcept
     cdef void put_events(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size, uint32_t count,
                          uint32_t issuer, uint32_t topic, bint unbounded) noexcept
@@ -233,17 +232,15 @@ cdef class Ports:
     cdef void forget_topic(self, uint32_t number) noexcept
     cdef void forget_issuer(self, uint32_t number) noexcept
     cdef void find_queued(self, uint64_t* topics, uint64_t* issuers) noexcept
-    cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept
     cdef int new_port(self) except -1
     cdef void release(self, Port* p) noexcept
-    cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
-    cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
-                        uint32_t topic) noexcept
-    cdef void _dropped(self, int port, Port* p, uint32_t topic, uint32_t count) noexcept
-    cdef void _put_each(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept
-    cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept
-    cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept
-    cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept
+    cdef void _drop_run(self, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept
+    cdef void _drop_all(self, Port* p, const uint8_t* run, uint32_t size, uint32_t count, uint32_t topic) noexcept
+    cdef void _dropped(self, Port* p, uint32_t count) noexcept
+    cdef void _put_each(self, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept
+    cdef void _drop_event(self, Port* p, int reason, const uint8_t* frame) noexcept
+    cdef void _drop_status(self, Port* p, int reason, const uint8_t* record) noexcept
+    cdef void _conflate(self, Port* p, const uint8_t* record, uint32_t size) noexcept
     cdef bint _grow_pending(self, Port* p) noexcept
     cdef void clear_pending(self, Port* p) noexcept
     cdef void _flush_pending(self, Port* p) noexcept

@@ -9,7 +9,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from chappe.engine._bytes cimport frame_size, get32, put32, put_header, record_size
-from chappe.engine._memory cimport MemoryBudget, memory_give, memory_resize, resize_or_raise
+from chappe.engine._memory cimport MemoryBudget, memory_give, memory_resize, raise_no_memory, resize_or_raise
 from chappe.engine._queue cimport (
     SEGMENT_BYTES,
     CountSlot,
@@ -33,17 +33,16 @@ from chappe.errors import ChappeError, ProtocolError
 NAMES = (
     "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
     "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted",
-    "routed_in", "routed_out", "held", "held_early", "rescued", "way_errors", "trains_in", "trains_out", "throttled",
+    "routed_in", "routed_out", "held", "held_early", "rerouted", "route_errors", "trains_in", "trains_out", "throttled",
     "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
-    "drop_expired", "drop_no_room", "drop_queue_full", "drop_no_memory", "drop_closed", "drop_no_way",
+    "drop_expired", "drop_no_room", "drop_queue_full", "drop_no_memory", "drop_closed", "drop_no_route",
     "drop_waited", "drop_incapable", "released_early",
 )  # fmt: skip
 
 cdef enum:
     STREAM_FRAME = 16384           # largest STATUS frame a stream port packs
     DATAGRAM_FRAME = 1400          # largest STATUS frame a datagram port packs, unless one record is larger
-    PAIR_SLOTS = 256
     PENDING_COST = 32              # of keeping the newest record of one variable, besides its bytes
     PENDING_IDLE = 65536           # bytes of records that a conflating port keeps the memory of
     SHORTEST_EVENT = 16
@@ -98,7 +97,7 @@ cdef class Ports:
         self.pool.memory = self.memory
         self.pool.account_limit = account_bytes
         if count_init(&self.address_counts, self.memory, 1 << 21, self.seed) < 0:
-            raise MemoryError("no memory for an empty engine")
+            raise_no_memory(self.memory, "an empty engine")
 
     def __dealloc__(self):
         cdef int port
@@ -213,7 +212,7 @@ cdef class Ports:
 
     # --- drops
 
-    cdef void count_drop(self, int port, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept:
+    cdef void count_drop(self, Port* p, int reason, int kind, uint32_t address, uint64_t amount) noexcept:
         cdef uint64_t key = (<uint64_t> kind << 40) | (<uint64_t> reason << 32) | address
         p.counters[reason] += amount
         if reason == DROP_UNKNOWN and self.address_counts.used >= self.address_counts.limit // 2:
@@ -222,7 +221,6 @@ cdef class Ports:
             self._count_full(address, amount)
         else:
             count_add(&self.address_counts, key, amount)
-        self._count_pair((<uint64_t> port << 44) | key, amount)
 
     cdef void _count_full(self, uint32_t topic, uint64_t amount) noexcept:
         """A stuck subscriber makes millions of these a second: an array costs the others less than a hash."""
@@ -252,26 +250,14 @@ cdef class Ports:
             self._count_full(0, self.topic_full[topic])
             self.topic_full[topic] = 0
 
-    cdef void _count_pair(self, uint64_t key, uint64_t amount) noexcept:
-        """A top list in bounded memory: a rarer pair in the same slot wears a count down, then takes its place."""
-        cdef CountSlot* slot = &self.pair_counts[((key * <uint64_t> 0x9E3779B97F4A7C15) >> 40) % PAIR_SLOTS]
-        if slot.key == key:
-            slot.count += amount
-        elif slot.count <= amount:
-            slot.key = key
-            slot.count = amount
-        else:
-            slot.count -= amount
-
-    cdef void _drop_run(self, int port, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept:
+    cdef void _drop_run(self, Port* p, int reason, const uint8_t* frames, uint32_t size) noexcept:
         """Count every EVENT frame of a run as dropped."""
         cdef uint32_t position = 0
         while position < size:
-            self._drop_event(port, p, reason, frames + position)
+            self._drop_event(p, reason, frames + position)
             position += frame_size(frames + position)
 
-    cdef void _drop_all(self, int port, Port* p, const uint8_t* run, uint32_t size, uint32_t count,
-                        uint32_t topic) noexcept:
+    cdef void _drop_all(self, Port* p, const uint8_t* run, uint32_t size, uint32_t count, uint32_t topic) noexcept:
         """A queue that takes nothing at all loses a whole run."""
         cdef uint32_t position = 0
         if topic:
@@ -284,18 +270,16 @@ cdef class Ports:
             else:
                 self._count_full(topic, 1)
             position += frame_size(run + position)
-        self._dropped(port, p, topic, count)
+        self._dropped(p, count)
 
-    cdef void _dropped(self, int port, Port* p, uint32_t topic, uint32_t count) noexcept:
-        """So many EVENT frames of a run found no room; one topic of them is enough for the top list."""
+    cdef void _dropped(self, Port* p, uint32_t count) noexcept:
+        """So many EVENT frames of a run found no room."""
         p.counters[DROP_QUEUE_FULL] += count
         p.lost_events += count
-        self._count_pair((<uint64_t> port << 44) | (<uint64_t> OF_TOPIC << 40) | (<uint64_t> DROP_QUEUE_FULL << 32)
-                         | topic, count)
 
-    cdef void _put_each(self, int port, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept:
+    cdef void _put_each(self, Port* p, int cls, const uint8_t* run, uint32_t size) noexcept:
         """What fits of a run: the loop that a stuck subscriber, whose queue has a little room, costs the others."""
-        cdef uint32_t position = 0, length, topic = 0, dropped = 0
+        cdef uint32_t position = 0, length, topic, dropped = 0
         while position < size:
             length = frame_size(run + position)
             if not has_room(p, cls, length):
@@ -308,17 +292,17 @@ cdef class Ports:
             elif queue_put(&self.pool, &p.queues[cls], run + position, length) == 0:
                 p.counters[EVENTS_OUT] += 1
             else:
-                self._drop_event(port, p, DROP_NO_MEMORY, run + position)
+                self._drop_event(p, DROP_NO_MEMORY, run + position)
             position += length
         if dropped:
-            self._dropped(port, p, topic, dropped)
+            self._dropped(p, dropped)
 
-    cdef void _drop_event(self, int port, Port* p, int reason, const uint8_t* frame) noexcept:
-        self.count_drop(port, p, reason, OF_TOPIC, get32(frame + 4), 1)
+    cdef void _drop_event(self, Port* p, int reason, const uint8_t* frame) noexcept:
+        self.count_drop(p, reason, OF_TOPIC, get32(frame + 4), 1)
         p.lost_events += 1
 
-    cdef void _drop_status(self, int port, Port* p, int reason, const uint8_t* record) noexcept:
-        self.count_drop(port, p, reason, OF_VARIABLE, get32(record + 8), 1)
+    cdef void _drop_status(self, Port* p, int reason, const uint8_t* record) noexcept:
+        self.count_drop(p, reason, OF_VARIABLE, get32(record + 8), 1)
         p.lost_status += 1
 
     # --- putting frames into queues
@@ -338,23 +322,23 @@ cdef class Ports:
                          uint32_t issuer, uint32_t topic, bint unbounded) noexcept:
         """A run of EVENT frames of one issuer (and one topic, if not 0) for one port; what does not fit is dropped."""
         if p.state != OPEN and p.state != PARKED:
-            self._drop_run(port, p, DROP_CLOSED, run, size)
+            self._drop_run(p, DROP_CLOSED, run, size)
             return
         if not known(p.issuers_out, p.issuers_words, issuer):
             self.define_issuer(port, p, issuer)
         if p.starved:
             # the other side may not know this number: nothing may go out before its definition can
-            self._drop_run(port, p, p.starved, run, size)
+            self._drop_run(p, p.starved, run, size)
             return
         if unbounded or has_room(p, cls, size):
             if queue_put(&self.pool, &p.queues[cls], run, size) < 0:
-                self._drop_run(port, p, DROP_NO_MEMORY, run, size)
+                self._drop_run(p, DROP_NO_MEMORY, run, size)
                 return
             p.counters[EVENTS_OUT] += count
         elif not has_room(p, cls, SHORTEST_EVENT):
-            self._drop_all(port, p, run, size, count, topic)
+            self._drop_all(p, run, size, count, topic)
         else:
-            self._put_each(port, p, cls, run, size)
+            self._put_each(p, cls, run, size)
         p.queues[cls].keep = p.queues[cls].enqueued
         mark_dirty(self, port, p)
 
@@ -367,13 +351,13 @@ cdef class Ports:
             p = self.table[port]
         if p.state != OPEN:
             while position < size:
-                self._drop_status(port, p, DROP_CLOSED, records + position)
+                self._drop_status(p, DROP_CLOSED, records + position)
                 position += record_size(records + position)
             return
         if p.conflate and cls != 0:
             while position < size:
                 length = record_size(records + position)
-                self._conflate(port, p, records + position, length)
+                self._conflate(p, records + position, length)
                 position += length
             mark_dirty(self, port, p)
             return
@@ -387,31 +371,31 @@ cdef class Ports:
                     if position < done:
                         p.counters[STATUS_OUT] += 1
                     else:
-                        self._drop_status(port, p, DROP_NO_MEMORY, records + position)
+                        self._drop_status(p, DROP_NO_MEMORY, records + position)
                     position += record_size(records + position)
         else:
             while position < size:
                 length = record_size(records + position)
                 if not has_room(p, cls, length + 4):
-                    self._drop_status(port, p, DROP_QUEUE_FULL, records + position)
+                    self._drop_status(p, DROP_QUEUE_FULL, records + position)
                 elif queue_put_status(&self.pool, &p.queues[cls], records + position, length, 1, p.packing,
                                       frame_limit) == length:
                     p.counters[STATUS_OUT] += 1
                 else:
-                    self._drop_status(port, p, DROP_NO_MEMORY, records + position)
+                    self._drop_status(p, DROP_NO_MEMORY, records + position)
                 position += length
         mark_dirty(self, port, p)
 
     # --- conflation: newest value of a variable wins
 
-    cdef void _conflate(self, int port, Port* p, const uint8_t* record, uint32_t size) noexcept:
+    cdef void _conflate(self, Port* p, const uint8_t* record, uint32_t size) noexcept:
         cdef uint32_t variable = get32(record + 8)
         cdef uint32_t mask, place
         cdef uint64_t before
         cdef Pending* slot
         cdef void* block
         if (p.npending + 1) * 2 > p.index_capacity and not self._grow_pending(p):
-            self._drop_status(port, p, DROP_NO_MEMORY, record)
+            self._drop_status(p, DROP_NO_MEMORY, record)
             return
         mask = p.index_capacity - 1
         place = hash_pair(self.seed, variable, 0) & mask
@@ -420,12 +404,12 @@ cdef class Ports:
         slot = &p.pending[p.pending_index[place] - 1 if p.pending_index[place] else p.npending]
         before = PENDING_COST + slot.size if p.pending_index[place] else 0
         if p.pending_bytes - before + PENDING_COST + size > p.limit:
-            self._drop_status(port, p, DROP_QUEUE_FULL, record)
+            self._drop_status(p, DROP_QUEUE_FULL, record)
             return
         if slot.capacity < size or slot.capacity > 4 * size:
             block = memory_resize(self.memory, slot.record, size)
             if block == NULL:
-                self._drop_status(port, p, DROP_NO_MEMORY, record)
+                self._drop_status(p, DROP_NO_MEMORY, record)
                 return
             slot.record = <uint8_t*> block
             slot.capacity = size

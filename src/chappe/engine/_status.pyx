@@ -21,8 +21,6 @@ from chappe.engine._store cimport pool_at
 
 from chappe.errors import ChappeError
 
-VERDICTS = ("FORWARD", "UNKNOWN", "NOT_IN_MODE", "NOT_PERMITTED", "DUPLICATE", "STALE", "FUTURE", "FLOODED")
-
 # What is not flooded is not silenced by a stamp ahead of all others, but holders of the newest value wait for it: more
 # than any clock is wrong by, so that a publisher whose clock is fast is still heard.
 cdef uint64_t UNFLOODED_NS = 58_000_000_000
@@ -367,13 +365,6 @@ cdef class StatusTable(EntryTable):
             left -= 1
         return variable
 
-    def reset_windows(self):
-        """Forget all accepted stamps, as a fallback after forged ones; costs at most one extra copy of each."""
-        cdef uint32_t i
-        for i in range(1, self.windows.used):
-            (<Window*> pool_at(self.windows, i)).count = 0
-            (<Window*> pool_at(self.windows, i)).next = 0
-
     def last(self, variable):
         """The newest record accepted of a variable, or None."""
         cdef Entry* entry = find_entry(self, variable)
@@ -434,20 +425,6 @@ cdef class StatusTable(EntryTable):
             "flooding": flooding,
             "windowed": entry.window != 0,
         }
-
-    def decide_for_test(self, port, record, wall_ns):
-        """What `decide` says of one whole record: verdict, ports that get it, ports whose filter says no."""
-        cdef const unsigned char* start = record
-        cdef int verdict = 0, i
-        cdef PortList* found
-        if len(record) < 24 or len(record) != 24 * (1 + record[12]):
-            raise TableError(f"{len(record)} bytes are not one status record; give 24 bytes and its option blocks")
-        found = self.decide(_port(port), start, len(record), wall_ns, &verdict)
-        listed = []
-        if found != NULL:
-            listed = [(found.items[i] >> 2, found.items[i] & 3) for i in range(found.n + found.nfail)]
-            return VERDICTS[verdict], listed[:found.n], listed[found.n:]
-        return VERDICTS[verdict], listed, []
 
     cdef Entry* _known(self, object variable) except NULL:
         cdef Entry* entry = find_entry(self, variable) if 0 <= variable <= 0xffffffff else NULL

@@ -8,7 +8,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from chappe.engine._accounts cimport Account, within
-from chappe.engine._memory cimport MemoryBudget, meter_give, meter_resize, meter_take
+from chappe.engine._memory cimport (
+    MemoryBudget, meter_give, meter_resize, meter_take, meter_take_or_raise, raise_no_memory,
+)
 from chappe.engine._topics_hash cimport (
     K0, Link, hash_bytes, hash_drop, hash_first, hash_init, hash_put, hash_reserve,
 )
@@ -51,10 +53,8 @@ cdef class TopicTable:
         self.stamp = self.forwarding_stamp = 1
         self.used = 1
         self.capacity = 8
-        self.topics = <Topic*>meter_take(&self.meter, self.capacity * sizeof(Topic))
-        if self.topics == NULL or hash_init(&self.topic_index, &self.meter):
-            raise MemoryError("no memory for an empty topic table")
-        memset(self.topics, 0, self.capacity * sizeof(Topic))
+        self.topics = <Topic*>meter_take_or_raise(&self.meter, self.capacity * sizeof(Topic))
+        hash_init(&self.topic_index, &self.meter)
         self.trie = Trie()
         self.trie.open(&self.meter, self.seed)
         self.group_table = Groups()
@@ -68,9 +68,8 @@ cdef class TopicTable:
         self.routes.words[1] = 0
         self.empty = self.routes.find(2, 0)
         if self.empty == NULL:
-            raise MemoryError("no memory for an empty topic table")
+            raise_no_memory(self.meter.memory, "an empty topic table")
         self.empty.refs = 1
-        self.meter.calls = 0
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -420,7 +419,7 @@ cdef class TopicTable:
         if self.topics[number].stamp != self.stamp:
             route = self.resolve(number)
             if route == NULL:
-                raise MemoryError(f"no memory for the route of topic number {number}")
+                raise_no_memory(self.meter.memory, f"the route of topic number {number}")
         for i in range(route.ngroups):
             group = route.groups + i
             groups[self.group_table.name(group.group)] = (
@@ -439,7 +438,7 @@ cdef class TopicTable:
         cdef list ports = [], members
         cdef dict groups = {}
         if self.trie.match(key, len(key), ord(kind)) < 0:
-            raise MemoryError(f"no memory to match topic {topic!r}")
+            raise_no_memory(self.meter.memory, f"the subscribers of topic {topic!r}")
         for i in range(self.trie.nfound):
             if i and self.trie.found[i] >> 1 == previous >> 1:
                 continue
@@ -468,11 +467,8 @@ cdef class TopicTable:
                 raise RefusedError(f"no memory for group {group!r}: raise limits.memory_bytes of this node")
             self.group_table.hold(number)
         result = self.trie.add(port, key, len(key), ord(kind), number, backpressure)
-        if number:
-            if result == ADDED:
-                self.group_table.item(number).members += 1
-            else:
-                self.group_table.release(number)
+        if number and result != ADDED:
+            self.group_table.release(number)
         if result < 0:
             raise RefusedError(f"no memory for a subscription to {pattern!r}: raise limits.memory_bytes of this node")
         if result != UNCHANGED:
@@ -513,7 +509,6 @@ cdef class TopicTable:
         cdef uint32_t group = (<Sub*>self.trie.subs.items + sub).mark >> 1
         self.trie.remove(sub)
         if group:
-            self.group_table.item(group).members -= 1
             self.group_table.release(group)
 
     def subscriptions(self, port: int | None = None) -> int:
@@ -539,20 +534,11 @@ cdef class TopicTable:
         """How many trie nodes subscriptions need now."""
         return self.trie.child_index.used
 
-    def groups(self) -> dict[str, int]:
-        """Number of subscriptions by group name."""
-        return self.group_table.members()
-
     # Costs
 
     def memory_bytes(self) -> int:
         """Bytes held from the allocator, its overhead included."""
         return self.meter.bytes + self.__sizeof__() + self.trie.__sizeof__()
-
-    @property
-    def allocations(self) -> int:
-        """Calls of the allocator since the table was made."""
-        return self.meter.calls
 
     def steps(self) -> int:
         """Probes, visits and moves since the table was made: the work of its operations, independent of clocks."""

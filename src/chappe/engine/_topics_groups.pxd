@@ -10,7 +10,6 @@ cdef struct Group:
     unsigned char* name
     uint32_t size
     uint32_t refs                # subscriptions and (topic, group) pairs; at 0 the number is free again
-    uint32_t members             # subscriptions
 
 
 cdef class Groups:
@@ -31,4 +30,3 @@ cdef class Groups:
     cdef Group* item(self, uint32_t number) noexcept
     cdef bytes text(self, uint32_t number)
     cdef str name(self, uint32_t number)
-    cdef dict members(self)

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy
 
-from chappe.engine._memory cimport meter_give, meter_resize, meter_take
+from chappe.engine._memory cimport meter_give, meter_resize, meter_take, meter_take_or_raise
 from chappe.engine._topics_hash cimport (
     Link,
     hash_buckets,
@@ -27,10 +27,9 @@ cdef class Groups:
         self.meter = meter
         self.seed = seed
         self.room = 8
-        self.cursors = <uint32_t*>meter_take(meter, self.room * sizeof(uint32_t))
-        if self.cursors == NULL or hash_init(&self.index, meter) or store_init(&self.store, meter, sizeof(Group)):
-            raise MemoryError("no memory for an empty topic table")
-        memset(self.cursors, 0, self.room * sizeof(uint32_t))
+        self.cursors = <uint32_t*>meter_take_or_raise(meter, self.room * sizeof(uint32_t))
+        store_init(&self.store, meter, sizeof(Group))
+        hash_init(&self.index, meter)
         return 0
 
     def __dealloc__(self):
@@ -86,7 +85,6 @@ cdef class Groups:
         group.name = <unsigned char*>block
         group.size = size
         group.refs = 0
-        group.members = 0
         hash_put(&self.index, self.meter, hash_bytes(self.seed, name, size), number)
         return number
 
@@ -112,15 +110,3 @@ cdef class Groups:
     cdef str name(self, uint32_t number):
         """Name of a group, "" of number 0."""
         return self.text(number).decode()
-
-    cdef dict members(self):
-        """Number of subscriptions by group name."""
-        cdef uint32_t bucket, number
-        cdef dict counted = {}
-        for bucket in range(hash_buckets(&self.index)):
-            number = self.index.heads[bucket]
-            while number:
-                if self.item(number).members:
-                    counted[self.name(number)] = self.item(number).members
-                number = self.index.links[number].next
-        return counted

@@ -1,13 +1,13 @@
 """Stores of numbered items and a hash table of numbers, keyed: what the topic table is made of.
 
-Everything is inline C, so that a module that cimports this file needs no other module at run time. Number 0
-never names an item: it means "none" in every link.
+Everything is inline C. What makes a table raises MemoryError; what fills it on the path of messages says so by what it
+returns, and has changed nothing then. Number 0 never names an item: it means "none" in every link.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from chappe.engine._memory cimport Meter, meter_resize, meter_take
+from chappe.engine._memory cimport Meter, meter_resize, meter_take_or_raise
 
 cdef extern from *:
     """
@@ -75,17 +75,14 @@ cdef struct Hash:                # linear hashing: grows by one bucket at a time
     uint32_t links_room
 
 
-cdef inline int hash_init(Hash* table, Meter* meter) noexcept nogil:
-    table.heads = <uint32_t*>meter_take(meter, 16 * sizeof(uint32_t))
-    table.links = <Link*>meter_take(meter, 16 * sizeof(Link))
+cdef inline int hash_init(Hash* table, Meter* meter) except -1:
+    table.heads = <uint32_t*>meter_take_or_raise(meter, 16 * sizeof(uint32_t))
     table.mask = 15
     table.split = 0
     table.used = 0
     table.heads_room = 16
+    table.links = <Link*>meter_take_or_raise(meter, 16 * sizeof(Link))
     table.links_room = 16
-    if table.heads == NULL or table.links == NULL:
-        return -1
-    memset(table.heads, 0, 16 * sizeof(uint32_t))
     return 0
 
 
@@ -194,13 +191,13 @@ cdef struct Store:               # items numbered from 1; freed numbers are chai
     uint32_t spare               # first freed number
 
 
-cdef inline int store_init(Store* store, Meter* meter, uint32_t size) noexcept nogil:
+cdef inline int store_init(Store* store, Meter* meter, uint32_t size) except -1:
     store.size = size
     store.capacity = 8
     store.used = 1
     store.spare = 0
-    store.items = <char*>meter_take(meter, 8 * <size_t>size)
-    return 0 if store.items != NULL else -1
+    store.items = <char*>meter_take_or_raise(meter, 8 * <size_t>size)
+    return 0
 
 
 cdef inline uint32_t store_take(Store* store, Meter* meter) noexcept nogil:

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 
-from chappe.engine._memory cimport meter_give, meter_resize, meter_take
+from chappe.engine._memory cimport meter_give, meter_resize, meter_take, meter_take_or_raise
 from chappe.engine._topics_hash cimport (
     Link,
     hash_buckets,
@@ -54,8 +54,10 @@ cdef class Routes:
     cdef int open(self, Meter* meter, uint64_t seed) except -1:
         self.meter = meter
         self.seed = seed
-        if hash_init(&self.index, meter) or store_init(&self.store, meter, sizeof(Route*)) or self.reserve(16):
-            raise MemoryError("no memory for an empty topic table")
+        self.words = <uint32_t*>meter_take_or_raise(meter, 16 * sizeof(uint32_t))
+        self.room = 16
+        store_init(&self.store, meter, sizeof(Route*))
+        hash_init(&self.index, meter)
         return 0
 
     def __dealloc__(self):

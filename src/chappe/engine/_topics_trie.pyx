@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from chappe.engine._memory cimport meter_give, meter_take
+from chappe.engine._memory cimport meter_give, meter_take, raise_no_memory
 from chappe.engine._topics_hash cimport (
     Link,
     hash_buckets,
@@ -95,18 +95,19 @@ cdef class Trie:
         cdef Node* root
         self.meter = meter
         self.seed = seed
-        if (
-            store_init(&self.levels, meter, sizeof(Level)) or store_init(&self.nodes, meter, sizeof(Node))
-            or store_init(&self.subs, meter, sizeof(Sub)) or store_init(&self.chains, meter, sizeof(Chain))
-            or hash_init(&self.level_index, meter) or hash_init(&self.child_index, meter)
-            or hash_init(&self.sub_index, meter) or hash_init(&self.port_index, meter)
-        ):
-            raise MemoryError("no memory for an empty topic table")
+        store_init(&self.levels, meter, sizeof(Level))
+        store_init(&self.nodes, meter, sizeof(Node))
+        store_init(&self.subs, meter, sizeof(Sub))
+        store_init(&self.chains, meter, sizeof(Chain))
+        hash_init(&self.level_index, meter)
+        hash_init(&self.child_index, meter)
+        hash_init(&self.sub_index, meter)
+        hash_init(&self.port_index, meter)
         for _ in range(ROOTS):
             root = <Node*>self.nodes.items + store_take(&self.nodes, meter)
             memset(root, 0, sizeof(Node))
         if not self._new_level(b"+", 1) or not self._new_level(b"#", 1):
-            raise MemoryError("no memory for an empty topic table")
+            raise_no_memory(meter.memory, "an empty topic table")
         (<Level*>self.levels.items + PLUS).refs = 1
         (<Level*>self.levels.items + HASH).refs = 1
         return 0

@@ -32,7 +32,7 @@ KEPT = 1 << 16  # plans and decoded routes, as many as the engine has routes
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class NextHops:
     """What a node does with the events of one topic that came by one route."""
 
     local: bool  # deliver to the subscribers of this node
@@ -78,7 +78,7 @@ class ForwardingTable:
         self._decoded: dict[bytes, SourceRoute] = {}
         self._plans: dict[tuple[object, ...], Planned] = {}
         self._before: dict[tuple[object, ...], Planned] = {}
-        self._followed: dict[tuple[str, bytes], Outputs] = {}
+        self._followed: dict[tuple[str, bytes], NextHops] = {}
         self._known: dict[tuple[str, int], tuple[dict[VertexId, frozenset[str]], Planned]] = {}
         self._holds: dict[tuple[Planned, Planned], int] = {}
         self._planner = Planner(me, state, connected)
@@ -94,7 +94,7 @@ class ForwardingTable:
         self._holds.clear()
         self._planner.changed()
 
-    def publish(self, kind: str, topic: bytes) -> Outputs:
+    def publish(self, kind: str, topic: bytes) -> NextHops:
         """Where events of this node's own clients go."""
         if kind == KIND:
             return self._publish_to_node(topic)
@@ -118,35 +118,35 @@ class ForwardingTable:
             planned = self._planned(profile, {vertex_id: Wanted(True) for vertex_id in wanted})
             self._known[profile, id(wanted)] = wanted, planned
         hold_ns = self._hold((kind, topic), planned)
-        return Outputs(True, planned.branches, hold_ns, None, planned.undeliverable, self._rest_of(planned, profile))
+        return NextHops(True, planned.branches, hold_ns, None, planned.undeliverable, self._rest_of(planned, profile))
 
-    def _publish_to_node(self, topic: bytes) -> Outputs:
+    def _publish_to_node(self, topic: bytes) -> NextHops:
         """Events to an address go to the one node that it names, whoever subscribed to whatever."""
         self._refresh()
         address = Address.read(topic.decode())
         if address == self.me:
-            return Outputs(True)
+            return NextHops(True)
         marks = {vertex_id: Wanted(True) for vertex_id in self._planner.locate(address)}
         if not marks:
-            return Outputs(False)
+            return NextHops(False)
         planned = self._planned(self.profile, marks)
         hold_ns = self._hold((KIND, topic), planned)
         rest = self._rest_of(planned, self.profile)
-        return Outputs(False, planned.branches, hold_ns, None, planned.undeliverable, rest)
+        return NextHops(False, planned.branches, hold_ns, None, planned.undeliverable, rest)
 
     def _publish_to_groups(
         self, profile: str, kind: str, topic: bytes, wanted: dict[VertexId, frozenset[str]]
-    ) -> Outputs:
+    ) -> NextHops:
         marks, here = self._chosen(kind, topic, wanted, None)
         planned = self._planned(profile, marks)
         hold_ns = self._hold((kind, topic), planned)
         rest = self._rest_of(planned, profile)
-        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest)
+        return NextHops(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest)
 
     def _publish_restricted(
         self, profile: str, kind: str, topic: bytes, wanted: dict[VertexId, frozenset[str]], needs: tuple[str, ...],
         denied: frozenset[str],
-    ) -> Outputs:  # fmt: skip
+    ) -> NextHops:  # fmt: skip
         """Events that not every node may have: they go round the others."""
         names = frozenset(VertexId(0, name) for name in denied)
         avoid = names | self._planner.lacking(needs) if needs else names
@@ -158,7 +158,7 @@ class ForwardingTable:
         hold_ns = self._hold((kind, topic), planned)
         rest = self._rest_of(planned, profile, msgspec.structs.replace(PLAIN, needs=needs))
         withheld = _counted(planned.withheld, names, needs)
-        return Outputs(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest, False, *withheld)
+        return NextHops(True, planned.branches, hold_ns, here.groups, planned.undeliverable, rest, False, *withheld)
 
     def _needs(self, kind: str, topic: bytes) -> tuple[str, ...]:
         """What every node must be capable of that events of a topic cross."""
@@ -180,18 +180,18 @@ class ForwardingTable:
             self._plans[key] = planned
         return planned
 
-    def forward(self, peer: str, source_route: bytes, kind: str, topic: bytes) -> Outputs:
+    def forward(self, peer: str, source_route: bytes, kind: str, topic: bytes) -> NextHops:
         """Where events go that came from a peer with this route; ProtocolError if the route makes no sense here."""
         found = self._read(source_route)
         self._refresh()
         if not found.tree:
             return self._enter(peer, source_route, found, kind, topic)
-        outputs = self._followed.get((peer, source_route))
-        if outputs is None:
-            outputs = self._followed[peer, source_route] = self._follow(peer, found)
-        return outputs
+        hops = self._followed.get((peer, source_route))
+        if hops is None:
+            hops = self._followed[peer, source_route] = self._follow(peer, found)
+        return hops
 
-    def rescue(self, source_route: bytes, served: str = "") -> Outputs:
+    def rescue(self, source_route: bytes, served: str = "") -> NextHops:
         """Where events go that were sent to a lost peer with this route and not confirmed, or were kept with it.
 
         Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it;
@@ -206,7 +206,7 @@ class ForwardingTable:
         if planned is None:
             planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
         rest = _rest(found, planned.undeliverable) if planned.undeliverable else b""
-        return Outputs(False, planned.branches, 0, (), planned.undeliverable, rest)
+        return NextHops(False, planned.branches, 0, (), planned.undeliverable, rest)
 
     def patience(self, source_route: bytes) -> int:
         """How often an event with this route was planned anew beyond what is done at once: 0 if it need not wait."""
@@ -214,7 +214,7 @@ class ForwardingTable:
 
     # --- on the way
 
-    def _follow(self, peer: str, source_route: SourceRoute) -> Outputs:
+    def _follow(self, peer: str, source_route: SourceRoute) -> NextHops:
         """Inside a cluster nothing is decided: the tree says what is next."""
         step = source_route.tree[0]
         if step.node != self.me.node:
@@ -250,9 +250,9 @@ class ForwardingTable:
             rest = self._rest_of(planned, source_route.profile, source_route)
         local = step.deliver or bool(step.groups)
         back = any(to == peer for to, _ in ready)
-        return Outputs(local, tuple(ready), 0, step.groups, tuple(lost), rest, back)
+        return NextHops(local, tuple(ready), 0, step.groups, tuple(lost), rest, back)
 
-    def _enter(self, peer: str, raw: bytes, source_route: SourceRoute, kind: str, topic: bytes) -> Outputs:
+    def _enter(self, peer: str, raw: bytes, source_route: SourceRoute, kind: str, topic: bytes) -> NextHops:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
         root = source_route.units[0]
         if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != VertexId(root.level, root.name).path:
@@ -307,9 +307,9 @@ class ForwardingTable:
         ) and self.me.node not in source_route.served
         ready, turns = self._turning(peer, planned.branches)
         withheld = _counted(planned.withheld, denied, source_route.needs)
-        return Outputs(local, ready, 0, here.groups, planned.undeliverable, rest, turns, *withheld)
+        return NextHops(local, ready, 0, here.groups, planned.undeliverable, rest, turns, *withheld)
 
-    def _pass_on(self, peer: str, source_route: SourceRoute) -> Outputs:
+    def _pass_on(self, peer: str, source_route: SourceRoute) -> NextHops:
         """An event that was here, for another part of a unit that the sender takes for whole."""
         trace = without_own(self.me, source_route.trace)
         planned = self._planner.plan(
@@ -324,7 +324,7 @@ class ForwardingTable:
         )
         rest = self._rest_of(planned, source_route.profile, source_route)
         ready, turns = self._turning(peer, planned.branches)
-        return Outputs(False, ready, 0, (), planned.undeliverable, rest, turns)
+        return NextHops(False, ready, 0, (), planned.undeliverable, rest, turns)
 
     def _turning(self, peer: str, branches: Branches) -> tuple[Branches, bool]:
         """Branches of a plan, and whether one leads to where the event came from, as only one planned anew may.

@@ -11,7 +11,7 @@ from chappe.events.member import Member
 from chappe.events.member_links import Link
 from chappe.events.reporting import Measured
 from chappe.machine import Effect, Publish
-from chappe.measure import cost, messages
+from chappe.measure import cost
 from chappe.measure.advice import mix_advice
 from chappe.measure.messages import Advice
 from chappe.measure.monitor import Advised, Interval, Monitor, Now, Settings, Switch
@@ -41,7 +41,7 @@ class Reports:
     def report(self, readings: Sequence[Measured], now_ns: int, wall_ns: int) -> list[Effect]:
         """What to publish after links were measured."""
         records = list(self._records(readings, wall_ns))
-        return [Publish(each.topic, each.body, each.content_type) for each in self._monitor.readings(records, now_ns)]
+        return [*self._monitor.readings(records, now_ns)]
 
     def receive(self, topic: str, body: bytes, member: Member, now_ns: int) -> list[Effect]:
         """An event of one of `topics`: orders about the links of the member are carried out."""
@@ -49,8 +49,8 @@ class Reports:
         initiator = member.measurement.initiator
         for output in self._monitor.received(topic, body, now_ns):
             match output:
-                case messages.Publish(answer, text, content_type):
-                    effects.append(Publish(answer, text, content_type))
+                case Publish():
+                    effects.append(output)
                 case Switch(name, metric, on):
                     for link in self._links(member, name):
                         if not metric:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from chappe.engine._engine import Engine
 from chappe.engine.routes import ForwardingDecision, Undelivered
-from chappe.events.forwarding import ForwardingTable, Outputs
+from chappe.events.forwarding import ForwardingTable, NextHops
 
-Decision = Callable[[Outputs, str, bytes], ForwardingDecision]  # with the kind of the topic, and the topic
+Decision = Callable[[NextHops, str, bytes], ForwardingDecision]  # with the kind of the topic, and the topic
 
 EACH_BYTES = 400  # what an event that waits takes besides its own bytes
 AGAIN_NS = 250_000_000  # what waits is tried again after this time, twice that, and so on, if the map stays as it is
@@ -128,10 +128,10 @@ class Reroute:
             if not self._kept[port]:
                 self._engine.forget_undelivered(port)
         for event in events:
-            outputs = self._forwarding.rescue(event.source_route, name if event.received else "")
-            self._send(event, outputs)
-            if outputs.rest:
-                kept = event._replace(source_route=outputs.rest)
+            hops = self._forwarding.rescue(event.source_route, name if event.received else "")
+            self._send(event, hops)
+            if hops.rest:
+                kept = event._replace(source_route=hops.rest)
                 self._strand(_Undeliverable(kept, port, now_ns + self._stranded_ns), now_ns)
         return len(events)
 
@@ -176,24 +176,24 @@ class Reroute:
         if group is None:
             del self._due[source_route]
             return 0
-        outputs = self._forwarding.rescue(source_route)
-        if not outputs.branches and outputs.rest:
+        hops = self._forwarding.rescue(source_route)
+        if not hops.branches and hops.rest:
             del self._due[source_route]
             return 1
         # One part of a unit may be reached and the others not: then all of them wait on as they did.
-        looked = min(limit, len(group)) if outputs.rest != source_route else len(group)
+        looked = min(limit, len(group)) if hops.rest != source_route else len(group)
         for _ in range(looked):
             each = group.popleft()
-            self._send(each.event, outputs)
-            if outputs.rest:
-                each.event = each.event._replace(source_route=outputs.rest)
-                self._by_way.setdefault(outputs.rest, deque()).append(each)
-                self._again.setdefault(outputs.rest, self._again[source_route])
+            self._send(each.event, hops)
+            if hops.rest:
+                each.event = each.event._replace(source_route=hops.rest)
+                self._by_way.setdefault(hops.rest, deque()).append(each)
+                self._again.setdefault(hops.rest, self._again[source_route])
             else:
                 self._settle(each)
         if not group:
             del self._by_way[source_route]
-        if not group or outputs.rest == source_route:
+        if not group or hops.rest == source_route:
             del self._due[source_route]
         return looked
 
@@ -205,9 +205,9 @@ class Reroute:
                 self.expired += 1
                 self._give_up(each, waited=True)
 
-    def _send(self, event: Undelivered, outputs: Outputs) -> None:
-        if outputs.branches:
-            self._engine.reroute(event, self._decision(outputs, event.kind, event.topic).next_hops)
+    def _send(self, event: Undelivered, hops: NextHops) -> None:
+        if hops.branches:
+            self._engine.reroute(event, self._decision(hops, event.kind, event.topic).next_hops)
             self.rescued += 1
 
     def _strand(self, stranded: _Undeliverable, now_ns: int) -> None:

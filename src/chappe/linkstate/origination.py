@@ -18,6 +18,7 @@ PER_US = 1000  # a sequence is at least the time in microseconds, so that a node
 
 SLOWER = 16  # times as long as the first interval is the longest
 
+Sign = Callable[[bytes], bytes]  # the signature of this node under the body of a statement
 Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
 NO_LINKS: tuple[LinkFact, ...] = ()
 NO_INTEREST: Interest = ((), ())
@@ -56,7 +57,7 @@ class Originator:
 
     def __init__(
         self, me: Address, settings: Settings, database: Database, clock: MeshClock, rng: random.Random,
-        sign: Callable[[bytes], bytes] | None,
+        sign: Sign | None,
     ) -> None:  # fmt: skip
         self.me = me
         self.settings = settings

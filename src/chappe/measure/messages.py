@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -16,14 +16,6 @@ M = TypeVar("M", bound=msgspec.Struct)
 Text = Annotated[str, Meta(max_length=255)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=4096)]
 Metric = Literal["latency_ms", "deviation_ms", "jitter_ms", "jitter", "loss", "bandwidth", "cost"]
-
-
-class Publish(NamedTuple):
-    """An event to send."""
-
-    topic: str
-    body: bytes
-    content_type: str = JSON
 
 
 class Change(msgspec.Struct, frozen=True):

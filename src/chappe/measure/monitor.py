@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from chappe.machine import Publish
 from chappe.measure import messages, record
-from chappe.measure.messages import Advice, Announce, Change, ControlReply, ControlRequest, Publish
+from chappe.measure.messages import Advice, Announce, Change, ControlReply, ControlRequest
 from chappe.measure.record import METRICS, Record, RecordError
 
 BATCH = 500  # records a report

@@ -38,8 +38,8 @@ from chappe.status.condensation.worker_protocol import (
     Stop,
     ToWorker,
     blamed,
+    decode_report,
     encode,
-    report,
 )
 from chappe.wire.control import Variable
 from chappe.wire.management import Place
@@ -228,7 +228,7 @@ class Functions:
                 async with asyncio.timeout(patience_s):
                     data = await worker.stdout.read(CHUNK)
                 for body in messages.feed(data):
-                    self._heard(report(body))
+                    self._heard(decode_report(body))
                     patience_s = self.caps.silent_s
             except TimeoutError:
                 return f"it did not report for {patience_s:g} s"

@@ -23,8 +23,8 @@ _COUNTED = {
     "events": "Events through ports",
     "control": "Control messages through ports",
 }
-_RENAMED = {"rescued": "rerouted", "way_errors": "route_errors", "drop_no_way": "drop_no_route"}
-"""New names of counters of the engine: for one release /metrics has them beside the old ones."""
+_FORMER = {"rerouted": "rescued", "route_errors": "way_errors", "drop_no_route": "drop_no_way"}
+"""Former names of counters of the engine: for one release they are shown beside the present ones."""
 
 
 @dataclass(slots=True)
@@ -120,13 +120,25 @@ class _Families(Collector):
         yield from _links(self._snapshot)
 
 
+def with_former_names(counters: dict[str, int]) -> dict[str, int]:
+    """Counters of the engine by their names, and by the former ones of those that have one."""
+    return {shown: value for name, value in counters.items() for shown in _names(name)}
+
+
+def _names(counter: str) -> tuple[str, ...]:
+    return (counter, _FORMER[counter]) if counter in _FORMER else (counter,)
+
+
 def _ports(snapshot: Snapshot) -> Iterator[Metric]:
     labels = ["node", "role", "link"]
     directed = {
         name: CounterMetricFamily(f"chappe_port_{name}", text, labels=[*labels, "direction"])
         for name, text in _COUNTED.items()
     }
-    drops = CounterMetricFamily("chappe_port_drops", "What was dropped for or from a port", labels=[*labels, "reason"])
+    drops = CounterMetricFamily(
+        "chappe_port_drops", "What was dropped for or from a port (deprecated: no_way, now no_route)",
+        labels=[*labels, "reason"],
+    )  # fmt: skip
     other = CounterMetricFamily(
         "chappe_port_actions",
         "Filtered, conflated, resent … (deprecated: rescued, now rerouted; way_errors, now route_errors)",
@@ -148,9 +160,10 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
             if kind in directed and direction in ("in", "out"):
                 directed[kind].add_metric([*where, direction], value)
             elif name.startswith("drop_"):
-                drops.add_metric([*where, name.removeprefix("drop_")], value)
+                for reason in _names(name):
+                    drops.add_metric([*where, reason.removeprefix("drop_")], value)
             else:
-                for action in dict.fromkeys((name, _RENAMED.get(name, name))):
+                for action in _names(name):
                     other.add_metric([*where, action], value)
         for name, gauge in gauges.items():
             gauge.add_metric(where, getattr(port, name))
@@ -160,12 +173,12 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _totals(snapshot: Snapshot) -> Iterator[Metric]:
-    deprecated = ", ".join(f"{old}, now {new}" for old, new in _RENAMED.items())
+    deprecated = ", ".join(f"{old}, now {new}" for new, old in _FORMER.items())
     totals = CounterMetricFamily(
         "chappe_engine", f"Sums over all ports, ever (deprecated: {deprecated})", labels=["node", "counter"]
     )
     for name, value in snapshot.totals.items():
-        for counter in dict.fromkeys((name, _RENAMED.get(name, name))):
+        for counter in _names(name):
             totals.add_metric([snapshot.node, counter], value)
     yield totals
     for name, gauge in snapshot.gauges.items():

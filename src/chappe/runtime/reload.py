@@ -28,7 +28,8 @@ async def apply(
     _follow_rules(parts, book)
     if parts.mesh is not None:
         parts.mesh.reload(config)
-    core.control.limits = parts.reception.limits = parts.carrier.limits = config.limits
+    core.control.limit(config.limits)
+    parts.reception.limits = parts.carrier.limits = config.limits
     shell.limit_rates(config.limits.rate > 0)
     core.engine.set_limits(**engine_limits(config.limits))
     parts.channels.reload(config)

@@ -10,15 +10,17 @@ from chappe.core.node import NodeCore
 from chappe.core.session import Session
 from chappe.links._turns import LoopTurns
 from chappe.runtime.links.connections import Connections
+from chappe.runtime.metrics import with_former_names
 from chappe.security.config import Action
 from chappe.security.patterns import AddressPattern, PatternError, topic_address
 from chappe.security.rules import Rights
+from chappe.wire.constants import MODES
 from chappe.wire.control import List
 
 MAX_TOPICS = 100_000  # different subscriptions that one listing counts
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
-    "functions", "transports", "publications",
+    "functions", "transports", "publications", "forwarding", "accounts",
 )  # fmt: skip
 MESH_LISTS = ("measured", "factors", "history", "map", "tree", "routes", "route", "members")
 
@@ -100,8 +102,24 @@ class Facts:
                 return Rows(iter(self._functions()))
             case "drops":
                 return Rows(self._drop_rows())
-        table = {"layout": self._engine.status.layout}
-        return Rows(iter([{"node": self._node, **table, **self._engine.counters(), **self._turn_row()}]))
+            case "forwarding":
+                return Rows(self._forwarding_rows(), self._engine.status.entries())
+            case "accounts":
+                return Rows({"account": name, **held} for name, held in self._engine.accounts.usage().items())
+        return Rows(iter([self._counter_row()]))
+
+    def _counter_row(self) -> Row:
+        topics = self._engine.topics
+        return {
+            "node": self._node,
+            "layout": self._engine.status.layout,
+            **with_former_names(self._engine.counters()),
+            "topic_steps": topics.steps(),
+            "group_overflows": topics.overflows,
+            "memory_refused": self._engine.memory.refused,
+            "route_error": repr(self._engine.route_error) if self._engine.route_error else "",
+            **self._turn_row(),
+        }
 
     def _turn_row(self) -> Row:
         if self.turns is None:
@@ -206,8 +224,31 @@ class Facts:
         return {
             "queued_bytes": self._engine.pending(port),
             "silent_s": max(0.0, silent_s),
-            **self._engine.port_counters(port),
+            **with_former_names(self._engine.port_counters(port)),
         }
+
+    def _forwarding_rows(self) -> Iterator[Row]:
+        """What the status table does with the values of each variable in the mode that it is in."""
+        names = {connection.port: connection.session.name for connection in self._connections}
+        names |= {link.port: link.name for link in self._links}
+        status = self._engine.status
+        following = 0
+        while found := status.variables(following, 1):  # one at a time: others may go before they are asked for
+            [variable] = found
+            following = variable + 1
+            described = status.describe(variable)
+            entry = self._variables.directory.numbered(variable)
+            yield {
+                "id": variable,
+                "variable": "/".join(entry.name) if entry else "",
+                "inputs": [names.get(port, str(port)) for port in described["inputs"]],
+                "outputs": [
+                    {"to": names.get(port, str(port)), **terms}
+                    for port, terms in described["modes"].get(status.slot, {}).items()
+                ],
+                "flooding": described["flooding"].get(status.slot, 0),
+                "modes": sorted(mode for mode in {*described["modes"], *described["flooding"]} if mode < MODES),
+            }
 
     def _drop_rows(self) -> Iterator[Row]:
         yield from self._core.access.refusals.rows()

@@ -60,7 +60,11 @@ async def _ports(parts: Parts) -> Snapshot:
         "variables": len(core.variables.directory),
         "subscriptions": engine.topics.subscriptions(),
         "mode": engine.status.slot,
+        "open_ports": len(engine.open_ports()),
         "engine_memory_bytes": engine.memory_bytes(),
+        "engine_memory_limit_bytes": engine.memory.limit,
+        "status_table_bytes": engine.status.memory_bytes(),
+        "topic_table_bytes": engine.topics.memory_bytes(),
     }
     return snapshot
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from chappe.wire.addresses import KIND, inbox_address
 from chappe.wire.base import Answer, Command, Message, Request
 from chappe.wire.control import Subscribe, Unsubscribe
 from chappe.wire.events import Event, Topic, TopicName
-from chappe.wire.frames import Kind, encode_frame
+from chappe.wire.frames import FrameReader, Kind, encode_frame
 from chappe.wire.status import Record, decode_status
 
 SEQUENCE = 12  # place of the sequence in the frame of an event without extension
@@ -34,6 +34,9 @@ class Host(Protocol):
 
     def open_client(self, client: Client) -> int:
         """Attach it; the port that carries it."""
+
+    def close_client(self, client: Client, leaves: bool = False) -> None:
+        """End its connection; `leaves`: with a goodbye."""
 
     def subscribe_address(self, port: int, address: str, on: bool) -> None:
         """What is sent to an address at this node goes to that port, or no more."""
@@ -68,6 +71,24 @@ class Subscription:
     since_ns: int
 
 
+class EventReader:
+    """Follows what a node sends to a client, for those who need what an event says."""
+
+    def __init__(self) -> None:
+        self._frames = FrameReader()
+        self._topics: dict[int, str] = {}
+
+    def events(self, piece: bytes) -> Iterator[tuple[str, bytes]]:
+        """Topic and body of each event that is complete with this piece."""
+        for frame in self._frames.feed(piece):
+            if frame.kind is Kind.TOPIC:
+                topic = Topic.decode(frame.payload)
+                self._topics[topic.number] = str(topic.topic.name)
+            elif frame.kind is Kind.EVENT:
+                event = Event.decode(frame.payload)
+                yield self._topics[event.topic], event.body
+
+
 class Client:
     """A program that stays with one node: while the node is down it waits, then it attaches and subscribes again.
 
@@ -86,13 +107,16 @@ class Client:
         self.notices: list[Message] = []  # messages that answer nothing
         self.on_arrival: Callable[[Client, Arrival], None] | None = None  # instead of the list
         self.on_value: Callable[[Client, ValueArrival], None] | None = None  # instead of the list
+        self.on_records: Callable[[bytes], None] | None = None  # whole payloads, before they are decoded
         self.on_answer: Callable[[Client, Message], None] | None = None  # beside `answers` and `notices`
+        self.on_event: Callable[[str, bytes], None] | None = None  # topic and body, beside the arrival
         self.on_attach: Callable[[Client], None] | None = None
         self.published = 0  # sequence of the last event
         self.received = 0
         self._requests = 0
         self._topics: dict[tuple[str, str], int] = {}
         self._reader = Reader()
+        self._bodies = EventReader()
 
     @property
     def attached(self) -> bool:
@@ -102,7 +126,7 @@ class Client:
         """The node runs: connect, and subscribe to what was subscribed to before."""
         self.port = self.node.open_client(self)
         self._topics = {}
-        self._reader = Reader()
+        self._reader, self._bodies = Reader(), EventReader()
         subscriptions, self.subscriptions = self.subscriptions, []
         for each in subscriptions:
             self.subscribe(each.pattern, each.kind, each.group)
@@ -112,6 +136,11 @@ class Client:
     def detach(self) -> None:
         """The node is gone, or has ended the connection."""
         self.port = -1
+
+    def leave(self) -> None:
+        """Say goodbye: everything it has is over."""
+        if self.attached:
+            self.node.close_client(self, leaves=True)
 
     # --- requests
 
@@ -129,8 +158,11 @@ class Client:
 
     def publish_value(self, variable_id: int, created_ns: int, value: bytes) -> None:
         """Publish eight bytes as the value of a variable that this client registered."""
-        record = Record(created_ns, variable_id, value)
-        self.node.feed(self.port, encode_frame(Kind.STATUS, record.encode()))
+        self.publish_records(Record(created_ns, variable_id, value).encode())
+
+    def publish_records(self, records: bytes) -> None:
+        """Publish values of several variables, encoded, in one frame."""
+        self.node.feed(self.port, encode_frame(Kind.STATUS, records))
 
     # --- events
 
@@ -190,6 +222,9 @@ class Client:
                 self.arrivals.append(arrival)
             else:
                 self.on_arrival(self, arrival)
+        if self.on_event is not None:
+            for topic_name, body in self._bodies.events(piece):
+                self.on_event(topic_name, body)
         if reader.control:
             payloads, reader.control = reader.control, []
             for payload in payloads:
@@ -197,7 +232,10 @@ class Client:
         if reader.status:
             payloads, reader.status = reader.status, []
             for payload in payloads:
-                self._valued(payload, now_ns)
+                if self.on_records is not None:
+                    self.on_records(payload)
+                else:
+                    self._valued(payload, now_ns)
 
     def _answered(self, message: Message) -> None:
         if isinstance(message, Answer) and message.id:

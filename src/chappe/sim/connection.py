@@ -22,6 +22,7 @@ class Timing:
     heartbeat_ms: float = 1000.0
     misses: int = 3  # silent intervals until a connection is given up
     redial_ms: float = 200.0  # mean wait between attempts, drawn anew each time
+    expected: bool = False  # connect only when both ends know of the channel, as routers are told by their brokers
     grain_ms: float = 1e-6  # arrivals and timers of nodes are put off to whole multiples of it: coarser is quicker
 
 
@@ -42,6 +43,8 @@ class Connection:
         self.intact = True
         self.connected = False
         self.since_ns = 0  # of this connection
+        self.down: list[tuple[int, int]] = []  # from, until: when there was none
+        self._lost_ns = clock.now_ns
         self.look: Look | None = None  # sees what a node sends over it
         self._clock = clock
         self._timing = timing
@@ -69,6 +72,17 @@ class Connection:
         """Whether a connection could be there."""
         return self.intact and self.ends[0].running and self.ends[1].running
 
+    @property
+    def _expected(self) -> bool:
+        one, other = self.ends
+        return not self._timing.expected or (one.expects(other.name) and other.expects(one.name))
+
+    def was_down(self, from_ns: int, until_ns: int) -> bool:
+        """Whether it was not connected at any time between these."""
+        if not self.connected and self._lost_ns <= until_ns:
+            return True
+        return any(start < until_ns and end > from_ns for start, end in reversed(self.down))
+
     def change(self, quality: Quality, back: Quality | None = None) -> None:
         """From now on the link is like that; without `back` in both directions."""
         for pipes in (self.pipes, self.datagrams):
@@ -86,11 +100,12 @@ class Connection:
         self._dialling = self._clock.after((pause_ms + ways_ms) / 1e3, self._open)
 
     def _open(self) -> None:
-        if self.connected or not self.possible:
+        if self.connected or not self.possible or not self._expected:
             return
         self.life += 1
         self.connected = True
         self.since_ns = self._clock.now_ns
+        self.down.append((self._lost_ns, self.since_ns))
         for at, node in enumerate(self.ends):
             if self._ports[at] >= 0:  # it had not noticed that the last connection ended
                 self._lose(at)
@@ -100,13 +115,24 @@ class Connection:
             if self.datagrams:
                 self._datagram_ports[at] = node.attach_datagrams(self, self.other(node).name)
 
+    def fail(self) -> None:
+        """The line goes dead without a word."""
+        self.intact = False
+        self.silence()
+
+    def mend(self) -> None:
+        """The line carries again; the next attempt to connect succeeds."""
+        self.intact = True
+        if self.possible:
+            self.dial()
+
     def reset(self, gone: Node) -> None:
         """A process ended: what it had sent still arrives, then the end; what was sent to it is lost."""
         at = self.ends.index(gone)
         self._ports[at] = self._datagram_ports[at] = -1
         if not self.connected:
             return
-        self.connected = False
+        self._lost()
         self._cut(1 - at)
         self.pipes[at].after_last(self._notice, 1 - at, self.life)
 
@@ -114,7 +140,7 @@ class Connection:
         """One end does not want the other: both close, and neither dials again."""
         self.intact = False
         if self.connected:
-            self.connected = False
+            self._lost()
             for at in (0, 1):
                 self._cut(at)
                 self._clock.at(self._clock.now_ns, self._notice, at, self.life)
@@ -126,13 +152,17 @@ class Connection:
                 self._ports[at] = self._datagram_ports[at] = -1
         if not self.connected:
             return
-        self.connected = False
+        self._lost()
         timing = self._timing
         for at, node in enumerate(self.ends):
             self._cut(at)
             if node is not gone:
                 waits = self._rng.uniform(timing.misses - 1, timing.misses) * timing.heartbeat_ms
                 self._clock.after(waits / 1e3, self._notice, at, self.life)
+
+    def _lost(self) -> None:
+        self.connected = False
+        self._lost_ns = self._clock.now_ns
 
     def _cut(self, at: int) -> None:
         self.pipes[at].cut()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from chappe.errors import ConfigError
 from chappe.events.member_settings import MemberSettings
 from chappe.linkstate.units import Address, level_between
+from chappe.sim.build import Design, plain_config
 from chappe.sim.clock import Clock, Streams
 from chappe.sim.codec import Codec
 from chappe.sim.connection import Connection, Timing
 from chappe.sim.link import Quality
-from chappe.sim.node import Design, Node, plain_config
+from chappe.sim.node import Node
 
 Look = Callable[[Node, Connection, bytes], None]
 Change = Callable[[str, str], None]  # what happened (`crash`, `restart`, `cut`, `mend`), to which node or link
@@ -140,17 +141,14 @@ class Network:
         """A line goes dead without a word."""
         link = self.link(a, b)
         if link.intact:
-            link.intact = False
-            link.silence()
+            link.fail()
             self._tell("cut", link.name)
 
     def mend(self, a: str, b: str) -> None:
         """The line carries again; the next attempt to connect succeeds."""
         link = self.link(a, b)
         if not link.intact:
-            link.intact = True
-            if link.possible:
-                link.dial()
+            link.mend()
             self._tell("mend", link.name)
 
     def partition(self, *groups: Iterable[str]) -> list[tuple[str, str]]:

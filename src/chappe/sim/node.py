@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from chappe.core.build import MakeRole, Membership, build_node
-from chappe.core.commands import Functions
 from chappe.core.node import NodeCore
-from chappe.core.sections import Config, Mesh, NodeSection, Peer
-from chappe.core.session import Session
-from chappe.engine._engine import Engine
+from chappe.core.sections import Peer
 from chappe.errors import ProtocolError
 from chappe.events.member import Member
-from chappe.events.member_settings import MemberSettings
-from chappe.events.reporting import Reporter
 from chappe.linkstate.units import Address
 from chappe.machine import (
     NEVER,
@@ -34,19 +27,18 @@ from chappe.machine import (
     Publish,
     Send,
 )
-from chappe.security.identity import dev_identity
-from chappe.security.rules import RuleBook
 from chappe.sim._pump import dirty, take
+from chappe.sim.build import Design, client_session, node_session, number_of
 from chappe.sim.client import Client
 from chappe.sim.clock import Clock, Streams, Timer
 from chappe.sim.codec import Codec
 from chappe.wire.addresses import KIND
-from chappe.wire.base import Message
-from chappe.wire.control import Command, Failed, Request
+from chappe.wire.base import Command, Failed, Message, Request
 from chappe.wire.management import Channel
 from chappe.wire.mesh import MESH
 
 WHOLE = 1 << 30
+MANAGERS = 1 << 24  # ports of management links begin here: the engine has no part in them
 
 
 class Carrier(Protocol):
@@ -75,6 +67,15 @@ class Carrier(Protocol):
         """The machine of an end, or the line, is gone without a word."""
 
 
+class Manager(Protocol):
+    """A management link to a broker: it carries messages, not bytes."""
+
+    def send(self, message: Message) -> None: ...
+
+    def end(self) -> None:
+        """Close the connection."""
+
+
 @dataclass(slots=True)
 class Counts:
     """What went through a node in all its lives."""
@@ -87,24 +88,6 @@ class Counts:
     full: int = 0  # control messages for which a queue had no room
     events_out: int = 0  # to other nodes
     lives: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """What a node is made of, in each of its lives. Without `settings` it is in no mesh."""
-
-    config: Config
-    settings: MemberSettings | None = None
-    role: Callable[[Node], MakeRole] | None = None
-    functions: Functions | None = None
-    book: RuleBook = field(default_factory=RuleBook.open)
-    reporter: Reporter | None = None  # gets the readings of the member
-
-
-def plain_config(address: Address, meshed: bool) -> Config:
-    """The configuration of a node of which nothing but its address is said."""
-    unit = "/".join(address.unit)
-    return Config(node=NodeSection(name=address.node), mesh=Mesh(unit=unit) if meshed else None)
 
 
 class Node:
@@ -129,12 +112,13 @@ class Node:
         self.logs: list[tuple[int, Log]] = []
         self.on_effects: Callable[[list[Effect]], None] | None = None  # sees what its machines ask for
         self.core: NodeCore  # of this life, or of the last one
-        self.engine: Engine  # its own
         self._streams = streams
         self._touched = touched
         self._grain_ns = grain_ns
         self._carriers: dict[int, Carrier] = {}
         self._clients: dict[int, Client] = {}
+        self._managers: dict[int, Manager] = {}
+        self._next_manager = MANAGERS
         self._peer_lives: dict[str, int] = {}  # which life of a neighbour was last connected
         self._waiting: list[tuple[int, bytes, bool]] = []  # what arrived while paused
         self._timer: Timer | None = None
@@ -156,15 +140,6 @@ class Node:
 
     # --- life
 
-    def _build(self, membership: Membership | None = None) -> NodeCore:
-        design, life = self.design, self.counts.lives
-        process = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
-        return build_node(
-            design.config, process=process, book=design.book, carry_out=self.carry_out, configure=self._configure,
-            functions=design.functions, role=design.role(self) if design.role is not None else None,
-            membership=membership, seed=int.from_bytes(process[:8], "big"),
-        )  # fmt: skip
-
     def start(self) -> None:
         """Run with empty tables; clients attach at once, links by their connections."""
         if self.running:
@@ -172,21 +147,17 @@ class Node:
         self.running, self.paused = True, False
         self.since_ns = self.clock.now_ns
         self.counts.lives += 1
-        self._carriers, self._clients, self._peer_lives, self._waiting = {}, {}, {}, []
-        settings, life = self.design.settings, self.counts.lives
-        membership = None
-        if settings is not None:
-            rng = self._streams.of("member", self.name, life)
-            membership = Membership(settings, rng, reporter=self.design.reporter, decode=self.codec.advert)
-        self.core = self._build(membership)
+        self._carriers, self._clients, self._managers, self._peer_lives, self._waiting = {}, {}, {}, {}, []
+        life = self.counts.lives
+        process, rng = number_of(f"{self.name}#{life}"), self._streams.of("member", self.name, life)
+        self.core = self.design.build(process, rng, self.codec, self.carry_out, self._configure)
         self.engine = self.core.engine
         self._core_ns = 0
         self._set_clock()
         for peer in self.design.config.peer:
             self._open(peer)
-        if settings is not None:
-            issuer = hashlib.blake2b(f"{self.name}#{life}".encode(), digest_size=16).digest()
-            self._own = Client(self, self.name, issuer)
+        if self.design.settings is not None:
+            self._own = Client(self, self.name, process)
             self._own.attach()
         for client in self.clients:
             client.attach()
@@ -246,7 +217,7 @@ class Node:
         self._carriers[port] = carrier
         fresh = self._peer_lives.get(peer) != life
         self._peer_lives[peer] = life
-        self.core.sessions.open(Session(port, peer, "node", dev_identity(peer, "node"), manager=manager, security=2))
+        self.core.sessions.open(node_session(port, peer, manager))
         self._give(port, Connected(peer, fresh=fresh))
         self._touched(self)
         return port
@@ -283,16 +254,45 @@ class Node:
     def _configure(self, channels: Sequence[Channel]) -> str:
         """A broker says which channels the node has; links are what the network has joined."""
         for channel in channels:
-            if self.core.ports.get(channel.peer) is None:
+            if not self.expects(channel.peer):
                 self._open(Peer(name=channel.peer, level=channel.level))
+                if channel.peer in self.connections:
+                    self.connections[channel.peer].dial()
         return ""
+
+    def expects(self, peer: str) -> bool:
+        """Whether it knows of a channel to that peer, by its configuration or its broker."""
+        return self.core.ports.get(peer) is not None
+
+    # --- management links
+
+    def open_manager(self, manager: Manager, broker: str) -> int:
+        """A management link to a broker is there; the port by which the machines know it."""
+        port = self._next_manager
+        self._next_manager += 1
+        self._managers[port] = manager
+        self.core.sessions.open(node_session(port, broker, True))
+        self._give(port, Connected(broker))
+        self._touched(self)
+        return port
+
+    def close_manager(self, port: int) -> None:
+        """It has ended."""
+        if self._managers.pop(port, None) is not None:
+            self._give(port, Disconnected())
+            self._touched(self)
+
+    def hear(self, port: int, message: Message) -> None:
+        """A message of a broker."""
+        self._set_clock()
+        self._give(port, message)
+        self._touched(self)
 
     # --- clients
 
     def client(self, name: str) -> Client:
         """A new client of this node."""
-        issuer = hashlib.blake2b(f"{self.name}/{name}".encode(), digest_size=16).digest()
-        client = Client(self, name, issuer)
+        client = Client(self, name, number_of(f"{self.name}/{name}"))
         self.clients.append(client)
         if self.running:
             client.attach()
@@ -305,16 +305,17 @@ class Node:
         if client is self._own:
             self.core.access.trust(port)
             return port
-        identity = dev_identity(client.name, "client")
-        usage = self.core.sessions.usage(identity.name)
-        self.core.sessions.open(Session(port, client.name, "client", identity, client.issuer, usage=usage, security=2))
+        self.core.sessions.open(client_session(self.core, port, client.name, client.issuer))
         self._give(port, Connected(client.name))
         return port
 
-    def close_client(self, client: Client) -> None:
-        """Its connection ends without a word; `client.attach` begins another one."""
+    def close_client(self, client: Client, leaves: bool = False) -> None:
+        """Its connection ends without a word, or with a goodbye; `client.attach` begins another one."""
         port = client.port
         client.detach()
+        session = self.core.sessions.get(port)
+        if leaves and session is not None:
+            session.leaves = True
         self._clients.pop(port, None)
         self._set_clock()
         self.engine.close_port(port)
@@ -460,6 +461,10 @@ class Node:
                     self._refuse(port, message)
 
     def _send(self, port: int, message: Message) -> None:
+        if port >= MANAGERS:
+            if port in self._managers:
+                self._managers[port].send(message)
+            return
         frame = self.codec.encode(message)
         self.counts.control_out += 1
         self.counts.control_bytes += len(frame)
@@ -476,7 +481,9 @@ class Node:
         self.counts.refused += 1
         self._note(Log("connection closed", "warning", {"port": port, "reason": reason}))
         carrier, client = self._carriers.get(port), self._clients.get(port)
-        if carrier is not None:
+        if port in self._managers:
+            self._managers[port].end()
+        elif carrier is not None:
             carrier.end()
         elif client is not None:
             self.close_client(client)

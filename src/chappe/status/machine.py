@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from chappe.machine import Change, Effect, Machine
+from chappe.machine import Change, Effect, Input, Machine
 
 Address = str
 """The addresses of a broker are names: `router/NAME`, `child/ROLE`, `parent`, `operator/NUMBER`."""
@@ -13,7 +13,7 @@ Address = str
 PARENT = "parent"
 
 
-class Broker(Machine, Protocol):
+class Broker(Machine[Input], Protocol):
     """A leaf or inner broker: a machine that persists its state and leads under an epoch."""
 
     role: str

@@ -37,9 +37,9 @@ class BrokerSpec(_Table, frozen=True, kw_only=True):
         """Several processes can have this store open."""
         return self.store.startswith(("postgresql://", "postgres://"))
 
-    def process(self, place: int) -> str:
-        """The name of its process that listens on `listen[place]`: its own if there is only one."""
-        return self.name if len(self.listen) == 1 else f"{self.name}-{place + 1}"
+    def process(self, index: int) -> str:
+        """The name of its process that listens on `listen[index]`: its own if there is only one."""
+        return self.name if len(self.listen) == 1 else f"{self.name}-{index + 1}"
 
 
 class RouterSpec(_Table, frozen=True, kw_only=True):

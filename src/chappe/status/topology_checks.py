@@ -1,4 +1,4 @@
-"""What a topology must satisfy beyond the types of its keys: one line `key: reason; remedy` for each thing wrong."""
+"""What a topology must satisfy beyond the types of its keys: one line `key: reason; remedy` for each problem."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _tree(topology: Topology) -> Iterator[str]:
 
 
 def _loop(topology: Topology, start: str) -> list[str]:
-    """The way from a broker up to itself; empty if it is in no loop."""
-    way, at = [start], topology.brokers[start].parent
-    while at and at not in way:
-        way.append(at)
+    """The ancestors of a broker up to itself; empty if it is in no loop."""
+    chain, at = [start], topology.brokers[start].parent
+    while at and at not in chain:
+        chain.append(at)
         at = topology.brokers[at].parent
-    return [*way, at] if at == start else []
+    return [*chain, at] if at == start else []
 
 
 def _numbers(topology: Topology) -> Iterator[str]:
@@ -129,10 +129,10 @@ def _processes(topology: Topology) -> Iterator[str]:
             )
     names = set(topology.routers)
     for at, broker in enumerate(topology.broker):
-        for place in range(len(broker.listen) if len(broker.listen) > 1 else 0):
-            if broker.process(place) in names or broker.process(place) in topology.brokers:
+        for index in range(len(broker.listen) if len(broker.listen) > 1 else 0):
+            if broker.process(index) in names or broker.process(index) in topology.brokers:
                 yield (
-                    f"broker[{at}].listen: its process {place + 1} is called {broker.process(place)}, and so is "
+                    f"broker[{at}].listen: its process {index + 1} is called {broker.process(index)}, and so is "
                     f"another broker or router; rename that one"
                 )
 
@@ -140,7 +140,7 @@ def _processes(topology: Topology) -> Iterator[str]:
 def _process_names(topology: Topology) -> Iterator[tuple[str, str]]:
     for broker in topology.broker:
         yield from (
-            (broker.process(place), f"a process of broker {broker.name}") for place in range(len(broker.listen))
+            (broker.process(index), f"a process of broker {broker.name}") for index in range(len(broker.listen))
         )
     for router in topology.router:
         if not router.process:
@@ -148,14 +148,14 @@ def _process_names(topology: Topology) -> Iterator[tuple[str, str]]:
 
 
 def _addresses(topology: Topology) -> Iterator[str]:
-    places = [
-        (f"broker[{at}].listen[{place}]", url)
+    addresses = [
+        (f"broker[{at}].listen[{index}]", url)
         for at, broker in enumerate(topology.broker)
-        for place, url in enumerate(broker.listen)
+        for index, url in enumerate(broker.listen)
     ]
-    places += [(f"router[{at}].listen", router.listen) for at, router in enumerate(topology.router)]
+    addresses += [(f"router[{at}].listen", router.listen) for at, router in enumerate(topology.router)]
     seen: dict[Address, str] = {}
-    for key, url in places:
+    for key, url in addresses:
         try:
             address = parse(url, stream_schemes())
         except ConfigError as error:
@@ -198,7 +198,7 @@ def _apart(topology: Topology) -> Iterator[str]:
     if alone:
         at, _ = alone[0]
         yield (
-            f"router[{at}]: no way of channels leads from {start} to {_few(name for _, name in alone)}; "
+            f"router[{at}]: no path of channels leads from {start} to {_few(name for _, name in alone)}; "
             f"add a [[channel]] that joins them"
         )
 

@@ -16,7 +16,16 @@ from chappe.client.client import Client
 from chappe.client.connecting import connect
 from chappe.errors import ChappeError
 from chappe.status.condensation.functions import Result
-from chappe.status.condensation.worker_protocol import Messages, Report, Run, Start, Stop, ToWorker, encode, order
+from chappe.status.condensation.worker_protocol import (
+    Messages,
+    Report,
+    Run,
+    Start,
+    Stop,
+    ToWorker,
+    decode_request,
+    encode,
+)
 from chappe.worker.alarm import Alarm
 from chappe.worker.budget import Budget, confine
 from chappe.worker.runner import Runner
@@ -46,7 +55,7 @@ async def _work(reports: int) -> int:
         data = await orders.read(CHUNK)
         if not data:
             return 0
-        waiting += [order(body) for body in messages.feed(data)]
+        waiting += [decode_request(body) for body in messages.feed(data)]
         first = waiting.pop(0) if waiting else None
     if not isinstance(first, Start):
         raise ChappeError(f"the first order is {type(first).__name__}, not Start")
@@ -95,7 +104,7 @@ class Functions:
             data = await orders.read(CHUNK)
             if not data:
                 return
-            waiting = [order(body) for body in messages.feed(data)]
+            waiting = [decode_request(body) for body in messages.feed(data)]
 
     async def _carry_out(self, message: ToWorker) -> None:
         if isinstance(message, Start):

@@ -3,21 +3,23 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chappe.aggregation.access import Access, View
-from chappe.aggregation.aggregator import FORGET_NS, Aggregator, Answered, Keep, KeepEvent, Notice, Output, Settings
+from chappe.aggregation.aggregator import FORGET_NS, Aggregator, ForeignRecords, Settings
 from chappe.aggregation.aggregator import StandingOrder as Standing
 from chappe.aggregation.alerts import Alerts, Rule
 from chappe.errors import ConfigError
+from chappe.machine import Append, Appended, Delivered, Effect, Log, Publish
 from chappe.measure import messages
-from chappe.measure.messages import Advice, AlertEvent, Announce, Change, ControlReply, ControlRequest, Publish
+from chappe.measure.messages import Advice, AlertEvent, Announce, Change, ControlReply, ControlRequest
 from chappe.measure.messages import RealmSnapshot as Snapshot
 from chappe.measure.monitor import Monitor
 from chappe.measure.monitor import Settings as MonitorSettings
-from chappe.measure.record import FIELDS, Record, RecordError, encode, link_of
+from chappe.measure.record import FIELDS, Record, encode, link_of
 from tests.support.records import LINK, NOW, SECOND, links, record
 
 T = TypeVar("T")
@@ -25,19 +27,35 @@ T = TypeVar("T")
 
 def aggregator(views: tuple[View, ...] = (), rules: tuple[Rule, ...] = (), **settings: Any) -> Aggregator:
     given = {"name": "agg", "realm": "east", **settings}
-    return Aggregator(Settings(**given), Access(views), Alerts(rules))
+    return Aggregator(Settings(**given), Access(views), Alerts(rules), lambda now_ns: now_ns)
 
 
-def kinds(outputs: list[Output], kind: type[T]) -> list[T]:
-    return [output for output in outputs if isinstance(output, kind)]
+def kinds(effects: list[Effect], kind: type[T]) -> list[T]:
+    return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def report(of: Aggregator, *records: Record, node: str = "a", now_ns: int = NOW) -> list[Output]:
-    return of.receive(f"PBR/Report/east/{node}/agg", encode(records), now_ns)
+def report(of: Aggregator, *records: Record, node: str = "a", now_ns: int = NOW) -> list[Effect]:
+    return deliver(of, f"PBR/Report/east/{node}/agg", encode(records), now_ns)
 
 
-def published(outputs: list[Output], topic: str) -> list[bytes]:
-    return [output.body for output in kinds(outputs, Publish) if output.topic == topic]
+def deliver(of: Aggregator, topic: str, body: bytes, now_ns: int = NOW) -> list[Effect]:
+    return of.receive("mesh", Delivered(topic, body), now_ns)
+
+
+def kept(effects: list[Effect]) -> list[Record]:
+    return [item for effect in kinds(effects, Append) for item in effect.items if isinstance(item, Record)]
+
+
+def alerts(effects: list[Effect]) -> list[AlertEvent]:
+    return [item for effect in kinds(effects, Append) for item in effect.items if isinstance(item, AlertEvent)]
+
+
+def reasons(effects: list[Effect]) -> list[str]:
+    return [log.fields["reason"] for log in kinds(effects, Log) if log.event == "refused"]
+
+
+def published(effects: list[Effect], topic: str) -> list[bytes]:
+    return [effect.body for effect in kinds(effects, Publish) if effect.topic == topic]
 
 
 @pytest.mark.spec("MR-081")
@@ -45,16 +63,16 @@ def test_it_collects_from_many_nodes() -> None:
     of = aggregator()
     for number in range(20):
         told = record(node=f"n{number}", uri=f"tcp://{number}")
-        assert kinds(report(of, told, node=f"n{number}"), Keep) == [Keep([told])]
+        assert kept(report(of, told, node=f"n{number}")) == [told]
     assert len(of.newest) == 20
     assert of.topics[:2] == ("PBR/Report/east/+/agg", "PBR/Report/east/+")
 
 
 def test_a_node_speaks_for_itself_and_its_realm_only() -> None:
     of = aggregator()
-    outputs = report(of, record(node="b"), record(realm="west"), record(uri="good"))
-    assert kinds(outputs, Keep) == [Keep([record(uri="good")])]
-    assert [notice.reason for notice in kinds(outputs, Notice)] == [
+    effects = report(of, record(node="b"), record(realm="west"), record(uri="good"))
+    assert kept(effects) == [record(uri="good")]
+    assert reasons(effects) == [
         "a record of b in east came from a", "a record of a in west came from a",
     ]  # fmt: skip
     assert of.refused == 2
@@ -63,72 +81,82 @@ def test_a_node_speaks_for_itself_and_its_realm_only() -> None:
 def test_bad_lines_are_refused_with_the_reason() -> None:
     of = aggregator()
     body = encode([record(deviation_ms=-1.2), record()]) + b"nonsense\n"
-    outputs = of.receive("PBR/Report/east/a", body, NOW)
-    assert kinds(outputs, Keep) == [Keep([record()])]
-    assert "line 1: deviation_ms: -1.2 is negative" in kinds(outputs, Notice)[0].reason
+    effects = deliver(of, "PBR/Report/east/a", body)
+    assert kept(effects) == [record()]
+    assert "line 1: deviation_ms: -1.2 is negative" in reasons(effects)[0]
 
 
 @pytest.mark.parametrize("topic", ["x", "PBR/Report/west/a", "PBR/Snapshot/west/all", "PBR/Report/east/a/agg/more"])
 def test_what_was_not_asked_for_is_refused(topic: str) -> None:
     of = aggregator()
-    assert kinds(of.receive(topic, b"{}", NOW), Notice) == [Notice(topic, "nothing of this topic is read here")]
+    assert reasons(deliver(of, topic, b"{}")) == ["nothing of this topic is read here"]
 
 
 def test_an_old_record_is_kept_but_does_not_replace_a_newer_one() -> None:
     of = aggregator(rules=(Rule(name="slow", when="latency_ms > 80"),))
     report(of, record(stamp_ns=NOW, latency_ms=1.0))
-    outputs = report(of, record(stamp_ns=NOW - SECOND, latency_ms=100.0))
-    assert len(kinds(outputs, Keep)) == 1
-    assert kinds(outputs, KeepEvent) == []
+    effects = report(of, record(stamp_ns=NOW - SECOND, latency_ms=100.0))
+    assert len(kept(effects)) == 1
+    assert alerts(effects) == []
     assert of.newest[LINK, "a"].latency_ms == 1.0
 
 
 @pytest.mark.spec("MR-099")
 def test_an_alert_leaves_as_an_event() -> None:
     of = aggregator(rules=(Rule(name="slow", when="latency_ms > 80"),))
-    outputs = report(of, record(latency_ms=100.0))
-    (body,) = published(outputs, "PBR/Alert/east")
+    effects = report(of, record(latency_ms=100.0))
+    (body,) = published(effects, "PBR/Alert/east")
     assert messages.decode(body, AlertEvent).rule == "slow"
-    assert [kept.event.state for kept in kinds(outputs, KeepEvent)] == ["raised"]
+    assert [event.state for event in alerts(effects)] == ["raised"]
 
 
 class TestControl:
     @pytest.mark.spec("MR-085")
     def test_an_order_goes_to_a_monitor_and_its_answer_comes_back(self) -> None:
-        of = aggregator()
+        of = aggregator(orders=(Standing(action="report_only", change=Change(kind="percent", value=10)),))
         watched = Monitor("n1", MonitorSettings(realm="east"))
         watched.reading(record(), 0)
-        id, outputs = of.order("n1", "report_only", NOW, change=Change(kind="percent", value=10))
-        (sent,) = kinds(outputs, Publish)
+        (sent,) = kinds(report(of, record(node="n1"), node="n1"), Publish)
         (answer,) = watched.received(sent.topic, sent.body, 0)
         assert isinstance(answer, Publish)
-        (answered,) = kinds(of.receive(answer.topic, answer.body, NOW), Answered)
-        assert answered.request.id == id
-        assert answered.reply is not None
-        assert answered.reply.applied == (LINK,)
-        assert of.receive(answer.topic, answer.body, NOW) == []  # only once
+        assert messages.decode(answer.body, ControlReply).applied == (LINK,)
+        done = {"node": "n1", "action": "report_only", "links": 1}
+        assert deliver(of, answer.topic, answer.body) == [Log("a monitor has done what it was ordered", "info", done)]
+        assert deliver(of, answer.topic, answer.body) == []  # only once
+        assert kinds(of.tick(NOW + 31 * SECOND), Log) == []
+
+    def test_what_a_monitor_refuses_is_logged(self) -> None:
+        of = aggregator(orders=(Standing(action="stop"),))
+        (sent,) = kinds(report(of, record(node="n1"), node="n1"), Publish)
+        reply = ControlReply(id=messages.decode(sent.body, ControlRequest).id, node="n1", refused=("no such link",))
+        (log,) = deliver(of, "PBR/Control/east/n1/Reply", messages.encode(reply))
+        assert log == Log("a monitor refused", "warning", {"node": "n1", "action": "stop", "reasons": reply.refused})
 
     def test_nobody_answers_for_another(self) -> None:
-        of = aggregator()
-        id, _ = of.order("n1", "stop", NOW)
-        outputs = of.receive("PBR/Control/east/n2/Reply", messages.encode(ControlReply(id=id, node="n2")), NOW)
-        assert kinds(outputs, Answered) == []
-        assert "n2 answers for n2 an order to n1" in kinds(outputs, Notice)[0].reason
-        late = kinds(of.tick(NOW + 31 * SECOND), Answered)
-        assert [(answered.request.node, answered.reply) for answered in late] == [("n1", None)]
+        of = aggregator(orders=(Standing(action="stop"),), announce_s=60.0)
+        (sent,) = kinds(report(of, record(node="n1"), node="n1"), Publish)
+        id = messages.decode(sent.body, ControlRequest).id
+        effects = deliver(of, "PBR/Control/east/n2/Reply", messages.encode(ControlReply(id=id, node="n2")))
+        assert [log.event for log in kinds(effects, Log)] == ["refused"]
+        assert "n2 answers for n2 an order to n1" in reasons(effects)[0]
+        of.tick(NOW)
+        assert of.next_tick() == NOW + 30 * SECOND
+        assert kinds(of.tick(NOW + 30 * SECOND - 1), Log) == []
+        late = kinds(of.tick(NOW + 30 * SECOND), Log)
+        assert late == [Log("a monitor did not answer", "warning", {"node": "n1", "action": "stop"})]
+        assert of.next_tick() == NOW + 60 * SECOND
 
     def test_an_order_that_is_none_is_an_error(self) -> None:
-        of = aggregator()
-        with pytest.raises(RecordError, match="no order: Invalid enum value 'explode'"):
-            of.order("n1", "explode", NOW)
+        with pytest.raises(msgspec.ValidationError, match="Invalid enum value 'explode'"):
+            msgspec.convert({"action": "explode"}, Standing)
 
     def test_too_many_orders_without_an_answer_do_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chappe.aggregation.aggregator.ORDERS", 1)
         of = aggregator(orders=(Standing(action="stop"),))
         report(of, record(node="n1"), node="n1")
-        outputs = report(of, record(node="n2"), node="n2")
-        assert len(kinds(outputs, Keep)) == 1
-        assert "1 orders have no answer yet" in kinds(outputs, Notice)[0].reason
+        effects = report(of, record(node="n2"), node="n2")
+        assert len(kept(effects)) == 1
+        assert "1 orders have no answer yet" in reasons(effects)[0]
 
     def test_standing_orders_go_to_each_node_that_reports(self) -> None:
         change = Change(kind="percent", value=10)
@@ -163,35 +191,35 @@ class TestRealms:
         ]
         west = aggregator(realm="west", name="west-agg", follows=(("east", "partners"),))
         assert west.topics[-1] == "PBR/Snapshot/east/partners"
-        outputs = west.receive("PBR/Snapshot/east/partners", messages.encode(snapshot), NOW)
-        assert kinds(outputs, Keep) == [Keep(list(snapshot.records))]
+        effects = deliver(west, "PBR/Snapshot/east/partners", messages.encode(snapshot))
+        assert kept(effects) == list(snapshot.records)
 
     @pytest.mark.spec("MR-088")
     def test_without_a_view_that_says_so_nothing_leaves_the_realm(self) -> None:
         east = aggregator((View(group="staff", user_groups=("*",)),))
         report(east, record())
-        assert [output for output in kinds(east.tick(NOW), Publish) if "Snapshot" in output.topic] == []
+        assert [effect for effect in kinds(east.tick(NOW), Publish) if "Snapshot" in effect.topic] == []
 
     @pytest.mark.spec("MR-089")
     def test_a_realm_that_is_not_followed_is_not_read(self) -> None:
         west = aggregator(realm="west", follows=(("east", "partners"),))
         snapshot = Snapshot(realm="north", aggregator="x", group="partners", generated_ns=NOW, records=(record(),))
-        outputs = west.receive("PBR/Snapshot/north/partners", messages.encode(snapshot), NOW)
-        assert kinds(outputs, Keep) == []
+        effects = deliver(west, "PBR/Snapshot/north/partners", messages.encode(snapshot))
+        assert kept(effects) == []
 
     def test_a_realm_speaks_for_its_own_links_only_and_is_not_passed_on(self) -> None:
         west = aggregator((self.VIEW,), realm="west", follows=(("east", "partners"),))
         records = (record(), record(uri="2", realm="west"), record(uri="3", latency_ms=-1.0))
         snapshot = Snapshot(realm="east", aggregator="x", group="partners", generated_ns=NOW, records=records)
-        outputs = west.receive("PBR/Snapshot/east/partners", messages.encode(snapshot), NOW)
-        assert kinds(outputs, Keep) == [Keep([record()])]
-        assert [notice.reason for notice in kinds(outputs, Notice)] == [
+        effects = deliver(west, "PBR/Snapshot/east/partners", messages.encode(snapshot))
+        assert kept(effects) == [record()]
+        assert reasons(effects) == [
             "east speaks for a link of west", "latency_ms: -1 is negative",
         ]  # fmt: skip
         assert published(west.tick(NOW), "PBR/Snapshot/west/partners") == []
         forged = Snapshot(realm="north", aggregator="x", group="partners", generated_ns=NOW, records=records)
-        outputs = west.receive("PBR/Snapshot/east/partners", messages.encode(forged), NOW)
-        assert "a snapshot of north on the topic of east" in kinds(outputs, Notice)[0].reason
+        effects = deliver(west, "PBR/Snapshot/east/partners", messages.encode(forged))
+        assert "a snapshot of north on the topic of east" in reasons(effects)[0]
 
     def test_a_large_realm_is_told_in_parts_and_then_what_has_changed(self) -> None:
         east = aggregator((self.VIEW,))
@@ -217,13 +245,13 @@ def test_it_keeps_a_directory_of_producers_and_consumers() -> None:
     report(of, record(node="n1"), node="n1")
     for name, kind, realm in (("agg-2", "aggregator", "east"), ("portal", "consumer", "west")):
         told = Announce(name=name, kind=kind, realm=realm, wants=(("east", "partners"),))  # type: ignore[arg-type]
-        of.receive(f"PBR/Aggregator/Announce/{realm}", messages.encode(told), NOW)
+        deliver(of, f"PBR/Aggregator/Announce/{realm}", messages.encode(told))
     assert sorted(of.parties) == [
         ("aggregator", "agg-2", "east"), ("consumer", "portal", "west"), ("producer", "n1", "east"),
     ]  # fmt: skip
     assert of.parties["consumer", "portal", "west"].details["wants"] == (("east", "partners"),)
     forged = messages.encode(Announce(name="x", realm="north"))
-    assert "on the topic of west" in kinds(of.receive("PBR/Aggregator/Announce/west", forged, NOW), Notice)[0].reason
+    assert "on the topic of west" in reasons(deliver(of, "PBR/Aggregator/Announce/west", forged))[0]
 
 
 def test_it_announces_itself_with_its_load() -> None:
@@ -231,12 +259,12 @@ def test_it_announces_itself_with_its_load() -> None:
     of.tick(NOW)
     for second in range(100):
         report(of, record(stamp_ns=NOW + second))
-    of.committed(100)
+    of.receive("store", Appended(100), NOW)
     assert published(of.tick(NOW + SECOND), "PBR/Aggregator/Announce/east") == []
     (body,) = published(of.tick(NOW + 5 * SECOND), "PBR/Aggregator/Announce/east")
     told = messages.decode(body, Announce)
     assert (told.name, told.load, told.nodes, told.stored, told.url) == ("agg", 20.0, ("n*",), 100, "tcp://x:1")
-    assert of.next_ns() == NOW + 10 * SECOND
+    assert of.next_tick() == NOW + 10 * SECOND
 
 
 @pytest.mark.spec("MR-079")
@@ -244,12 +272,13 @@ def test_foreign_measurements_of_configured_links_become_advice() -> None:
     of = aggregator(advises={LINK: ("n1", 0.4)})
     good = record(origin="foreign:pscheduler", latency_ms=12.0, loss=0.1)
     other = record(uri="other", origin="foreign:pscheduler", latency_ms=1.0)
-    outputs = of.foreign([good, other, record(), record(origin="foreign:x", latency_ms=-1.0)], NOW)
-    assert kinds(outputs, Keep) == [Keep([good, other])]
-    (body,) = published(outputs, "PBR/Advice/east/n1")
+    measured = [good, other, record(), record(origin="foreign:x", latency_ms=-1.0)]
+    effects = of.receive("foreign", ForeignRecords(measured), NOW)
+    assert kept(effects) == [good, other]
+    (body,) = published(effects, "PBR/Advice/east/n1")
     advice = messages.decode(body, Advice)
     assert (advice.link, advice.weight, advice.latency_ms, advice.loss) == (LINK, 0.4, 12.0, 0.1)
-    assert [notice.reason for notice in kinds(outputs, Notice)] == [
+    assert reasons(effects) == [
         "origin: is not foreign",
         "latency_ms: -1 is negative",
     ]
@@ -258,8 +287,8 @@ def test_foreign_measurements_of_configured_links_become_advice() -> None:
 def test_links_that_are_gone_are_forgotten_and_their_alerts_are_over() -> None:
     of = aggregator(rules=(Rule(name="slow", when="latency_ms > 80"),))
     report(of, record(latency_ms=100.0))
-    outputs = of.tick(NOW + FORGET_NS + SECOND)
-    assert [kept.event.state for kept in kinds(outputs, KeepEvent)] == ["cleared"]
+    effects = of.tick(NOW + FORGET_NS + SECOND)
+    assert [event.state for event in alerts(effects)] == ["cleared"]
     assert of.newest == {}
 
 
@@ -291,8 +320,23 @@ def test_nothing_that_comes_breaks_it(topic: str, body: bytes) -> None:
     of = aggregator(follows=(("west", "all"),), rules=(Rule(name="slow", when="latency_ms > 80"),))
     watched = Monitor("a", MonitorSettings(realm="east", advice=0.5))
     report(of, record())
-    outputs = of.receive(topic, body, NOW)
-    assert kinds(outputs, Keep) == []
+    effects = deliver(of, topic, body)
+    assert kept(effects) == []
     assert of.newest == {(LINK, "a"): record()}
     for mine in watched.topics:
         assert watched.received(mine, body, 0) == []
+
+
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_a_jump_of_the_clock_neither_silences_it_nor_makes_it_chatter(jump_s: int) -> None:
+    ahead = [0]
+    of = Aggregator(Settings(name="agg", realm="east"), Access(), Alerts(()), lambda now_ns: now_ns + NOW + ahead[0])
+    assert len(published(of.tick(0), "PBR/Aggregator/Announce/east")) == 1
+    ahead[0] = jump_s * SECOND
+    announced = [
+        second for second in range(1, 21) if published(of.tick(second * SECOND), "PBR/Aggregator/Announce/east")
+    ]
+    assert announced == [5, 10, 15, 20]
+    stamped = record(stamp_ns=NOW + (jump_s + 20) * SECOND)
+    assert kept(report(of, stamped, now_ns=20 * SECOND)) == [stamped]
+    assert of.parties["producer", "a", "east"].heard_ns == NOW + (jump_s + 20) * SECOND

@@ -90,7 +90,7 @@ def test_the_documented_rules_allow_what_an_aggregator_does_and_no_more() -> Non
         return book.allows(Identity(name=name, role="client", how="token"), action, topic).allowed
 
     text = HEAD.replace('name = "a"', 'name = "east-1"') + 'follow = [{realm = "west", group = "partners"}]\n'
-    of = Aggregator(parse(text).settings(), Access(), Alerts(()))
+    of = Aggregator(parse(text).settings(), Access(), Alerts(()), lambda now_ns: now_ns)
     assert [topic for topic in of.topics if not may("east-1", "subscribe", topic)] == []
     assert may("east-1", "publish", "PBR/Snapshot/east/partners")
     assert may("partner-7", "subscribe", "PBR/Snapshot/east/partners")

@@ -126,12 +126,12 @@ def test_a_new_epoch_of_an_issuer_starts_afresh() -> None:
 def test_a_full_queue_drops_the_newest_and_says_so() -> None:
     core = ClientCore()
     Peer(core)
-    told: list[object] = []
-    core.on_full = told.append
+    notified: list[object] = []
+    core.on_full = notified.append
     small, large = subscribed(core, "#", max_queue=3), subscribed(core, "#")
     core.feed(issuer() + topic(0, "a") + b"".join(event(0, number, b"%d" % number) for number in range(1, 6)))
     core.feed(event(0, 6, b"6"))
-    assert told == [small], "told once"
+    assert notified == [small], "notified once"
     assert bodies(small) == [b"1", b"2", b"3"]
     assert small.dropped == 3
     assert len(large) == 6
@@ -150,8 +150,8 @@ def test_a_queue_is_bounded_by_bytes_too() -> None:
 def test_a_blocking_queue_keeps_all_and_asks_for_a_pause_until_it_is_half_empty() -> None:
     core = ClientCore()
     Peer(core)
-    told: list[object] = []
-    core.on_full = told.append
+    notified: list[object] = []
+    core.on_full = notified.append
     slow = subscribed(core, "#", max_queue=4, on_full="block")
 
     class Owner:
@@ -163,7 +163,7 @@ def test_a_blocking_queue_keeps_all_and_asks_for_a_pause_until_it_is_half_empty(
 
     slow.owner = Owner()
     core.feed(issuer() + topic(0, "a") + b"".join(event(0, number, b"%d" % number) for number in range(1, 8)))
-    assert told == [slow]
+    assert notified == [slow]
     assert len(slow) == 7
     slow.take_nowait(4)
     assert slow.owner.resumed == 0

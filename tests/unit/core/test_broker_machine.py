@@ -5,7 +5,8 @@ from __future__ import annotations
 from chappe.core.broker.log import BrokerLog
 from chappe.core.broker.machine import BrokerMachine
 from chappe.core.session import Session
-from chappe.machine import Effect, Send
+from chappe.core.sessions import Sessions
+from chappe.machine import Connected, Disconnected, Effect, Send
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.status.topology import BrokerSpec, Topology
@@ -23,26 +24,28 @@ class Role:
     """A process of west with a counter for a broker, and a lease that the test takes away."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, Session] = {}
+        self.sessions = Sessions()
         self.held = True
         self.broker = CounterBroker("west")
         self.machine = BrokerMachine(
-            "west", "west", TOPOLOGY, RuleBook.open, lambda epoch: self.held,
-            lambda session: self.sessions.get(session.port) is session, BrokerLog("west"), lambda: 1,
+            "west", "west", TOPOLOGY, RuleBook.open, lambda epoch: self.held, self.sessions, BrokerLog("west"),
+            lambda: 1,
         )  # fmt: skip
 
     def lead(self) -> list[tuple[int, Message]]:
         return sent(self.machine.lead(self.broker, 4, 1))
 
     def open(self, port: int, name: str, manager: bool = False) -> list[tuple[int, Message]]:
-        session = self.sessions[port] = Session(port, name, "node", dev_identity(name, "node"), manager=manager)
-        return sent(self.machine.opened(session, 1))
+        self.sessions.open(Session(port, name, "node", dev_identity(name, "node"), manager=manager))
+        return sent(self.machine.receive(port, Connected(), 1))
 
     def close(self, port: int) -> list[tuple[int, Message]]:
-        return sent(self.machine.closed(self.sessions.pop(port), 1))
+        effects = self.machine.receive(port, Disconnected(), 1)
+        self.sessions.close(port)
+        return sent(effects)
 
     def receive(self, port: int, message: Message) -> list[tuple[int, Message]]:
-        return sent(self.machine.receive(self.sessions[port], message, 1))
+        return sent(self.machine.receive(port, message, 1))
 
 
 def sent(effects: list[Effect]) -> list[tuple[int, Message]]:

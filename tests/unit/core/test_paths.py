@@ -14,6 +14,7 @@ from chappe.core.variables import Variables
 from chappe.engine._engine import Engine
 from chappe.wire.control import Variable
 from chappe.wire.management import Path
+from tests.support.decisions import decide
 
 LINKS = ("west", "east", "north")
 NOW = 1_000_000_000
@@ -47,7 +48,7 @@ class Router:
     def decides(self, source: str, created: int, number: int = 5) -> tuple[str, set[str]]:
         """What happens to an event that comes from a link, and where it goes."""
         record = struct.pack(">QIB3xd", created, number, 0, 1.0)
-        verdict, taken, _ = self.engine.status.decide_for_test(self.ports[source], record, created)
+        verdict, taken, _ = decide(self.engine, self.ports[source], record, created)
         return verdict, {name for name, port in self.ports.items() if port in {target for target, _ in taken}}
 
     @property

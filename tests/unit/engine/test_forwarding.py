@@ -208,9 +208,9 @@ def test_an_error_of_whoever_is_asked_ends_there(answer: Any) -> None:
     engine.feed(publisher, define(1, "a") + event(1))
     assert len(guide.asked) == 2
     assert engine.route_error is not None
-    assert [engine.port_counters(port)["way_errors"] for port in (inward, publisher)] == [1, 1]
-    assert [engine.port_counters(port)["drop_no_way"] for port in (inward, publisher)] == [2, 1]
-    assert ("topic", "a", "drop_no_way", 3) in engine.address_drops()
+    assert [engine.port_counters(port)["route_errors"] for port in (inward, publisher)] == [1, 1]
+    assert [engine.port_counters(port)["drop_no_route"] for port in (inward, publisher)] == [2, 1]
+    assert ("topic", "a", "drop_no_route", 3) in engine.address_drops()
     assert len(events(written(engine, client))) == 1, "subscribers of this node need no route"
     guide.forward[b"in"] = ForwardingDecision(True, [(outward[0], b"x")])
     engine.topics.forwarding_changed()
@@ -232,7 +232,7 @@ def test_answers_that_lead_nowhere_are_counted() -> None:
     }
     for number, by in enumerate(guide.forward):
         engine.feed(inward, route(number, by, "a") + event(number + 1, number=number))
-    assert engine.port_counters(inward)["drop_no_way"] == 8
+    assert engine.port_counters(inward)["drop_no_route"] == 8
     assert len(events(written(engine, outward[0]))) == 1
     assert events(written(engine, client)) == events(written(engine, inward)) == []
 
@@ -297,7 +297,7 @@ def test_routed_topics_are_bounded_and_their_numbers_come_back() -> None:
     engine.feed(inward, event(200))
     sent = len(events(written(engine, outward)))
     assert 0 < sent <= 10
-    assert engine.port_counters(inward)["drop_no_way"] == 30 - sent
+    assert engine.port_counters(inward)["drop_no_route"] == 30 - sent
 
 
 def test_unused_routes_do_not_pile_up() -> None:
@@ -358,7 +358,7 @@ def test_a_next_hop_leads_back_only_where_the_answer_says_so() -> None:
     guide.forward[b"rerouted"] = ForwardingDecision(False, [(inward, b"x")], may_return=True)
     engine.feed(inward, route(1, b"ordinary", "a") + event(1, b"1"))
     assert events(written(engine, inward)) == []
-    assert engine.port_counters(inward)["drop_no_way"] == 1
+    assert engine.port_counters(inward)["drop_no_route"] == 1
     engine.feed(inward, route(2, b"rerouted", "a") + event(2, b"2", number=2))
     assert [body for _, body in events(written(engine, inward))] == [b"2"]
 
@@ -375,7 +375,7 @@ def test_what_cannot_be_reached_is_kept_and_the_next_hops_go_on() -> None:
         (PUBLISHER, 2, b"a", b"rest", b"2"),
     ]
     assert engine.take_undeliverable() == []
-    assert engine.counters()["drop_no_way"] == 0
+    assert engine.counters()["drop_no_route"] == 0
     engine.reroute(kept[0], [(outward[1], b"later")])
     data = written(engine, outward[1])
     assert list(routes(data).values()) == [(b"later", b"a")]
@@ -405,8 +405,8 @@ def test_what_is_kept_is_bounded_and_counted_by_topic() -> None:
         engine.feed(inward, event(number, bytes(60_000)))
     kept = engine.take_undeliverable()
     assert 8_000_000 < sum(len(item.frame) for item in kept) <= 8 << 20
-    assert engine.counters()["drop_no_way"] == 200 - len(kept)
-    assert ("topic", "a", "drop_no_way", 200 - len(kept)) in engine.address_drops()
+    assert engine.counters()["drop_no_route"] == 200 - len(kept)
+    assert ("topic", "a", "drop_no_route", 200 - len(kept)) in engine.address_drops()
     engine.drop_undelivered(kept[0], waited=True)
     assert ("topic", "a", "drop_waited", 1) in engine.address_drops()
 
@@ -415,7 +415,7 @@ def test_an_answer_with_a_destination_route_that_is_no_route_is_an_error_that_en
     guide, engine, inward, _, client = relay()
     guide.forward[b"in"] = ForwardingDecision(True, unreachable="text")  # type: ignore[arg-type]
     engine.feed(inward, route(1, b"in", "a") + event(1))
-    assert engine.port_counters(inward)["way_errors"] == 1
+    assert engine.port_counters(inward)["route_errors"] == 1
     assert engine.take_undeliverable() == []
     assert events(written(engine, client)) == []
 

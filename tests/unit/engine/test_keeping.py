@@ -146,7 +146,7 @@ def test_unconfirmed_events_are_taken_with_their_identity_and_rerouted() -> None
     assert {(item.issuer, item.epoch, item.kind, item.topic, item.source_route) for item in taken} == {
         (PUBLISHER, 1, "s", b"a", b"there")
     }
-    assert engine.port_counters(gone)["rescued"] == 3
+    assert engine.port_counters(gone)["rerouted"] == 3
     engine.close_port(gone)
     assert engine.port_counters(gone)["drop_closed"] == 0, "the plain event had been written"
     assert [engine.reroute(item, [(spare, b"round")]) for item in taken] == [1, 1, 1]
@@ -181,7 +181,7 @@ def test_redirect_counts_what_it_cannot_send_and_refuses_what_is_no_event() -> N
     item = engine.take_unconfirmed(gone)[0]
     engine.close_port(gone)
     assert engine.reroute(item, [(gone, b"x"), (inward + 99, b"x"), (spare, b"")]) == 0
-    assert engine.counters()["drop_no_way"] == 3
+    assert engine.counters()["drop_no_route"] == 3
     with pytest.raises(ChappeError, match="take_unconfirmed"):
         engine.reroute(Undelivered(PUBLISHER, 1, 1, "s", b"a", b"w", b"\x05\0\0\0"), [(spare, b"x")])
     with pytest.raises(ChappeError, match="take_unconfirmed"):
@@ -209,7 +209,7 @@ def test_events_that_waited_and_then_have_no_route_are_kept() -> None:
     engine.clock(5 * MS, 0)
     assert engine.release_held() == 1
     assert [(item.source_route, item.frame[16:]) for item in engine.take_undeliverable()] == [(b"rest", b"1")]
-    assert engine.counters()["drop_no_way"] == 0
+    assert engine.counters()["drop_no_route"] == 0
 
 
 def test_a_lost_neighbour_had_some_of_the_events() -> None:

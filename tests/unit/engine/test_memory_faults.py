@@ -19,6 +19,7 @@ from chappe.errors import ChappeError, RefusedError
 from chappe.wire.events import Issuer
 from chappe.wire.frames import Kind, encode_frame
 from tests.support.clientpeer import event, status, topic
+from tests.support.decisions import engine_with
 
 FAILURES = (MemoryError, RefusedError)
 INBOX = f"here@{'0123456789abcdef' * 2}"
@@ -218,6 +219,14 @@ def test_tables_are_as_they_were_after_any_failure() -> None:
     raise AssertionError("the allocator was called more often than expected")
 
 
+def decided_ports(engine: Engine, port: int, record: bytes, wall_ns: int) -> list[tuple[int, int]]:
+    """How many records each port should have got until now, and how many its filter refused."""
+    engine.clock(engine.mono_ns, wall_ns)
+    engine.feed(port, encode_frame(Kind.STATUS, record))
+    counts = [engine.port_counters(other) for other in engine.open_ports()]
+    return [(each["status_out"] + each["drop_no_memory"], each["filtered"]) for each in counts]
+
+
 def test_the_status_table_is_consistent_after_any_failure() -> None:
     def fill(table: StatusTable) -> None:
         for variable in range(1, 40):
@@ -229,16 +238,16 @@ def test_the_status_table_is_consistent_after_any_failure() -> None:
 
     expected: object = None
     for failing in range(4000):
-        budget = MemoryBudget()
-        table = StatusTable(layout="sparse", edge=True, budget=budget)
-        budget.fail(failing)
+        engine = engine_with(10)
+        table = engine.status
+        engine.memory.fail(failing)
         try:
             fill(table)
         except MemoryError:
             fill(table)
         found = [table.describe(variable) for variable in range(1, 40)]
         decided = [
-            table.decide_for_test(1, struct.pack(">qIIq", created, variable, 0, 1), created)
+            decided_ports(engine, 1, struct.pack(">qIIq", created, variable, 0, 1), created)
             for variable in range(1, 40)
             for created in (10, 30, 120)
         ]
@@ -249,7 +258,7 @@ def test_the_status_table_is_consistent_after_any_failure() -> None:
         for variable in range(1, 40):
             table.drop_variable(variable)
         assert (table.entries(), table.sets()) == (0, 0)
-        if failing and not budget.refused:
+        if failing and not engine.memory.refused:
             return
     raise AssertionError("the allocator was called more often than expected")
 

@@ -151,8 +151,8 @@ def test_forwarding_entries_are_charged_to_whoever_made_the_topic() -> None:
     assert engine.accounts.usage()["greedy"]["routed_topics"] == 4
     engine.feed(other, topic(0, "o") + event(0, 1, b"x"))
     assert engine.accounts.usage()["other"]["routed_topics"] == 1
-    assert engine.port_counters(greedy)["drop_no_way"] == 16
-    assert engine.port_counters(other)["drop_no_way"] == 0
+    assert engine.port_counters(greedy)["drop_no_route"] == 16
+    assert engine.port_counters(other)["drop_no_route"] == 0
 
 
 # --- queues

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chappe.events.forwarding import Outputs
+from chappe.events.forwarding import NextHops
 from chappe.events.source_route import SourceRoute, Step, Unit, decode, encode
 from chappe.linkstate.units import Address
 from tests.support.eventmesh import EventMesh
@@ -35,7 +35,7 @@ def test_in_a_cluster_it_takes_the_best_route_though_nobody_subscribed() -> None
 
 def test_at_the_node_itself_it_stays() -> None:
     net = mesh({"u": "a b"}, "a-b")
-    assert net.forwarding["a"].publish("n", f"u/a@{ID}".encode()) == Outputs(True)
+    assert net.forwarding["a"].publish("n", f"u/a@{ID}".encode()) == NextHops(True)
 
 
 def test_over_units_each_of_them_finds_its_part() -> None:
@@ -54,7 +54,7 @@ def test_over_units_each_of_them_finds_its_part() -> None:
 def test_nobody_waits_for_a_node_that_never_was(address: str) -> None:
     """Whoever invents names must not fill what is kept for nodes that are missed."""
     net = mesh({"u": "a b"}, "a-b")
-    assert net.forwarding["a"].publish("n", address.encode()) == Outputs(False)
+    assert net.forwarding["a"].publish("n", address.encode()) == NextHops(False)
 
 
 def test_a_node_out_of_reach_is_waited_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.errors import ProtocolError
-from chappe.events.forwarding import Outputs
+from chappe.events.forwarding import NextHops
 from chappe.events.interest import Pattern
 from chappe.events.planner import Planned
 from chappe.events.previous_routes import PreviousRoutes
@@ -25,13 +25,13 @@ def mesh(units: dict[str, str], links: str) -> EventMesh:
     return net
 
 
-def way_to(outputs: Outputs, peer: str) -> SourceRoute:
+def way_to(outputs: NextHops, peer: str) -> SourceRoute:
     return decode(dict(outputs.branches)[peer])
 
 
 def test_nobody_wants_it_nothing_leaves() -> None:
     net = mesh({"": "a b"}, "a-b")
-    assert net.forwarding["a"].publish("s", b"t") == Outputs(True)
+    assert net.forwarding["a"].publish("s", b"t") == NextHops(True)
 
 
 @pytest.mark.spec("MR-022")
@@ -212,7 +212,7 @@ def test_a_group_that_has_no_member_any_more_is_counted() -> None:
     net = mesh({"x/a": "a1", "x/b": "b1"}, "a1-b1")
     source_route = encode(SourceRoute((), (Unit(1, "x/b", 0, False, ("g",)),), ("x/a",)))
     outputs = net.forwarding["b1"].forward("a1", source_route, "s", b"t")
-    assert outputs == Outputs(False, (), 0, (), (VertexId(1, "x/b"),))
+    assert outputs == NextHops(False, (), 0, (), (VertexId(1, "x/b"),))
 
 
 # --- changes

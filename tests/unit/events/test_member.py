@@ -14,6 +14,7 @@ from chappe.engine._engine import Engine
 from chappe.errors import RefusedError
 from chappe.events.member import Member
 from chappe.events.member_settings import MemberSettings
+from chappe.events.parts import MemberParts
 from chappe.events.reroute import AGAIN_NS
 from chappe.events.source_route import SourceRoute, Step, encode
 from chappe.linkstate.settings import Settings as MapSettings
@@ -283,7 +284,7 @@ def test_events_on_their_way_are_kept_while_there_is_none_and_come_once() -> Non
     mesh.run(2)
     assert wanting.bodies == [b"1"], "back over b, where it had been"
     assert all(place.member.reroute.waiting == 0 for place in mesh.places.values())
-    assert sum(place.engine.counters()["drop_no_way"] for place in mesh.places.values()) == 0
+    assert sum(place.engine.counters()["drop_no_route"] for place in mesh.places.values()) == 0
 
 
 def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -> None:
@@ -298,7 +299,7 @@ def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -
     rescue = c.member.reroute
     assert rescue.waiting + rescue.crowded == 20
     assert rescue.crowded > 0, "the oldest are given up when there is no room"
-    assert c.engine.counters()["drop_no_way"] == rescue.crowded
+    assert c.engine.counters()["drop_no_route"] == rescue.crowded
     kept = rescue.waiting
     mesh.link("c", "d", 1)
     mesh.run(2)
@@ -432,13 +433,13 @@ def test_a_queue_group_gets_each_event_at_one_place() -> None:
 
 
 def test_a_bad_pattern_or_one_group_too_many_changes_nothing() -> None:
-    member = Member(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1))
-    member.mine.max_groups = 1
+    member = Member(MemberParts(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1)))
+    member.subscriptions.max_groups = 1
     member.subscribed("s", "a", "one")
     with pytest.raises(RefusedError):
         member.subscribed("s", "a", "two")
     member.unsubscribed("s", "never/there")
-    assert [pattern.group for pattern in member.mine.patterns()] == ["one"]
+    assert [pattern.group for pattern in member.subscriptions.patterns()] == ["one"]
 
 
 def test_a_tick_with_nothing_to_do_costs_microseconds() -> None:
@@ -460,7 +461,7 @@ def test_a_tick_with_nothing_to_do_costs_microseconds() -> None:
 
 def test_publications_are_read_once_a_tick_and_their_notice_follows_in_the_next() -> None:
     """A client may advertise thousands of topics: neither each request nor one turn of the loop pays for all."""
-    member = Member(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1))
+    member = Member(MemberParts(Address.parse("", "a"), Engine(), MemberSettings(), random.Random(1)))
     reads: list[int] = []
 
     def offered() -> list[tuple[str, str]]:

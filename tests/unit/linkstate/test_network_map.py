@@ -11,6 +11,7 @@ import pytest
 
 from chappe.linkstate.changes import CostAdvertised, MapResult, Notice, RoutesChanged
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import MS, SECOND, Settings
 from chappe.linkstate.units import Address, VertexId
 from chappe.machine import Send
@@ -32,7 +33,7 @@ class Hearing(LinkState):
 
 
 def node(name: str = "a", unit: str = "w/1", **settings: object) -> Hearing:
-    return Hearing(Address.parse(unit, name), Settings(**settings), random.Random(1))  # type: ignore[arg-type]
+    return Hearing(Parts(Address.parse(unit, name), Settings(**settings), random.Random(1)))  # type: ignore[arg-type]
 
 
 def told(outputs: Sequence[MapResult], kind: type) -> list[Send]:
@@ -428,10 +429,10 @@ def test_signatures() -> None:
     def sign(text: bytes) -> bytes:
         return b"a" + text[:8]
 
-    state = Hearing(
+    state = Hearing(Parts(
         Address.parse("w/1", "a"), Settings(), random.Random(1), sign,
         lambda name, text, signature: signature == name.encode() + text[:8],
-    )  # fmt: skip
+    ))  # fmt: skip
     outputs = state.up("b", Address.parse("w/1", "b"), AB, "tcp", START)
     [own] = [tell.message for tell in told(outputs, Statement)]
     assert own.signature == sign(own.body)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from chappe.machine import Publish
 from chappe.measure import messages
-from chappe.measure.messages import Advice, Announce, Change, ControlReply, ControlRequest, Publish
+from chappe.measure.messages import Advice, Announce, Change, ControlReply, ControlRequest
 from chappe.measure.monitor import BATCH, KEPT_NS, Advised, Interval, Monitor, Now, Output, Settings, Switch
 from chappe.measure.record import Record, decode
 from tests.support.records import LINK, NOW, SECOND, links, record

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from chappe.client.violations import Terms
-from chappe.engine._status import StatusTable
 from chappe.errors import ConfigError
 from chappe.pipeline.grid import Grid, positive
+from tests.support.decisions import decide, engine_with
 
 rates = st.sampled_from([(1, 10), (3, 100), (7, 30), (1, 1), (5, 17), (3, 100_000_000), (30_000, 1_001_000_000_000)])
 stamps = st.one_of(
@@ -27,14 +27,15 @@ stamps = st.one_of(
 def test_the_filter_of_a_router_passes_what_counts(rate: tuple[int, int], every: int, created: list[int]) -> None:
     num, den = rate
     grid = Grid(num, den, every)
-    router = StatusTable()
+    engine = engine_with(2, edge=False)
+    router = engine.status
     router.future_tolerance_ns = 1 << 62
     router.set_variable(1, num, den, [0])
     router.setup_path(1, 1, 0, [-(-every * den // num)], [3], 0xFFFF)
     terms = Terms(num, den, 1)
     for stamp, period, counts in zip(created, grid.periods(created), grid.counts(created), strict=True):
         record = struct.pack(">qIB3xq", stamp, 1, 0, 0)
-        assert bool(router.decide_for_test(0, record, stamp)[1]) == counts
+        assert bool(decide(engine, 0, record, stamp)[1]) == counts
         assert terms.nominal(stamp) == int(period) * den
 
 

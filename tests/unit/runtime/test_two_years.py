@@ -14,6 +14,7 @@ import pytest
 
 from chappe.errors import RefusedError
 from chappe.linkstate.network_map import LinkState
+from chappe.linkstate.parts import Parts
 from chappe.linkstate.settings import SECOND, Settings
 from chappe.runtime.mesh.signing import Signer, Verifier
 from chappe.security import tokens
@@ -62,10 +63,10 @@ class Mesh(LinkStates):
     def start(self, name: str) -> LinkState:
         credentials = self.credentials[name]
         verifier = Verifier(credentials, lambda: self.wall_ns(""))
-        state = LinkState(
+        state = LinkState(Parts(
             self.addresses[name], self.settings, random.Random(1), Signer(credentials), verifier,
             wall=lambda: self.wall_ns(name),
-        )  # fmt: skip
+        ))  # fmt: skip
         self.nodes[name] = state
         self.verifiers = {**getattr(self, "verifiers", {}), name: verifier}
         return state

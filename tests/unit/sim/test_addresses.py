@@ -75,8 +75,8 @@ def test_what_leads_nowhere_is_counted_and_not_kept() -> None:
     publisher = node.client("p")
     publisher.publish("nobody@" + ID.hex(), count=3, kind="n")
     network.run(1.0)
-    assert node.engine.counters()["drop_no_way"] == 3
-    assert node.engine.address_drops() == [("topic", "nobody@…", "drop_no_way", 3)]
+    assert node.engine.counters()["drop_no_route"] == 3
+    assert node.engine.address_drops() == [("topic", "nobody@…", "drop_no_route", 3)]
     assert not node.engine.take_undeliverable()
 
 
@@ -93,7 +93,7 @@ def test_a_thousand_inboxes_do_not_widen_interest() -> None:
     assert all(owner.received == 1 for owner in owners)
     for name, member in members.items():
         assert member is not None
-        assert member.mine.patterns() == ()
+        assert member.subscriptions.patterns() == ()
         assert not member.state.wanting("s", b"any/topic")
         assert network.nodes[name].counts.control_out - sent[name] < 100  # what is measured is told, and no more
 

@@ -11,7 +11,7 @@ from chappe.sim.managed.network import ManagedNetwork
 from chappe.sim.managed.store import RoleStore
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Answer, Done, Qos
-from chappe.wire.management import ChangeMode, SetFlood
+from chappe.wire.management import ChangeMode, ClearFlood, SetFlood
 
 S = 1_000_000_000
 URLS = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
@@ -153,7 +153,7 @@ def test_a_mode_change_at_the_root_reaches_every_router() -> None:
     deployed = Deployment(ring(clouds=2), "r4")
     answers = deployed.operate("root", ChangeMode(id=1, mode=3))
     assert answers == [Done(id=1)]
-    assert {router.commands.modes.mode for router in deployed.network.routers.values()} == {3}
+    assert {router.node.core.commands.modes.mode for router in deployed.network.routers.values()} == {3}
     deployed.network.run(10)
     assert deployed.stream.holes == []
 
@@ -162,7 +162,28 @@ def test_a_flooded_variable_reaches_a_router_that_has_no_path() -> None:
     deployed = Deployment(ring(clouds=2), "r4")
     answers = deployed.operate("root", SetFlood(id=1, publisher="plant", variable="v", level=2))
     assert [type(answer) for answer in answers] == [Done]
-    assert all(router.engine.status.entries() == 1 for router in deployed.network.routers.values())
+    assert all(router.node.engine.status.entries() == 1 for router in deployed.network.routers.values())
+
+
+def test_values_of_a_flooded_variable_travel_through_both_clouds_until_flooding_ends() -> None:
+    deployed = Deployment(ring(clouds=2), "r1")
+    network = deployed.network
+
+    def travelled(seconds: float) -> set[str]:
+        """The routers that got values over a channel meanwhile."""
+        channels = [pair for one, other in network.channels for pair in ((one, other), (other, one))]
+        before = {pair: network.routers[pair[0]].sent(pair[1]) for pair in channels}
+        network.run(seconds)
+        return {pair[1] for pair in channels if network.routers[pair[0]].sent(pair[1]) > before[pair]}
+
+    used = {path.target for router in network.routers.values() for path, _ in router.installed.values()} - {""}
+    assert travelled(5) == used < set(network.routers)
+    flooded = deployed.operate("root", SetFlood(id=1, publisher="plant", variable="v"))
+    assert [type(answer) for answer in flooded] == [Done]
+    assert travelled(5) >= set(network.routers) - {"r0"}
+    cleared = deployed.operate("root", ClearFlood(id=2, publisher="plant", variable="v"))
+    assert [type(answer) for answer in cleared] == [Done]
+    assert travelled(5) == used
 
 
 def test_tables_and_stores_are_empty_after_removal() -> None:
@@ -171,7 +192,7 @@ def test_tables_and_stores_are_empty_after_removal() -> None:
     deployed.publisher.leave()
     deployed.network.run(90)
     assert deployed.sizes() == [0] * 6
-    assert [router.engine.status.entries() for router in deployed.network.routers.values()] == [0] * 6
+    assert [router.node.engine.status.entries() for router in deployed.network.routers.values()] == [0] * 6
     kinds = ("publication", "subscription", "reservation", "decision", "leftover", "entity")
     assert [store.count(kind) for store in deployed.network.stores.values() for kind in kinds] == [0] * 18
     assert [process.failures for process in deployed.network.brokers.values()] == [[]] * 6

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from chappe.core.access import Access
 from chappe.core.sections import BrokerLink, Config, NodeSection, Peer, Route
-from chappe.core.session import Session
+from chappe.core.sessions import Sessions
 from chappe.linkstate.units import Address
-from chappe.machine import NEVER, AuditWritten, Effect, Send
+from chappe.machine import NEVER, AuditWritten, Disconnected, Effect, Input, Send
+from chappe.machine import Address as Source
+from chappe.sim.build import Design
 from chappe.sim.client import Client
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
-from chappe.sim.node import Design, Node
+from chappe.sim.node import Node
 from chappe.wire.base import Done, Failed, Grant, Message
 from chappe.wire.control import Goodbye, Register, Registered, Watch, Watching
 from chappe.wire.management import Granted, Issued, Join, Lead, Path, Publish, Setup, SubscribeRequest
@@ -46,36 +49,34 @@ class Broker:
         self.done: list[Message] = []
         self._variables: dict[str, Any] = {}
 
-    def opened(self, session: Session, now_ns: int) -> list[Effect]:
-        return []
-
-    def closed(self, session: Session, now_ns: int) -> list[Effect]:
-        self.lost.append(session.name)
-        return []
+    def made(self, sessions: Sessions, access: Access) -> Broker:
+        self._sessions = sessions
+        return self
 
     def takes(self, message: Message) -> bool:
         return not isinstance(message, Goodbye)
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
+    def receive(self, source: Source, message: Input | AuditWritten, now_ns: int) -> list[Effect]:
         match message:
+            case Disconnected():
+                session = self._sessions.get(int(source))
+                assert session is not None
+                self.lost.append(session.name)
             case Join(router=router):
                 self.joined.append(router)
-                return [Send(session.port, Lead(role="leaf", epoch=1))]
+                return [Send(source, Lead(role="leaf", epoch=1))]
             case Publish(variable=variable):
                 variable.variable_id = 7
                 self._variables[variable.variable] = variable
-                return [Send(session.port, Issued(id=message.id, variable_id=7))]
+                return [Send(source, Issued(id=message.id, variable_id=7))]
             case SubscribeRequest():
                 variable = self._variables[message.variable]
                 path = Path(variable, 1, "", "", (10 * MS,), (3,), 0xFFFF)
                 granted = Granted(id=message.id, variable=variable, grants=(GRANT,), modes=0xFFFF)
                 setup = Setup(id=900, epoch=1, command=1, paths=(path,))
-                return [Send(session.port, setup), Send(session.port, granted)]
+                return [Send(source, setup), Send(source, granted)]
             case Done() | Failed():
                 self.done.append(message)
-        return []
-
-    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
         return []
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -134,7 +135,7 @@ def test_a_router_joins_its_broker_whose_commands_are_written_down_and_carried_o
     broker = Broker()
     managed = BrokerLink(name="leaf", urls=())
     add(network, "r1", Config(node=NodeSection(name="r1"), broker=managed))
-    add(network, "leaf-1", Config(node=NodeSection(name="leaf-1")), role=lambda node: lambda sessions, access: broker)
+    add(network, "leaf-1", Config(node=NodeSection(name="leaf-1")), role=broker.made)
     network.join("r1", "leaf-1", Quality(delay_ms=2), manages="leaf-1")
     network.start()
     network.run(0.1)

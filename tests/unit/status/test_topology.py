@@ -72,7 +72,7 @@ def test_levels_follow_from_the_tree() -> None:
         ("router.2.listen", "udp://127.0.0.1:1", ["router[2].listen: address 'udp://127.0.0.1:1': udp can not be"]),
         ("router.2.listen", "tcp://127.0.0.1:0", ["router[2].listen: port 0"]),
         ("router.2.listen", "tcp://127.0.0.1:7500", ["router[2].listen: tcp://127.0.0.1:7500 is the address of"]),
-        ("channel.1", None, ["router[2]: no way of channels leads from n1 to s1; add a [[channel]]"]),
+        ("channel.1", None, ["router[2]: no path of channels leads from n1 to s1; add a [[channel]]"]),
         ("channel.+", {"between": ["n1", "x"]}, ["channel[2].between: there is no router 'x'"]),
         ("channel.+", {"between": ["n1", "n1"]}, ["channel[2].between: it joins n1 with itself"]),
         ("channel.+", {"between": ["n2", "n1"]}, ["channel[2].between: n2 and n1 have channel[0] already"]),
@@ -116,7 +116,7 @@ def test_the_processes_of_a_role_share_a_database() -> None:
     tables["broker"][1]["store"] = "postgresql://localhost/chappe"
     topology = msgspec.convert(tables, Topology)
     assert problems(topology) == []
-    assert [topology.broker[1].process(place) for place in (0, 1)] == ["north-1", "north-2"]
+    assert [topology.broker[1].process(index) for index in (0, 1)] == ["north-1", "north-2"]
     assert topology.broker[0].process(0) == "root"
     tables["router"][0]["name"] = "north-2"
     tables["channel"][0]["between"] = ["north-2", "n2"]

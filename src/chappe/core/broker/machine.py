@@ -17,8 +17,10 @@ from chappe.core.broker.links import Led, Links, Parents, is_process_of
 from chappe.core.broker.log import BrokerLog
 from chappe.core.broker.operators import ACTIONS, NOT_HERE, Operators
 from chappe.core.session import Session
+from chappe.core.sessions import Sessions
 from chappe.errors import RefusedError
 from chappe.machine import NEVER, AuditWritten, Change, Close, Connected, Disconnected, Effect, Input, Send
+from chappe.machine import Address as Source
 from chappe.security.rules import RuleBook
 from chappe.status.machine import PARENT, Address, Broker
 from chappe.status.topology import Topology
@@ -32,11 +34,11 @@ OF_NODE = ("links", "clients", "counters", "drops")  # listings that every node 
 
 
 class BrokerMachine:
-    """Standing by or leading. `held(epoch)`: nobody else can have the lease; `present(session)`: it is connected."""
+    """Standing by or leading. `held(epoch)`: nobody else can have the lease; `sessions`: who is connected."""
 
     def __init__(
         self, name: str, role: str, topology: Topology, book: Callable[[], RuleBook], held: Callable[[int], bool],
-        present: Callable[[Session], bool], actions: BrokerLog, wall_ns: Callable[[], int],
+        sessions: Sessions, actions: BrokerLog, wall_ns: Callable[[], int],
     ) -> None:  # fmt: skip
         self.role = role
         self.epoch = 0  # it leads in, or 0
@@ -44,7 +46,7 @@ class BrokerMachine:
         self._name = name
         self._topology = topology
         self._held = held
-        self._present = present
+        self._sessions = sessions
         self._log = actions
         self._wall_ns = wall_ns
         self._above = topology.brokers[role].parent  # empty: it is the root
@@ -127,7 +129,22 @@ class BrokerMachine:
 
     # --- connections
 
-    def opened(self, session: Session, now_ns: int) -> list[Effect]:
+    def receive(self, source: Source, message: Input | AuditWritten, now_ns: int) -> list[Effect]:
+        """A message that it takes, or what became of a connection or of an intent for the audit log."""
+        if isinstance(message, AuditWritten):
+            return self._written(message, now_ns)  # whoever asked may be gone by now
+        assert isinstance(source, int)
+        session = self._sessions.get(source)
+        if session is None:
+            return []
+        match message:
+            case Connected():
+                return self._opened(session, now_ns)
+            case Disconnected():
+                return self._closed(session, now_ns)
+        return self._hear(session, message, now_ns)
+
+    def _opened(self, session: Session, now_ns: int) -> list[Effect]:
         """A connection whose identity is known; only a parent's counts before its first message."""
         if not session.manager:
             return []
@@ -142,8 +159,7 @@ class BrokerMachine:
             return [Send(session.port, greeting)]
         return self._announce_parent(now_ns)
 
-    def closed(self, session: Session, now_ns: int) -> list[Effect]:
-        """It is over."""
+    def _closed(self, session: Session, now_ns: int) -> list[Effect]:
         effects = self._lapse()
         if session in self._parents:
             return effects + (self._change_parent(now_ns) if self._parents.closed(session) else [])
@@ -157,8 +173,7 @@ class BrokerMachine:
         """Whether messages of this kind are for brokers."""
         return type(message) in TAKEN or isinstance(message, Command)
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
-        """A message that it takes."""
+    def _hear(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
         effects = self._lapse()
         if session.role == "client":
             return effects + self._from_client(session, message)
@@ -266,7 +281,7 @@ class BrokerMachine:
             return [self._operators.failed(session, message, self.standing_by())]
         return [self._operators.intend(session, message)]
 
-    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
+    def _written(self, written: AuditWritten, now_ns: int) -> list[Effect]:
         """What an operator asks for is written down; this process may not lead any more."""
         number = written.number
         session, message = self._operators.intended(number)
@@ -275,7 +290,7 @@ class BrokerMachine:
         effects = self._lapse()
         if not self.epoch:
             return [*effects, self._operators.failed(session, message, self.standing_by(), number)]
-        if not self._present(session):
+        if not self._sessions.has(session):
             return [self._operators.failed(session, message, "the connection ended before it was done", number)]
         address = self._operators.asked(session, message, number)
         if self._links.bind(address, session):

@@ -14,10 +14,9 @@ from chappe.core.broker.log import BrokerLog
 from chappe.core.broker.machine import BrokerMachine
 from chappe.core.roles import Host
 from chappe.core.sections import Manages
-from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.links._socket import clocks
-from chappe.machine import AuditWritten, Effect
+from chappe.machine import Address, AuditWritten, Effect, Input
 from chappe.runtime.broker.commits import Commits, Tally
 from chappe.runtime.broker.leadership import Leadership
 from chappe.status.brokers import broker_of
@@ -55,7 +54,7 @@ class BrokerRole:
             self._begin, self._over,
         )  # fmt: skip
         self.machine = BrokerMachine(
-            name, self.role, manages.topology, lambda: access.book, self.leadership.held, sessions.has, self._log,
+            name, self.role, manages.topology, lambda: access.book, self.leadership.held, sessions, self._log,
             time.time_ns,
         )  # fmt: skip
         self._commits = Commits(self.machine, self.leadership.commit, self._perform, self._over, self.tally)
@@ -101,23 +100,14 @@ class BrokerRole:
 
     # --- what the node gives it
 
-    def opened(self, session: Session, now_ns: int) -> list[Effect]:
-        return self._done(self.machine.opened(session, now_ns))
-
-    def closed(self, session: Session, now_ns: int) -> list[Effect]:
-        return self._done(self.machine.closed(session, now_ns))
-
     def takes(self, message: Message) -> bool:
         if isinstance(message, Subscribe | Unsubscribe) and feeds.at_brokers(message.pattern):
             self._log.on = True  # the next tick sees whether somebody is still there
             return False
         return self.machine.takes(message)
 
-    def receive(self, session: Session, message: Message, now_ns: int) -> list[Effect]:
-        return self._done(self.machine.receive(session, message, now_ns))
-
-    def audited(self, written: AuditWritten, now_ns: int) -> list[Effect]:
-        return self._done(self.machine.audited(written, now_ns))
+    def receive(self, source: Address, message: Input | AuditWritten, now_ns: int) -> list[Effect]:
+        return self._done(self.machine.receive(source, message, now_ns))
 
     def tick(self, now_ns: int) -> list[Effect]:
         self.leadership.alive()

@@ -9,19 +9,18 @@ from pathlib import Path
 
 from cryptography import x509
 
-from chappe.core.sections import Config, Mesh
+from chappe.core.sections import Config
 from chappe.errors import ConfigError, RefusedError
 from chappe.links.address import parse as parse_address
 from chappe.links.administrative import is_site, parse_site
 from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
-from chappe.linkstate.units import checked_name, parse_unit
+from chappe.runtime.config.mesh_checks import mesh_problems
 from chappe.security.certificates import identity_of
 from chappe.security.identity import dev_identity
 from chappe.security.patterns import NODES, AddressPattern, PatternError
 from chappe.security.rules import RuleBook, check_rule
 from chappe.status.topology_checks import problems as topology_problems
-from chappe.wire.addresses import ADDRESS_LIMIT, INBOX_PART
 
 MULTICAST = "udp+multicast"
 
@@ -31,7 +30,7 @@ def problems(config: Config, dev: bool = False, files: bool = False) -> list[str
     found = [*_addresses(config, dev), *_peers(config), *_transports(config), *_references(config), *_patterns(config),
              *_consistency(config),
              *(() if dev else _denied(config)),
-             *_management(config), *_mesh(config)]  # fmt: skip
+             *_management(config), *mesh_problems(config)]  # fmt: skip
     if files:
         found += _files(config)
     return found
@@ -214,68 +213,6 @@ def _management(config: Config) -> Iterator[str]:
     yield from (f"manages.topology: {problem}" for problem in topology_problems(topology))
     if role not in topology.brokers:
         yield f"manages.role: there is no broker {role!r} in manages.topology"
-
-
-def _mesh(config: Config) -> Iterator[str]:
-    if config.report is not None and config.measure is None and config.mesh is None:
-        yield "report: nothing is measured that could be reported; add [measure] or [mesh]"
-    if config.mesh is None:
-        return
-    if config.topic_route:
-        yield "topic_route: in a mesh events find their ways by themselves; remove [[topic_route]] or [mesh]"
-    if config.manages is not None:
-        yield "mesh: a broker forwards no events; remove [mesh] or [manages]"
-    if len(config.address.encode()) > ADDRESS_LIMIT - INBOX_PART:
-        yield f"mesh.unit: with the name of the node it has at most {ADDRESS_LIMIT - INBOX_PART} bytes"
-    try:
-        parse_unit(config.mesh.unit)
-        checked_name(config.node.name, "node")
-    except ConfigError as error:
-        yield f"mesh.unit: {error}"
-    yield from _units(config)
-    yield from _profiles(config.mesh)
-    for at, pattern in enumerate(config.mesh.publications):
-        try:
-            AddressPattern.address(pattern)
-        except PatternError as error:
-            yield f"mesh.publications[{at}]: {error}"
-
-
-def _units(config: Config) -> Iterator[str]:
-    from chappe.events.member_links import misplaced
-
-    assert config.mesh is not None
-    for unit in config.mesh.units:
-        try:
-            parse_unit(unit)
-        except ConfigError as error:
-            yield f"mesh.units: {error}"
-    wrong = misplaced(tuple(config.mesh.units.items()), config.node.name, config.mesh.unit) if config.node.name else ""
-    if wrong:
-        yield f"mesh.units: {wrong}; this is the node itself"
-
-
-def _profiles(mesh: Mesh) -> Iterator[str]:
-    from chappe.measure import cost, formula  # a node without a mesh needs no NumPy
-
-    known = {*cost.PROFILES, *mesh.formula}
-    for name, text in mesh.formula.items():
-        try:
-            formula.parse(text)
-        except ValueError as error:
-            yield f"mesh.formula.{name}: {error}"
-    named = [("mesh.profile", mesh.profile)]
-    named += [(f"mesh.topic[{at}].profile", each.profile) for at, each in enumerate(mesh.topic) if each.profile]
-    for key, profile in named:
-        if profile not in known:
-            yield f"{key}: there is no profile {profile!r} (profiles: {', '.join(sorted(known))})"
-    for at, each in enumerate(mesh.topic):
-        try:
-            AddressPattern.address(each.pattern)
-        except PatternError as error:
-            yield f"mesh.topic[{at}].pattern: {error}"
-        if not each.profile and not each.needs:
-            yield f"mesh.topic[{at}]: give `profile`, `needs`, or both"
 
 
 def _files(config: Config) -> Iterator[str]:

@@ -8,8 +8,22 @@ from collections.abc import Callable
 from chappe.core.broker.log import BrokerLog
 from chappe.core.broker.machine import BrokerMachine
 from chappe.core.session import Session
+from chappe.core.sessions import Sessions
 from chappe.errors import StaleEpochError, StoreError
-from chappe.machine import NEVER, Audit, AuditIntent, AuditWritten, Change, Close, Effect, Send
+from chappe.machine import (
+    NEVER,
+    Address,
+    Audit,
+    AuditIntent,
+    AuditWritten,
+    Change,
+    Close,
+    Connected,
+    Disconnected,
+    Effect,
+    Input,
+    Send,
+)
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.sim.clock import Clock, Timer
@@ -48,8 +62,8 @@ class BrokerProcess:
         self._make = make
         self._lease_ns = round(lease_s * 1e9)
         self._life = 0
+        self._sessions = Sessions()
         self._machine = self._fresh()
-        self._sessions: dict[int, Session] = {}
         self._by_port: dict[int, ManagementLink] = {}
         self._ports: dict[ManagementLink, int] = {}
         self._next_port = 1
@@ -64,8 +78,7 @@ class BrokerProcess:
         return BrokerMachine(
             self.name, self.role, self._topology, RuleBook.open,
             lambda epoch: self._epoch == epoch and self._clock.now_ns < self._until_ns,
-            lambda session: self._sessions.get(session.port) is session, BrokerLog(self.role),
-            lambda: self._clock.wall_ns,
+            self._sessions, BrokerLog(self.role), lambda: self._clock.wall_ns,
         )  # fmt: skip
 
     @property
@@ -77,6 +90,7 @@ class BrokerProcess:
     def start(self) -> None:
         self.running = True
         self._life += 1
+        self._sessions = Sessions()
         self._machine = self._fresh()
         self._turn(self._life)
         for link in self.links:
@@ -87,7 +101,7 @@ class BrokerProcess:
         self.running = False
         self._life += 1
         self.broker, self._epoch, self._committing = None, 0, False
-        self._sessions, self._by_port, self._ports, self._answers = {}, {}, {}, {}
+        self._by_port, self._ports, self._answers = {}, {}, {}
         for link in self.links:
             link.end()
 
@@ -133,30 +147,32 @@ class BrokerProcess:
         port = self._next_port
         self._next_port += 1
         self._by_port[port], self._ports[link] = link, port
-        session = self._sessions[port] = Session(port, peer, "node", dev_identity(peer, "node"), manager=dialled)
-        self._call(lambda now_ns: self._machine.opened(session, now_ns))
+        self._sessions.open(Session(port, peer, "node", dev_identity(peer, "node"), manager=dialled))
+        self._receive(port, Connected())
 
     def unlinked(self, link: ManagementLink) -> None:
         port = self._ports.pop(link, None)
         if port is not None:
             del self._by_port[port]
-            session = self._sessions.pop(port)
-            self._call(lambda now_ns: self._machine.closed(session, now_ns))
+            self._receive(port, Disconnected())
+            self._sessions.close(port)
 
     def heard(self, link: ManagementLink, message: Message) -> None:
-        session = self._sessions.get(self._ports.get(link, 0))
-        if session is not None and self._machine.takes(message):
-            self._call(lambda now_ns: self._machine.receive(session, message, now_ns))
+        if link in self._ports and self._machine.takes(message):
+            self._receive(self._ports[link], message)
 
     def operate(self, request: Request, answered: Callable[[Answer], None]) -> None:
         """An operator asks for something; `answered` gets the answer, unless this process ends before."""
         self._next_operator += 1
         port = self._next_operator
-        session = self._sessions[port] = Session(port, "operator", "client", dev_identity("operator", "admin"))
+        self._sessions.open(Session(port, "operator", "client", dev_identity("operator", "admin")))
         self._answers[port] = answered
-        self._call(lambda now_ns: self._machine.receive(session, request, now_ns))
+        self._receive(port, request)
 
     # --- the machine
+
+    def _receive(self, port: Address, message: Input | AuditWritten) -> None:
+        self._call(lambda now_ns: self._machine.receive(port, message, now_ns))
 
     def _call(self, call: Callable[[int], list[Effect]]) -> None:
         began_ns = time.perf_counter_ns()
@@ -173,20 +189,20 @@ class BrokerProcess:
                     self._send(port, message)
                 case AuditIntent():
                     written = AuditWritten(effect.number)
-                    self._clock.at(self._clock.now_ns, self._written, self._life, written)
+                    self._clock.at(self._clock.now_ns, self._written, self._life, effect.source, written)
                 case Close(int() as port):
                     if port in self._by_port:
                         self._by_port[port].end()
         self._follow()
 
-    def _written(self, life: int, written: AuditWritten) -> None:
+    def _written(self, life: int, port: Address, written: AuditWritten) -> None:
         if life == self._life:
-            self._call(lambda now_ns: self._machine.audited(written, now_ns))
+            self._receive(port, written)
 
     def _send(self, port: int, message: Message) -> None:
         answered = self._answers.pop(port, None)
         if answered is not None:
-            del self._sessions[port]
+            self._sessions.close(port)
             answer = decode(encode(message))
             assert isinstance(answer, Answer)
             answered(answer)

@@ -1,20 +1,17 @@
-"""A simulated client of a managed router: it registers and publishes variables, watches others, and measures them.
+"""What a client does with variables: it registers and publishes some, watches others, and measures what it gets.
 
 Like the real one it asks again for everything when its router is back, and for what was withdrawn.
 """
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from chappe.sim.clock import Clock
+from chappe.sim.client import Client
 from chappe.wire import control, management
-from chappe.wire.base import Failed, Grant, Message, Qos, Request
-from chappe.wire.frames import Kind, encode_frame
+from chappe.wire.base import Failed, Grant, Message, Qos
 
 AGAIN_S = 5.0  # after a refusal that may be over by then
 PASSING = frozenset(["unavailable", "stale", "unknown"])
@@ -65,84 +62,56 @@ class Stream:
     holes: list[Hole] = field(default_factory=list)
 
 
-class Attachment(Protocol):
-    """The router that a client is attached to, as the client knows it."""
-
-    @property
-    def name(self) -> str: ...
-
-    def open_client(self, client: StatusClient) -> int:
-        """A connection of that client; its port."""
-
-    def close_client(self, port: int) -> None:
-        """The connection ends."""
-
-    def feed(self, port: int, piece: bytes) -> None:
-        """Bytes that the client sent."""
-
-
 class StatusClient:
-    """A program that stays with one router."""
+    """What a program does with a client of one router."""
 
-    def __init__(self, router: Attachment, name: str, clock: Clock) -> None:
-        self.router = router
-        self.name = name
-        self.issuer = hashlib.blake2b(name.encode(), digest_size=16).digest()
-        self.port = -1
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.router = client.node.name
         self.publications: list[Publication] = []
         self.streams: list[Stream] = []
         self.withdrawn = 0
         self.on_hole: Callable[[StatusClient, Stream, Hole], None] | None = None
         self.on_late: Callable[[StatusClient, Stream, int], None] | None = None  # with the time it was published
         self.published = 0
-        self._clock = clock
+        self._clock = client.node.clock
         self._asked: dict[int, Publication | Stream] = {}
-        self._number = 0
         self._by_id: dict[int, Stream] = {}
-        self._rest = b""
         self._value = 0
+        client.on_attach, client.on_answer, client.on_records = self._attached, self._heard, self._records
 
-    # --- life
-
-    def attach(self) -> None:
-        """The router runs: connect and ask for everything."""
-        self._rest, self._asked = b"", {}
-        self.port = self.router.open_client(self)
+    def _attached(self, client: Client) -> None:
+        """The router runs: ask for everything."""
+        self._asked = {}
         for publication in self.publications:
             self._register(publication)
         for stream in self.streams:
-            self._watch(stream)
-
-    def detach(self) -> None:
-        self.port = -1
-        for stream in self.streams:
             stream.last_ns = 0
+            self._watch(stream)
 
     def leave(self) -> None:
         """Say goodbye: everything it has is over."""
-        if self.port >= 0:
-            self.router.close_client(self.port)
-            self.port = -1
+        self.client.leave()
 
     # --- what it has
 
     def register(self, publisher: str, variable: str, interval_ns: int, priority: int = 3) -> Publication:
         publication = Publication(publisher, variable, interval_ns, priority)
         self.publications.append(publication)
-        if self.port >= 0:
+        if self.client.attached:
             self._register(publication)
         return publication
 
     def watch(self, publisher: str, variable: str, *qos: Qos) -> Stream:
         stream = Stream(publisher, variable, qos)
         self.streams.append(stream)
-        if self.port >= 0:
+        if self.client.attached:
             self._watch(stream)
         return stream
 
     def publish(self) -> None:
         """One event of every variable, now."""
-        if self.port < 0:
+        if not self.client.attached:
             return
         self._value += 1
         created, value = self._clock.wall_ns, struct.pack(">q", self._value)
@@ -153,31 +122,27 @@ class StatusClient:
                 records.append(_head.pack(created, each.variable_id, 0) + value)
         if records:
             self.published += len(records)
-            self.router.feed(self.port, encode_frame(Kind.STATUS, b"".join(records)))
+            self.client.publish_records(b"".join(records))
 
     # --- requests
 
-    def _ask(self, request: Request, about: Publication | Stream) -> None:
-        self._asked[request.id] = about
-        self.router.feed(self.port, encode_frame(Kind.CONTROL, control.encode(request)))
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
     def _register(self, publication: Publication) -> None:
         publication.variable_id = publication.since_ns = 0
-        self._ask(control.Register(
-            id=self._next(), publisher=publication.publisher, variable=publication.variable, rate_num=1,
-            rate_den=publication.interval_ns, priority=publication.priority), publication)  # fmt: skip
+        number = self.client.request(
+            control.Register, publisher=publication.publisher, variable=publication.variable, rate_num=1,
+            rate_den=publication.interval_ns, priority=publication.priority,
+        )  # fmt: skip
+        self._asked[number] = publication
 
     def _watch(self, stream: Stream) -> None:
         stream.state = "asked"
-        self._ask(control.Watch(id=self._next(), publisher=stream.publisher, variable=stream.variable, wait_ns=WAIT_NS,
-                                qos=stream.qos), stream)  # fmt: skip
+        number = self.client.request(
+            control.Watch, publisher=stream.publisher, variable=stream.variable, wait_ns=WAIT_NS, qos=stream.qos
+        )
+        self._asked[number] = stream
 
     def _again(self, about: Publication | Stream) -> None:
-        if self.port < 0:
+        if not self.client.attached:
             return
         if isinstance(about, Publication):
             if not about.variable_id:
@@ -186,21 +151,6 @@ class StatusClient:
             self._watch(about)
 
     # --- what comes back
-
-    def take(self, piece: bytes) -> None:
-        """Bytes that the router sent."""
-        data = self._rest + piece if self._rest else piece
-        at, end = 0, len(data)
-        while end - at >= 4:
-            size = int.from_bytes(data[at + 1 : at + 4], "big")
-            if end - at - 4 < size:
-                break
-            if data[at] == Kind.STATUS:
-                self._records(data[at + 4 : at + 4 + size])
-            elif data[at] == Kind.CONTROL:
-                self._heard(control.decode(data[at + 4 : at + 4 + size]))
-            at += 4 + size
-        self._rest = data[at:]
 
     def _records(self, payload: bytes) -> None:
         now_ns, offset_ns = self._clock.now_ns, self._clock.wall_ns - self._clock.now_ns
@@ -224,7 +174,7 @@ class StatusClient:
                     self.on_hole(self, stream, hole)
             stream.last_ns = published_ns
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, client: Client, message: Message) -> None:
         match message:
             case management.Withdrawn():
                 self.withdrawn += 1

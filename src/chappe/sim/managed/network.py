@@ -5,18 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from chappe.sim.clock import Clock, Streams
+from chappe.core.sections import BrokerLink, Config, NodeSection
+from chappe.linkstate.units import Address
+from chappe.sim.build import Design
+from chappe.sim.clock import Clock
+from chappe.sim.connection import Connection, Timing
 from chappe.sim.link import Quality
 from chappe.sim.managed.broker import BrokerProcess, Make
-from chappe.sim.managed.channel import Channel
 from chappe.sim.managed.links import ManagementLink
 from chappe.sim.managed.router import Router
 from chappe.sim.managed.store import RoleStore
+from chappe.sim.network import Network
 from chappe.status.brokers import broker_of
 from chappe.status.topology import Topology
 from chappe.wire.base import Answer, Request
 
 MANAGEMENT_MS = 5.0
+REDIAL_MS = 500.0
+NOTICE_MS = 50.0  # until both ends know that a channel has failed, at most
 
 
 class ManagedNetwork:
@@ -26,13 +32,14 @@ class ManagedNetwork:
         self, topology: Topology, seed: int, *, grain_ms: float = 1.0, lease_s: float = 5.0, make: Make = broker_of
     ) -> None:
         self.topology = topology
-        self.clock = Clock(self._settle)
-        self.streams = Streams(seed)
-        self._touched: dict[Router, None] = {}
+        timing = Timing(heartbeat_ms=NOTICE_MS, misses=1, redial_ms=REDIAL_MS, grain_ms=grain_ms, expected=True)
+        self._network = Network(seed, timing=timing)  # of routers and their channels
+        self.clock: Clock = self._network.clock
+        self.streams = self._network.streams
         self.stores = {spec.name: RoleStore(spec.name) for spec in topology.broker}
         self.brokers: dict[str, BrokerProcess] = {}
         self.routers: dict[str, Router] = {}
-        self.channels: dict[tuple[str, str], Channel] = {}
+        self.channels: dict[tuple[str, str], Connection] = {}
         for spec in topology.broker:
             for place in range(len(spec.listen)):
                 name = spec.process(place)
@@ -40,16 +47,15 @@ class ManagedNetwork:
                     name, spec.name, topology, self.clock, self.stores[spec.name], make, lease_s
                 )
         for router in topology.router:
-            self.routers[router.name] = Router(router.name, router.cloud, self.clock, self._touch)
+            self.routers[router.name] = self._router(router.name, router.cloud)
         self._link()
         for channel in topology.channel:
             one, other = channel.between
-            quality = Quality(delay_ms=channel.latency_ms)
-            rng = self.streams.of("channel", one, other)
-            ends = (self.routers[one], self.routers[other])
-            made = Channel(self.clock, ends, quality, rng, max(1, round(grain_ms * 1e6)))
-            self.channels[one, other] = made
-            ends[0].channels[other] = ends[1].channels[one] = made
+            self.channels[one, other] = self._network.join(one, other, Quality(delay_ms=channel.latency_ms))
+
+    def _router(self, name: str, cloud: str) -> Router:
+        config = Config(node=NodeSection(name=name), broker=BrokerLink(name=cloud, urls=()))
+        return Router(self._network.add_node(Address((), name), Design(config)), cloud)
 
     def _link(self) -> None:
         """Routers dial every process of their broker, brokers every process of their parent."""
@@ -74,7 +80,7 @@ class ManagedNetwork:
 
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
-        self.clock.run(seconds)
+        self._network.run(seconds)
 
     def leader(self, role: str) -> BrokerProcess | None:
         """The process that leads a role now."""
@@ -87,14 +93,5 @@ class ManagedNetwork:
             leader.operate(request, answered)
         return leader is not None
 
-    def channel(self, one: str, other: str) -> Channel:
-        return self.channels.get((one, other)) or self.channels[other, one]
-
-    def _touch(self, router: Router) -> None:
-        self._touched[router] = None
-
-    def _settle(self) -> None:
-        while self._touched:
-            touched, self._touched = self._touched, {}
-            for router in touched:
-                router.settle()
+    def channel(self, one: str, other: str) -> Connection:
+        return self._network.link(one, other)

@@ -23,10 +23,10 @@ from chappe.status.allocation.demands import (
 from chappe.status.allocation.fabric import Fabric
 from chappe.status.allocation.guarantees import LatencyGuarantee, LatencyGuarantees
 from chappe.status.allocation.latency import LatencyModel
+from chappe.status.allocation.path_request import FoundPaths, PathRequest
 from chappe.status.allocation.planning import Planner
 from chappe.status.allocation.rates import NANO, interval_of, publishing_rate
 from chappe.status.allocation.resources import Blocked, Growth, Ledger, Usage, modes_of
-from chappe.status.allocation.wishes import Found, Wish
 from chappe.status.topology import Model
 from chappe.wire.base import Grant, Qos, Variable
 from chappe.wire.constants import MODES
@@ -50,7 +50,7 @@ class _Reservation:
 class _Piece:
     """What the modes of a mask get: all of them the same."""
 
-    found: Found
+    found: FoundPaths
     attempt: Attempt
     priority: int
 
@@ -95,9 +95,9 @@ class Allocator:
         """Add both directions of a channel or change them. 0 bytes a second is no limit."""
         for tail, head in ((a, b), (b, a)):
             channel = self._ledger.channel(tail, head)
-            wanted = True, int(bytes_per_s * NANO), latency_ns, security
-            if wanted != (channel.present, channel.capacity, channel.latency_ns, channel.security):
-                channel.present, channel.capacity, channel.latency_ns, channel.security = wanted
+            properties = True, int(bytes_per_s * NANO), latency_ns, security
+            if properties != (channel.present, channel.capacity, channel.latency_ns, channel.security):
+                channel.present, channel.capacity, channel.latency_ns, channel.security = properties
                 self._fabric.changed()
             channel.owned = owned
         self._ledger.version += 1
@@ -170,7 +170,7 @@ class Allocator:
     # plans
 
     def plan(self, demand: Demand, avoid: frozenset[str] = frozenset(), key: str = "") -> Plan | Refusal:
-        """Routes and grants for a demand as things are; changes nothing. `avoid` are obstacles named before.
+        """Routes and grants for a demand at the present loads; changes nothing. `avoid` are obstacles found before.
 
         With the key of a reservation it is planned as if that were released, and keeps its routes where they serve.
         """
@@ -222,8 +222,8 @@ class Allocator:
                known: Sequence[Path]) -> list[_Piece | Blocked]:  # fmt: skip
         last: Blocked | None = None
         for attempt in attempts(demand.variable, qos):
-            answer = self._planner.find(_wish(demand, qos, modes, attempt, avoid), known)
-            if isinstance(answer, Found):
+            answer = self._planner.find(_request(demand, qos, modes, attempt, avoid), known)
+            if isinstance(answer, FoundPaths):
                 return [_Piece(answer, attempt, qos.priority)]
             if answer.obstacle:
                 classes = self._planner.classes(modes)
@@ -248,8 +248,8 @@ class Allocator:
 
     def _first(self, demand: Demand, qos: Qos, modes: int, avoid: frozenset[str]) -> _Piece | None:
         for attempt in beyond(demand.variable, qos):
-            answer = self._planner.find(_wish(demand, qos, modes, attempt, avoid))
-            if isinstance(answer, Found):
+            answer = self._planner.find(_request(demand, qos, modes, attempt, avoid))
+            if isinstance(answer, FoundPaths):
                 return _Piece(answer, attempt, qos.priority)
         return None
 
@@ -262,7 +262,7 @@ class Allocator:
         self.release(key)
         usage = usage_of(routes, grants)
         growth = self._ledger.growth(variable, usage)
-        guarantees = tuple(self._promised(key, routes, grants))
+        guarantees = tuple(self._guarantees_of(key, routes, grants))
         if not force and not self._planned(variable, routes, grants):
             blocked = self._ledger.blocked(growth) or self._late(guarantees, growth) or self._guarantees.broken(growth)
             if blocked is not None:
@@ -324,7 +324,7 @@ class Allocator:
 
     def _hold(self, key: str, reservation: _Reservation) -> None:
         self._ledger.add(reservation.variable, reservation.usage)
-        self._ledger.version += 1  # its promises count even where it adds no load
+        self._ledger.version += 1  # its guarantees count even where it adds no load
         self._reservations[key] = reservation
         for guarantee in reservation.guarantees:
             self._guarantees.make(guarantee)
@@ -339,7 +339,7 @@ class Allocator:
                 return Blocked(f"router/{busiest.name}", reason)
         return None
 
-    def _promised(self, key: str, routes: Sequence[Route], grants: Grants) -> Iterator[LatencyGuarantee]:
+    def _guarantees_of(self, key: str, routes: Sequence[Route], grants: Grants) -> Iterator[LatencyGuarantee]:
         """The bound of each route; of a segment its share of the bound, by its latency without load."""
         for route in routes:
             bounds = [0] * MODES
@@ -359,9 +359,11 @@ class Allocator:
             yield LatencyGuarantee(key, routers, fixed, bounds)
 
 
-def _wish(demand: Demand, qos: Qos, modes: int, attempt: Attempt, avoid: frozenset[str]) -> Wish:
+def _request(demand: Demand, qos: Qos, modes: int, attempt: Attempt, avoid: frozenset[str]) -> PathRequest:
     every, bound, redundancy = attempt
-    return Wish(demand.variable, demand.source, demand.target, modes, every, redundancy, bound, qos.security, avoid)
+    return PathRequest(
+        demand.variable, demand.source, demand.target, modes, every, redundancy, bound, qos.security, avoid
+    )
 
 
 def _grants(demand: Demand, piece: _Piece) -> Iterable[tuple[int, Grant]]:

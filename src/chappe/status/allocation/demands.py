@@ -1,4 +1,4 @@
-"""What is asked for and what is given: demands, routes, plans, refusals, and the order in which wishes give way."""
+"""What is asked for and what is granted: demands, routes, plans, refusals, and how requirements are relaxed."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def usage_of(routes: Sequence[Route], grants: Grants) -> Usage:
 def groups(qos: Sequence[Qos | None]) -> list[tuple[Qos, int]]:
     """Modes that ask for the same; those that are hardest to serve first, so that the others can share their paths."""
     found: dict[Qos, int] = {}
-    for mode, wanted in enumerate(qos):
-        if wanted is not None:
-            found[wanted] = found.get(wanted, 0) | 1 << mode
+    for mode, requested in enumerate(qos):
+        if requested is not None:
+            found[requested] = found.get(requested, 0) | 1 << mode
     return sorted(found.items(), key=lambda item: (-item[0].redundancy, item[0].latency_ns or 1 << 62, item[1]))
 
 
 def attempts(variable: Variable, qos: Qos) -> Iterator[Attempt]:
-    """From what is desired to the worst that is accepted: redundancy gives way first, then latency, then interval.
+    """From what is desired to the worst that is accepted: redundancy is relaxed first, then latency, then interval.
 
     Larger intervals are multiples of the desired one, so that phases still meet, and the worst one.
     """
@@ -112,7 +112,7 @@ def attempts(variable: Variable, qos: Qos) -> Iterator[Attempt]:
 
 
 def beyond(variable: Variable, qos: Qos) -> Iterator[Attempt]:
-    """What comes after the worst that is accepted, in the same order: for telling what could be granted."""
+    """What comes after the worst that is accepted, in the same order: to report what could be granted."""
     every = max(every_of(variable, qos.interval_ns), every_of(variable, qos.worst_interval_ns))
     bound = max(qos.latency_ns, qos.worst_latency_ns) if qos.latency_ns else 0
     most, least = redundancies(qos)

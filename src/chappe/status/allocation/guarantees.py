@@ -13,7 +13,7 @@ SPARE = 64
 
 
 class LatencyGuarantee:
-    """One path that was promised to stay below a bound, by mode."""
+    """One path that is guaranteed to stay below a bound, by mode."""
 
     __slots__ = ("bounds", "fixed_ns", "kept", "owner", "routers")
 
@@ -33,9 +33,9 @@ class LatencyGuarantee:
 
 
 class LatencyGuarantees:
-    """All promises that could be broken at all.
+    """All guarantees that could be broken at all.
 
-    `_grown` sums what loads have ever added to any router's delay. A promise with so much slack at one value of it is
+    `_grown` sums what loads have ever added to any router's delay. A guarantee with so much slack at one value is
     safe until it has grown by more than that: only those at the top of the heap are looked at.
     """
 
@@ -64,7 +64,7 @@ class LatencyGuarantees:
                 heapq.heapify(self._heap)
 
     def broken(self, growth: Growth) -> Blocked | None:
-        """A promise that this load would break."""
+        """A guarantee that this load would break."""
         if not self._heap:
             return None
         limit = self._grown + self._added(growth)
@@ -109,5 +109,5 @@ class LatencyGuarantees:
         return Blocked(
             f"router/{router.name}",
             f"load of the router {router.name}: it would delay the admitted subscription {guarantee.owner} by "
-            f"{missing / 1e6:.6g} ms more than was promised",
+            f"{missing / 1e6:.6g} ms more than is guaranteed",
         )

@@ -13,7 +13,7 @@ from chappe.status.topology import Model
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run: how many routers were on the way, events a millisecond through each, mean latency."""
+    """One measured run: how many routers were on the path, events a millisecond through each, mean latency."""
 
     routers: int
     events_per_ms: float

@@ -156,10 +156,10 @@ class Ledger:
         rate = publishing_rate(variable)
         num, den = rate.numerator, rate.denominator
         number = variable.variable_id
-        for (a, b), wanted in usage.items():
+        for (a, b), intervals in usage.items():
             channel = self.channels.get((a, b)) or Channel(a, self.routers.get(b) or Router(b))
             stream = channel.streams.get(number)
-            terms = wanted.items()
+            terms = intervals.items()
             if stream is not None:
                 if terms <= stream.terms.keys():
                     continue
@@ -237,14 +237,14 @@ class Ledger:
 
     def add(self, variable: Variable, usage: Usage) -> None:
         """Count one more reservation of these terms."""
-        for (a, b), wanted in usage.items():
+        for (a, b), intervals in usage.items():
             channel = self.channel(a, b)
             stream = channel.streams.get(variable.variable_id)
             if stream is None:
                 stream = channel.streams[variable.variable_id] = Stream()
                 self.carried.setdefault(variable.variable_id, set()).add((a, b))
             grown = self._describe(channel, stream, variable)
-            for term in wanted.items():
+            for term in intervals.items():
                 count = stream.terms.get(term, 0)
                 stream.terms[term] = count + 1
                 grown = grown or count == 0
@@ -253,11 +253,11 @@ class Ledger:
 
     def remove(self, variable_id: int, usage: Usage) -> None:
         """Count one reservation of these terms less; what was added can be removed, in any order."""
-        for (a, b), wanted in usage.items():
+        for (a, b), intervals in usage.items():
             channel = self.channels[a, b]
             stream = channel.streams[variable_id]
             shrunk = False
-            for term in wanted.items():
+            for term in intervals.items():
                 count = stream.terms[term] - 1
                 if count:
                     stream.terms[term] = count

@@ -8,9 +8,9 @@ from functools import cached_property
 from chappe.graph.graph import Graph
 from chappe.status.allocation.fabric import Fabric
 from chappe.status.allocation.guarantees import LatencyGuarantees
+from chappe.status.allocation.path_request import PathRequest
 from chappe.status.allocation.rates import event_bytes, publishing_rate, rates_by_mode
 from chappe.status.allocation.resources import Blocked, Channel, Growth, Ledger, Router, modes_of
-from chappe.status.allocation.wishes import Wish
 
 Hop = tuple[str, str]
 
@@ -21,13 +21,13 @@ class Weights:
     A hop that carries the stream already costs 1, another one more the less room is left on it.
     """
 
-    def __init__(self, ledger: Ledger, guarantees: LatencyGuarantees, fabric: Fabric, wish: Wish, graph: Graph,
-                 alone: Callable[[Wish, Hop], Blocked | None]) -> None:  # fmt: skip
+    def __init__(self, ledger: Ledger, guarantees: LatencyGuarantees, fabric: Fabric, request: PathRequest,
+                 graph: Graph, alone: Callable[[PathRequest, Hop], Blocked | None]) -> None:  # fmt: skip
         self._ledger, self._guarantees, self._fabric = ledger, guarantees, fabric
-        self._wish, self._alone = wish, alone
-        self._modes = modes_of(wish.modes)
-        rate = publishing_rate(wish.variable)
-        self._added = rates_by_mode(((wish.every, wish.modes),), rate.numerator, rate.denominator)
+        self._request, self._alone = request, alone
+        self._modes = modes_of(request.modes)
+        rate = publishing_rate(request.variable)
+        self._added = rates_by_mode(((request.every, request.modes),), rate.numerator, rate.denominator)
         self._most = max(self._added)
         self._heads: dict[Router, int] = {}
         self.latency: dict[Hop, int] = {}
@@ -45,8 +45,8 @@ class Weights:
         return Graph(self.cost)
 
     def _weigh(self, graph: Graph) -> None:
-        wish, channels, cost = self._wish, self._ledger.channels, self._fabric.cost
-        number, needs = wish.variable.variable_id, self._most * event_bytes(wish.variable)
+        request, channels, cost = self._request, self._ledger.channels, self._fabric.cost
+        number, needs = request.variable.variable_id, self._most * event_bytes(request.variable)
         for hop in graph.arcs:
             channel = channels[hop]
             if number in channel.streams:
@@ -56,7 +56,7 @@ class Weights:
             if delay is None:
                 delay = self._heads[channel.b] = self._delay(channel)
             full = channel.owned and channel.capacity and channel.top + needs > channel.capacity
-            if (full or delay < 0) and self._alone(wish, hop) is not None:
+            if (full or delay < 0) and self._alone(request, hop) is not None:
                 continue
             self.latency[hop] = channel.latency_ns + abs(delay)
             self.cost[hop] = 1 + cost(channel, channel.top)
@@ -74,8 +74,8 @@ class Weights:
         return delay
 
     def _weigh_carried(self, hop: Hop, channel: Channel) -> None:
-        wish, model = self._wish, self._ledger.model
-        growth = self._ledger.growth(wish.variable, {hop: {wish.every: wish.modes}})
+        request, model = self._request, self._ledger.model
+        growth = self._ledger.growth(request.variable, {hop: {request.every: request.modes}})
         if self._ledger.blocked(growth) or self._guarantees.broken(growth):
             return
         added = growth.routers.get(channel.b)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from chappe.status.condensation.expression_functions import NO_RESULT, kept, mean, spread, total
+from chappe.status.condensation.expression_functions import NO_RESULT, bounded, mean, spread, total
 from chappe.status.condensation.expressions import Expression, parse_expression
 from chappe.status.condensation.naming import names_of
 from chappe.wire.base import Variable
@@ -24,7 +24,7 @@ NUMBERS = ("int", "float", "bool")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a function was told when it was placed."""
+    """What a function gets when it is placed."""
 
     function: Function
     output: Variable
@@ -99,7 +99,7 @@ class Aggregate(Calculator):
         values = self.table.values
         known = [value for at in self._over if (value := values[at]) is not None]
         try:
-            return kept(self._apply(known))
+            return bounded(self._apply(known))
         except NO_RESULT:
             return None
 
@@ -116,7 +116,7 @@ class Weighted(Calculator):
         terms = [weight * values[at] for at, weight in zip(self.setup.counted, self._weights, strict=True)
                  if values[at] is not None]  # fmt: skip
         try:
-            return kept(total(terms))
+            return bounded(total(terms))
         except NO_RESULT:
             return None
 
@@ -124,7 +124,7 @@ class Weighted(Calculator):
 class Largest(Calculator):
     """The largest input: its number, or the whole value it is in.
 
-    Of user types `field` (a name, or a place where the type has none) is compared. A result of the same type is that
+    Of user types `field` (a name, or an index where the type has none) is compared. A result of the same type is that
     value itself, one of another user type holds it as its field `source` (example 3 of the reference).
     """
 
@@ -159,7 +159,7 @@ class Calculated(Calculator):
 
 
 def part(value: Any, name: str) -> Any:
-    """A field of a value of a user type: a struct, a mapping or, by place, a list."""
+    """A field of a value of a user type: a struct, a mapping or, by index, a list."""
     if isinstance(value, Mapping):
         return value[name]
     if isinstance(value, Sequence):

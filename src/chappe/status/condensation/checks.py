@@ -14,7 +14,7 @@ from chappe.wire.management import Function
 MOST_INPUTS = 10_000
 LEAST_INTERVAL_NS = 100_000  # a shorter one is not kept by any clock of an event loop
 BLOCKS = 255
-ALERT_NS = 1_000_000_000  # between two alerts whose publisher promised nothing
+ALERT_NS = 1_000_000_000  # between two alerts whose publisher states no interval
 
 
 def check(
@@ -52,12 +52,12 @@ def result_rate(function: Function, inputs: Sequence[Variable]) -> tuple[Fractio
         return Fraction(1, function.interval_ns), not thinned_out
     alerts = Setup(function, inputs[0], tuple(inputs)).alerts
     rates = [input_rate(variable, asked.interval_ns) for variable, asked in zip(inputs, function.inputs, strict=True)]
-    heard = [rates[at] for at in alerts] if function.trigger == "alert" else rates
-    wanted = function.count or len(heard)
-    rate = min(heard) if wanted == len(heard) else sum(heard, Fraction(0)) / wanted
+    counted = [rates[at] for at in alerts] if function.trigger == "alert" else rates
+    needed = function.count or len(counted)
+    rate = min(counted) if needed == len(counted) else sum(counted, Fraction(0)) / needed
     if function.interval_ns:
         rate = min(rate, Fraction(1, function.interval_ns))
-    return rate, function.trigger == "event" and wanted == len(inputs) and not thinned and not alerts
+    return rate, function.trigger == "event" and needed == len(inputs) and not thinned and not alerts
 
 
 def input_rate(variable: Variable, interval_ns: int) -> Fraction:

@@ -12,7 +12,7 @@ LARGEST, SMALLEST = (1 << 63) - 1, -(1 << 63)
 NO_RESULT = (ArithmeticError, ValueError)  # what a calculation without a result raises
 
 
-def kept(number: Number) -> Number:
+def bounded(number: Number) -> Number:
     """The number itself; ArithmeticError if it is not one or has more than 64 bits."""
     if number.__class__ is float:
         if number != number:

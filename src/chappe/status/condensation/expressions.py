@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from chappe.status.condensation.expression_functions import FUNCTIONS, NO_RESULT, Number, Signature, kept, power
+from chappe.status.condensation.expression_functions import FUNCTIONS, NO_RESULT, Number, Signature, bounded, power
 
 LENGTH = 4096  # characters
 NODES = 512
@@ -153,7 +153,7 @@ class _Builder:
 
         def run(values: Values) -> Number:
             value = values[position]
-            return none if value is None else kept(value)
+            return none if value is None else bounded(value)
 
         return _Built(run, kind)
 
@@ -166,7 +166,7 @@ class _Builder:
             _condition(node.operand, of, "not")
             return _Built(lambda values: not inner(values), "bool", of.constant)
         if isinstance(node.op, ast.USub):
-            return _Built(lambda values: kept(-inner(values)), _arithmetic(of), of.constant)
+            return _Built(lambda values: bounded(-inner(values)), _arithmetic(of), of.constant)
         return _Built(lambda values: +inner(values), _arithmetic(of), of.constant)
 
     def _binary(self, node: ast.BinOp, depth: int) -> _Built:
@@ -180,7 +180,7 @@ class _Builder:
         if isinstance(node.op, ast.Pow) and whole:
             whole = right.constant and right.run(()) >= 0
         return _Built(
-            lambda values: kept(apply(one(values), other(values))), "int" if whole else "float",
+            lambda values: bounded(apply(one(values), other(values))), "int" if whole else "float",
             left.constant and right.constant,
         )  # fmt: skip
 
@@ -246,11 +246,11 @@ class _Builder:
         if signature.aggregate:
 
             def run(values: Values) -> Number:
-                return kept(apply([run(values) for run in runs]))
+                return bounded(apply([run(values) for run in runs]))
         else:
 
             def run(values: Values) -> Number:
-                return kept(apply(*[run(values) for run in runs]))
+                return bounded(apply(*[run(values) for run in runs]))
 
         return _Built(run, signature.gives([part.type for part in parts]), all(part.constant for part in parts))
 
@@ -266,8 +266,8 @@ class _Builder:
         whole = signature.name == "count"
 
         def run(values: Values) -> Number:
-            known = [value if whole else kept(value) for at in over if (value := values[at]) is not None]
-            return kept(apply(known))
+            known = [value if whole else bounded(value) for at in over if (value := values[at]) is not None]
+            return bounded(apply(known))
 
         return _Built(run, signature.gives(kinds))
 

@@ -93,7 +93,7 @@ class Condensation:
                 self.counters["events"] += 1
 
     def tick(self, now_ns: int) -> Result | None:
-        """The time has come that `deadline_ns` told."""
+        """The time that `deadline_ns` gave has come."""
         due_ns = self.trigger.due(now_ns)
         return None if due_ns is None else self._fire(due_ns)
 

@@ -1,4 +1,4 @@
-"""Functions between clouds: a request goes to the cloud that runs it, its answer the same way back (GS-134, GS-139)."""
+"""Functions between clouds: a request goes to the cloud that runs it, its answer comes back (GS-134, GS-139)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chappe.status.outbox import Outbox
 from chappe.wire.base import Answer, Failed, Variable
 from chappe.wire.management import Compound, Condense, Describe, Described, Function, Issued, Uncondense
 
-ANSWER_NS = 30_000_000_000  # longer than a leaf takes to settle, lay the inputs and place a function
+ANSWER_NS = 30_000_000_000  # longer than a leaf takes to settle, set up the inputs and place a function
 SHOWN = 5  # names in a reason
 
 Name = tuple[str, str]
@@ -78,9 +78,7 @@ class InterCloudFunctions:
             if waiting:
                 return
             if (function.publisher, function.variable) in seen:
-                refuse(
-                    "it would compute its output from itself, by way of functions of other clouds", "invalid", now_ns
-                )
+                refuse("it would compute its output from itself, through functions of other clouds", "invalid", now_ns)
             else:
                 self._plan(source, request, [found[name] for name in inputs], now_ns)
 
@@ -103,18 +101,18 @@ class InterCloudFunctions:
         describe(inputs, now_ns)
 
     def _plan(self, source: Address, request: Condense, inputs: list[Variable], now_ns: int) -> None:
-        """The cloud whose name the output has, that of the router wished for, or the one with most inputs."""
+        """The cloud whose name the output has, that of the requested router, or the one with most inputs."""
         function = request.function
         clouds = [self._claims.cloud(each.publisher) for each in function.inputs]
         problem = check(function, inputs)
-        wished = self._view.cloud_of(function.place) if function.place else ""
-        if problem is None and function.place and not wished:
+        requested = self._view.cloud_of(function.place) if function.place else ""
+        if problem is None and function.place and not requested:
             problem = f"function {function.publisher}/{function.variable}: there is no router {function.place} "
             problem += f"below {self._view.role} to run it"
         if problem is not None:
             self._refuse(source, request, Failed(id=0, reason=problem, code="invalid"), now_ns)
             return
-        home = self._claims.cloud(function.publisher) or wished or home_of(function, inputs, clouds)
+        home = self._claims.cloud(function.publisher) or requested or home_of(function, inputs, clouds)
         made = split(function, inputs, clouds, home)
         compound = Compound(described=tuple(inputs))
         if made is not None:

@@ -14,7 +14,7 @@ from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.remote_subscriptions import RemoteSubscriptions
-from chappe.status.leaf.routers import FUNCTION, Key, Placing
+from chappe.status.leaf.routers import FUNCTION, Key, PlacedFunction
 from chappe.status.leaf.state import FunctionItem, Publication, Subscription
 from chappe.status.leaf.subscriptions import Subscriptions
 from chappe.status.machine import Address
@@ -23,13 +23,13 @@ from chappe.wire.management import Compound, Condense, Function, Input, Issued, 
 
 START_NS = 15_000_000_000  # a worker is a process that has to start
 COMPOUND_NS = 28_000_000_000  # those of parts in other clouds before it; less than an ancestor waits
-AGAIN_NS = 1_000_000_000  # an input of another cloud that is not there is sought again after so long
+AGAIN_NS = 1_000_000_000  # an input of another cloud that is not there is asked for again after so long
 
 Name = tuple[str, str]
 
 
 class _Work:
-    """A function on its way into a router: its inputs first, then itself."""
+    """A function that is being placed in a router: its inputs first, then itself."""
 
     def __init__(self, functions: Functions, item: FunctionItem, inputs: Iterable[str], deadline_ns: int) -> None:
         self._functions = functions
@@ -39,7 +39,7 @@ class _Work:
         self.deadline_ns = deadline_ns
         self.over = False
 
-    def input_laid(self, key: str, reason: str, code: str) -> None:
+    def input_ready(self, key: str, reason: str, code: str) -> None:
         if self.over:
             return
         if code:
@@ -77,13 +77,13 @@ class Functions:
         self.by_name: dict[tuple[str, str], FunctionItem] = {}
         self._by_input: dict[tuple[str, str], dict[int, None]] = {}
         self._works: dict[int, _Work] = {}
-        self._missing: dict[tuple[int, Name], int] = {}  # inputs of other clouds that are sought again, and when
+        self._missing: dict[tuple[int, Name], int] = {}  # inputs of other clouds that are asked for again, and when
 
     def restore(self, items: dict[str, FunctionItem]) -> None:
         for item in items.values():
             self._index(item)
             if item.placed:
-                self._cloud.routers.restore(item.router, _key(item), _placing(item))
+                self._cloud.routers.restore(item.router, _key(item), _placed_function(item))
 
     def resume(self) -> None:
         """One that was not complete when the broker before this one ended is undone; its creator asks again."""
@@ -91,8 +91,8 @@ class Functions:
             if not item.placed:
                 self._undo(item, "not complete before a restart")
                 continue
-            if not item.told:
-                self._cloud.routers.set(item.router, _key(item), _placing(item))
+            if not item.inputs_confirmed:
+                self._cloud.routers.set(item.router, _key(item), _placed_function(item))
             owned = self._owned(item)
             for name in item.remote:
                 if name not in owned:
@@ -100,7 +100,7 @@ class Functions:
 
     # requests
 
-    def is_abroad(self, function: Function) -> bool:
+    def is_remote(self, function: Function) -> bool:
         """Whether this cloud has neither such a function or variable nor all that the function needs."""
         name = (function.publisher, function.variable)
         needed = {(each.publisher, each.variable) for each in function.inputs}
@@ -121,9 +121,9 @@ class Functions:
             reason = f"{'/'.join(name)} exists; withdraw it first or take another name"
             self._cloud.fail(address, request.id, "exists", reason)
             return
-        circle = _circle(function, self.by_name)
-        if circle:
-            reason = f"function {'/'.join(name)} would compute its output from itself ({circle}); leave one of them out"
+        cycle = _cycle(function, self.by_name)
+        if cycle:
+            reason = f"function {'/'.join(name)} would compute its output from itself ({cycle}); leave one of them out"
             self._cloud.fail(address, request.id, "invalid", reason)
             return
         if request.compound is not None:
@@ -150,7 +150,7 @@ class Functions:
             return
         output = output_of(function, [each.variable for each in inputs], self._registry.issue())
         reason = f"function {function.publisher}/{function.variable}: no router of cloud {self._cloud.role} that may "
-        reason += f"run it is connected ({function.place or 'any'} is wished)"
+        reason += f"run it is connected ({function.place or 'any'} is requested)"
         for router in self._candidates(function, inputs):
             drafts, refusal = self._reserve(router, output, function, list(zip(function.inputs, inputs, strict=True)))
             if refusal:
@@ -165,7 +165,7 @@ class Functions:
         self._cloud.fail(address, request.id, "capacity", reason)
 
     def _create_compound(self, address: Address, request: Condense, compound: Compound, creator: str) -> None:
-        """A function with inputs of other clouds: own ones are reserved, the others sought, parts created (GS-139)."""
+        """A function with inputs of other clouds: own ones reserved, others asked for, parts created (GS-139)."""
         function, runs = request.function, compound.combiner or request.function
         name = f"function {function.publisher}/{function.variable}"
         given = compound.inputs if compound.combiner is not None else compound.described
@@ -178,7 +178,7 @@ class Functions:
         own = [(each, self._registry.by_name[key]) for key, each in found.items() if key in self._registry.by_name]
         remote = tuple(key for key in found if key not in self._registry.by_name)
         reason = f"{name}: no router of cloud {self._cloud.role} that may run it is connected "
-        reason += f"({function.place or 'any'} is wished)"
+        reason += f"({function.place or 'any'} is requested)"
         for router in self._candidates(function, [publication for _, publication in own], remote=True):
             drafts, refusal = self._reserve(router, output, runs, own)
             if refusal:
@@ -213,29 +213,29 @@ class Functions:
     # placement
 
     def _candidates(self, function: Function, inputs: list[Publication], remote: bool = False) -> list[str]:
-        """The common edge of all inputs, else the wished router, else all of them, nearest to the inputs first."""
+        """The common edge of all inputs, else the requested router, else all of them, nearest to the inputs first."""
         edges = {each.edge for each in inputs}
-        sites = self._cloud.topology_state.sites
+        routers = self._cloud.topology_state.routers
         if len(edges) == 1 and not remote:
             chosen = list(edges)
         elif function.place:
             chosen = [function.place]
         else:
-            distance = dict.fromkeys(sites, 0)
+            distance = dict.fromkeys(routers, 0)
             for edge in (each.edge for each in inputs):
                 far = self._distances(edge)
-                for name in sites:
-                    distance[name] += far.get(name, len(sites))
-            chosen = sorted(sites, key=lambda name: (distance[name], name))
-        return [name for name in chosen if name in sites and sites[name].up]
+                for name in routers:
+                    distance[name] += far.get(name, len(routers))
+            chosen = sorted(routers, key=lambda name: (distance[name], name))
+        return [name for name in chosen if name in routers and routers[name].up]
 
     def _distances(self, start: str) -> dict[str, int]:
         far = {start: 0}
         left = deque([start])
         while left:
             at = left.popleft()
-            for name, line in self._cloud.topology_state.around.get(at, {}).items():
-                if line.up and name in self._cloud.topology_state.sites and name not in far:
+            for name, channel in self._cloud.topology_state.around.get(at, {}).items():
+                if channel.up and name in self._cloud.topology_state.routers and name not in far:
                     far[name] = far[at] + 1
                     left.append(name)
         return far
@@ -283,7 +283,7 @@ class Functions:
         for draft in drafts:
             self._subscriptions.begin(
                 draft,
-                finished=lambda reason, code, key=draft.key: work.input_laid(key, reason, code),  # type: ignore[misc]
+                finished=lambda reason, code, key=draft.key: work.input_ready(key, reason, code),  # type: ignore[misc]
             )
 
     def _part_created(self, work: _Work, draft: Subscription, answer: Message) -> None:
@@ -314,10 +314,10 @@ class Functions:
         if check(item.runs, inputs):  # of another type now: the function goes on without it
             self._remote_subscriptions.end(subscription, "is of another type now")
             return
-        item.inputs, item.told = inputs, item.told and not changed
+        item.inputs, item.inputs_confirmed = inputs, item.inputs_confirmed and not changed
         self._cloud.outbox.put("function", str(item.output.variable_id), item)
         if work is not None:
-            work.input_laid(subscription.key, "", "")
+            work.input_ready(subscription.key, "", "")
         elif changed:
             self._begin(item, [], {})
             self.place(self._works[subscription.function])
@@ -325,13 +325,13 @@ class Functions:
     def place(self, work: _Work) -> None:
         """All inputs are there."""
         self.pending_removals.forget(work.item.output.variable_id)
-        self._cloud.routers.set(work.item.router, _key(work.item), _placing(work.item), work)
+        self._cloud.routers.set(work.item.router, _key(work.item), _placed_function(work.item), work)
 
     def placed(self, work: _Work) -> None:
         item = work.item
         work.over = True
         del self._works[item.output.variable_id]
-        again, item.placed, item.told = item.placed, True, True
+        again, item.placed, item.inputs_confirmed = item.placed, True, True
         self._cloud.outbox.put("function", str(item.output.variable_id), item)
         if again:
             for each in item.runs.inputs:  # another one may have come meanwhile
@@ -387,7 +387,7 @@ class Functions:
             self._cloud.agenda.add(Withdraw(publication, reason))
         self._cloud.allocator.unpublish(variable_id)
         for subscription in list(self._owned(item).values()):
-            if subscription.sought:
+            if subscription.remote:
                 self._remote_subscriptions.end(subscription, reason)
             else:
                 self._subscriptions.end(subscription, reason)
@@ -422,7 +422,7 @@ class Functions:
         return [f"{output.publisher}/{output.variable}" for output in outputs]
 
     def made_of(self, name: Name) -> tuple[Name, ...]:
-        """All that the function of that output is computed from, by way of others of this cloud; nothing if none."""
+        """All that the function of that output is computed from, also through others of this cloud; nothing if none."""
         found: dict[Name, None] = {}
         left = [name]
         while left:
@@ -449,7 +449,7 @@ class Functions:
         draft = self._draft(item.output.variable_id, item.router, item.runs, asked)
         if check(item.runs, inputs) or self._subscriptions.reserve(draft, publication) is not None:
             return  # of another type now, or no room: the function goes on without it
-        item.inputs, item.told = inputs, False
+        item.inputs, item.inputs_confirmed = inputs, False
         self._cloud.outbox.put("function", str(item.output.variable_id), item)
         self._begin(item, [draft], {})
 
@@ -458,12 +458,12 @@ def _key(item: FunctionItem) -> Key:
     return item.output.variable_id, FUNCTION
 
 
-def _placing(item: FunctionItem) -> Placing:
-    return Placing(item.output, item.runs, item.inputs)
+def _placed_function(item: FunctionItem) -> PlacedFunction:
+    return PlacedFunction(item.output, item.runs, item.inputs)
 
 
-def _circle(function: Function, functions: Mapping[tuple[str, str], FunctionItem]) -> str:
-    """The way from the output of a function back to itself through others, fed now or not; empty if there is none.
+def _cycle(function: Function, functions: Mapping[tuple[str, str], FunctionItem]) -> str:
+    """The cycle from the output of a function back to itself through others, fed now or not; empty if there is none.
 
     A function stays when an input of it is withdrawn and gets it again when that is published anew, by whomever.
     """
@@ -477,10 +477,10 @@ def _circle(function: Function, functions: Mapping[tuple[str, str], FunctionItem
             continue
         reached[name] = of
         if name == output:
-            way = [output, of]
-            while way[-1] != output:
-                way.append(reached[way[-1]])
-            return " of ".join("/".join(step) for step in way)
+            cycle = [output, of]
+            while cycle[-1] != output:
+                cycle.append(reached[cycle[-1]])
+            return " of ".join("/".join(step) for step in cycle)
         if name in functions:
             left.extend((name, further) for further in functions[name].function.inputs)
     return ""

@@ -14,10 +14,10 @@ from chappe.wire.management import Condense, Entity, Uncondense
 PATIENCE_NS = 35_000_000_000  # longer than an ancestor waits for the leaf that places it
 
 
-class Asked(msgspec.Struct):
+class ForwardedRequest(msgspec.Struct):
     """A request that an ancestor passes on."""
 
-    number: int  # of the request upward
+    number: int  # of the request to the parent
     deadline_ns: int
     removal: bool
     repeated: bool = False  # the parent was lost meanwhile: it may have been carried out before
@@ -29,7 +29,7 @@ class RemoteFunctions:
     def __init__(self, cloud: Cloud, parent: ParentLink) -> None:
         self._cloud = cloud
         self._parent = parent
-        self._asked: dict[tuple[Address, int], Asked] = {}
+        self._asked: dict[tuple[Address, int], ForwardedRequest] = {}
 
     def condense(self, address: Address, request: Condense, creator: str) -> None:
         """Not all inputs are published here: an ancestor knows the cloud that has them."""
@@ -52,7 +52,7 @@ class RemoteFunctions:
             self._enter(address, request.id, number, removal=True)
 
     def _reaches(self, address: Address, request: int, problem: str) -> bool:
-        """Whether it can be asked now and is not under way; who asks in vain is told so."""
+        """Whether it can be asked now and is not under way; the request is answered if it cannot."""
         if (address, request) in self._asked:
             return False
         if not self._parent.up:
@@ -61,7 +61,7 @@ class RemoteFunctions:
         return self._parent.up
 
     def _enter(self, address: Address, request: int, number: int, removal: bool) -> None:
-        self._asked[address, request] = Asked(number, self._cloud.now_ns + PATIENCE_NS, removal)
+        self._asked[address, request] = ForwardedRequest(number, self._cloud.now_ns + PATIENCE_NS, removal)
 
     def _answered(self, address: Address, request: int, answer: Message) -> None:
         asked = self._asked.pop((address, request))

@@ -19,7 +19,7 @@ class Trigger:
         self.setup = setup
 
     def hears(self, position: int) -> bool:
-        """Whether it must be told of every event of that input; the others may be told only when it fires."""
+        """Whether it must get every event of that input; of the others the newest is enough when it fires."""
         return True
 
     def arrived(self, position: int, now_ns: int) -> bool:
@@ -27,7 +27,7 @@ class Trigger:
         return False
 
     def deadline_ns(self) -> int | None:
-        """When `due` wants to be asked; None: never. A time that is over: at once."""
+        """When to ask `due`; None: never. A time that is over: at once."""
         return None
 
     def due(self, now_ns: int) -> int | None:
@@ -73,12 +73,12 @@ class EventTrigger(Trigger):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._wanted = setup.function.count or len(setup.inputs)
+        self._needed = setup.function.count or len(setup.inputs)
         self._seen: set[int] = set()
 
     def arrived(self, position: int, now_ns: int) -> bool:
         self._seen.add(position)
-        if len(self._seen) < self._wanted:
+        if len(self._seen) < self._needed:
             return False
         self._seen.clear()
         return True
@@ -90,7 +90,7 @@ class AlertTrigger(EventTrigger):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._alerts = setup.alerts
-        self._wanted = setup.function.count or len(self._alerts)
+        self._needed = setup.function.count or len(self._alerts)
 
     def hears(self, position: int) -> bool:
         return position in self._alerts

@@ -1,4 +1,4 @@
-"""What a router and the worker process of its functions tell each other, through the pipes of the process.
+"""The messages between a router and the worker process of its functions, through the pipes of the process.
 
 Each message is a length of four bytes and a msgspec struct in MessagePack. The worker ends
 when its standard input does.
@@ -57,7 +57,7 @@ class Report(msgspec.Struct, tag=True, frozen=True):
 
 ToWorker = Start | Run | Stop
 _encoder = msgspec.msgpack.Encoder()
-_orders = msgspec.msgpack.Decoder(ToWorker)
+_requests = msgspec.msgpack.Decoder(ToWorker)
 _reports = msgspec.msgpack.Decoder(Report)
 
 
@@ -88,17 +88,17 @@ class Messages:
         return bodies
 
 
-def order(body: bytes) -> ToWorker:
-    """What the router says."""
+def decode_request(body: bytes) -> ToWorker:
+    """A message of the router."""
     try:
-        message: ToWorker = _orders.decode(body)
+        message: ToWorker = _requests.decode(body)
         return message
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"the router sent no order: {error}") from None
+        raise ProtocolError(f"the router sent no valid request: {error}") from None
 
 
-def report(body: bytes) -> Report:
-    """What the worker says."""
+def decode_report(body: bytes) -> Report:
+    """A message of the worker."""
     try:
         return _reports.decode(body)
     except msgspec.MsgspecError as error:

@@ -92,7 +92,7 @@ class Floods:
         return None
 
     def groups(self, variable_id: int) -> list[tuple[int, int, int]]:
-        """(level, rank, modes) of a variable: what `set` must be told to get the same list elsewhere."""
+        """(level, rank, modes) of a variable: what `set` must get for the same list elsewhere."""
         modes: dict[tuple[int, int], int] = {}
         for mode, key in enumerate(zip(self.levels(variable_id), self.ranks(variable_id), strict=True)):
             if key[0]:

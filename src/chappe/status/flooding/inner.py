@@ -112,14 +112,14 @@ class TreeFloods:
     def _set(self, source: Address, request: SetFlood, variable: Variable, level: int, rank: int, now_ns: int) -> None:
         self._supersede(variable)
         self.floods.set(variable, level, request.modes, rank)
-        self._keep(variable.variable_id)
+        self._persist(variable.variable_id)
         for item in list(self._removals.values()):
             if (item.publisher, item.variable) == (variable.publisher, variable.variable):
                 self._removed(item, request.modes)
-        self._tell_all(source, request.id, self._orders(variable, level, rank, request.modes), now_ns)
+        self._send_all(source, request.id, self._set_requests(variable, level, rank, request.modes), now_ns)
 
     def renewed(self, source: Address, request: SetFlood, now_ns: int) -> None:
-        """A child tells that a name has a new variable: every broker that floods it does so with that one."""
+        """A child reports that a name has a new variable: every broker that floods it does so with that one."""
         known = self.floods.find(request.publisher, request.variable)
         if request.described is not None:
             if known is not None and known.variable_id != request.described.variable_id:
@@ -127,9 +127,9 @@ class TreeFloods:
                 self._supersede(request.described)
                 for level, rank, modes in groups:
                     self.floods.set(request.described, level, modes, rank)
-                    order = self._orders(request.described, level, rank, modes)
-                    self._tell_all("", 0, order, now_ns)
-                self._keep(request.described.variable_id)
+                    request_for = self._set_requests(request.described, level, rank, modes)
+                    self._send_all("", 0, request_for, now_ns)
+                self._persist(request.described.variable_id)
             if self._has_parent:
                 self._calls.call(PARENT, msgspec.structs.replace(request), _ignore, now_ns, kept=True)
         self._out.send(source, Done(id=request.id))
@@ -139,7 +139,7 @@ class TreeFloods:
         known = self.floods.find(variable.publisher, variable.variable)
         if known is not None and known.variable_id != variable.variable_id:
             self.floods.drop(known.variable_id)
-            self._keep(known.variable_id)
+            self._persist(known.variable_id)
 
     def clear(self, source: Address, request: ClearFlood, now_ns: int) -> None:
         """A removal also ends what children have set: nothing of a lower rank stays."""
@@ -154,7 +154,7 @@ class TreeFloods:
                 self._out.send(source, failed)
                 return
             self.floods.clear(known.variable_id, request.modes, request.rank)
-            self._keep(known.variable_id)
+            self._persist(known.variable_id)
         for child in self._view.children:
             item = UnfloodItem(child=child, publisher=request.publisher, variable=request.variable,
                                modes=request.modes, rank=request.rank)  # fmt: skip
@@ -164,7 +164,7 @@ class TreeFloods:
                 item.rank = max(item.rank, before.rank)
             self._removals[item.key] = item
             self._out.put("unflood", item.key, item)
-        self._tell_all(source, request.id, lambda child: self._removal(child, request), now_ns)
+        self._send_all(source, request.id, lambda child: self._removal(child, request), now_ns)
 
     # --- children ---------------------------------------------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class TreeFloods:
                 self._calls.call(f"child/{child}", _request(item), self._confirmed(item), now_ns, ANSWER_NS)
         for variable in self.floods.variables():
             for level, rank, modes in self.floods.groups(variable.variable_id):
-                order = self._orders(variable, level, rank, modes)(child)
-                self._calls.call(f"child/{child}", order, _ignore, now_ns, ANSWER_NS)
+                request = self._set_requests(variable, level, rank, modes)(child)
+                self._calls.call(f"child/{child}", request, _ignore, now_ns, ANSWER_NS)
 
     def forget(self, child: str) -> None:
         """It is no child any more."""
@@ -184,8 +184,8 @@ class TreeFloods:
             if item.child == child:
                 self._removed(item, ALL_MODES)
 
-    def _tell_all(self, source: Address, number: int, order: Callable[[str], Request], now_ns: int) -> None:
-        """Tell every child and answer when all have confirmed or cannot."""
+    def _send_all(self, source: Address, number: int, request_for: Callable[[str], Request], now_ns: int) -> None:
+        """Send to every child and answer when all have confirmed or cannot."""
         waiting = {child.role for child in self._view.children.values() if child.up}
         reasons = {child.role: "away" for child in self._view.children.values() if not child.up}
 
@@ -193,8 +193,8 @@ class TreeFloods:
             if source and not waiting:
                 self._out.send(source, Done(id=number, note=left_behind(reasons)))
 
-        def tell(child: str) -> None:
-            request = order(child)
+        def send(child: str) -> None:
+            request = request_for(child)
             item = self._removals.get(f"{child}/{request.publisher}/{request.variable}") \
                 if isinstance(request, ClearFlood) else None  # fmt: skip
 
@@ -212,15 +212,15 @@ class TreeFloods:
             self._calls.call(f"child/{child}", request, answer, now_ns, ANSWER_NS)
 
         for child in sorted(waiting):
-            tell(child)
+            send(child)
         conclude()
 
-    def _orders(self, variable: Variable, level: int, rank: int, modes: int) -> Callable[[str], Request]:
-        def order(child: str) -> Request:
+    def _set_requests(self, variable: Variable, level: int, rank: int, modes: int) -> Callable[[str], Request]:
+        def request_for(child: str) -> Request:
             return SetFlood(id=0, publisher=variable.publisher, variable=variable.variable, modes=modes, level=level,
                             rank=rank, described=variable)  # fmt: skip
 
-        return order
+        return request_for
 
     def _removal(self, child: str, request: ClearFlood) -> ClearFlood:
         return _request(self._removals[f"{child}/{request.publisher}/{request.variable}"])
@@ -240,7 +240,7 @@ class TreeFloods:
             del self._removals[item.key]
             self._out.drop("unflood", item.key)
 
-    def _keep(self, variable_id: int) -> None:
+    def _persist(self, variable_id: int) -> None:
         variable = self.floods.variable(variable_id)
         if variable is None:
             self._out.drop("flood", str(variable_id))

@@ -1,4 +1,4 @@
-"""Flooding in one cloud: every router is told, routers that come later too (GS-100, GS-101)."""
+"""Flooding in one cloud: every router gets it, routers that come later too (GS-100, GS-101)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.pending_removals import PendingRemovals
 from chappe.status.leaf.registry import Registry
-from chappe.status.leaf.routers import FLOOD, Flooding
+from chappe.status.leaf.routers import FLOOD, FloodedVariable
 from chappe.status.leaf.state import FLOOD as KIND
 from chappe.status.machine import PARENT, Address
 from chappe.wire.base import Variable
@@ -32,7 +32,7 @@ class LeafFlooding:
             self.floods.load(value)
         for variable in self.floods.variables():
             self._cloud.refer(variable.variable_id)
-            self._tell(variable)  # a router may have missed it; to be told twice changes nothing
+            self._install(variable)  # a router may have missed it; to get it twice changes nothing
 
     def set(self, address: Address, request: SetFlood) -> None:
         rank = request.rank if address == PARENT else HEIGHT
@@ -59,7 +59,7 @@ class LeafFlooding:
         before = any(self.floods.levels(variable.variable_id))
         if self.floods.set(variable, level, request.modes, rank):
             self._changed(variable, before)
-        self._keep(variable.variable_id)
+        self._persist(variable.variable_id)
         self._cloud.done(address, request.id)
 
     def clear(self, address: Address, request: ClearFlood) -> None:
@@ -73,7 +73,7 @@ class LeafFlooding:
             elif held and address != PARENT:
                 self._overruled(address, request)
                 return
-            self._keep(variable.variable_id)
+            self._persist(variable.variable_id)
         self._cloud.done(address, request.id)
 
     def _overruled(self, address: Address, request: SetFlood | ClearFlood) -> None:
@@ -90,18 +90,18 @@ class LeafFlooding:
         for level, rank, modes in groups:
             self.floods.set(variable, level, modes, rank)
         self._changed(variable, False)
-        self._keep(variable.variable_id)
+        self._persist(variable.variable_id)
         self._renew(variable)
 
-    def repaced(self, variable: Variable) -> None:
+    def rate_changed(self, variable: Variable) -> None:
         """A variable has another rate: routers to which it is flooded learn it with the flooding too."""
         known = self.floods.find(variable.publisher, variable.variable)
         if known is None or known.variable_id != variable.variable_id or known == variable:
             return
         for level, rank, modes in self.floods.groups(variable.variable_id):
             self.floods.set(variable, level, modes, rank)
-        self._tell(variable)
-        self._keep(variable.variable_id)
+        self._install(variable)
+        self._persist(variable.variable_id)
 
     def led(self) -> None:
         """There is a parent, perhaps a new one: it may not know which variable has a flooded name now."""
@@ -118,7 +118,7 @@ class LeafFlooding:
     def joins(self, router: str) -> None:
         """A router that is new in the cloud gets all of them."""
         for variable in self.floods.variables():
-            self._tell(variable, router)
+            self._install(variable, router)
 
     def _supersede(self, variable: Variable) -> None:
         """Another id had this name before: nothing of it is flooded any more."""
@@ -126,7 +126,7 @@ class LeafFlooding:
         if known is not None and known.variable_id != variable.variable_id:
             self.floods.drop(known.variable_id)
             self._changed(known, True)
-            self._keep(known.variable_id)
+            self._persist(known.variable_id)
 
     def _changed(self, variable: Variable, before: bool) -> None:
         now = any(self.floods.levels(variable.variable_id))
@@ -134,17 +134,17 @@ class LeafFlooding:
             self.pending_removals.forget(variable.variable_id)
             if not before:
                 self._cloud.refer(variable.variable_id)
-            self._tell(variable)
+            self._install(variable)
         elif before:
             self.pending_removals.remove(variable, self._cloud.routers.all)
             self._cloud.forget(variable.variable_id)
 
-    def _tell(self, variable: Variable, router: str = "") -> None:
-        flooding = Flooding(variable, self.floods.levels(variable.variable_id))
+    def _install(self, variable: Variable, router: str = "") -> None:
+        flooding = FloodedVariable(variable, self.floods.levels(variable.variable_id))
         for name in (router,) if router else self._cloud.routers.all:
             self._cloud.routers.set(name, (variable.variable_id, FLOOD), flooding)
 
-    def _keep(self, variable_id: int) -> None:
+    def _persist(self, variable_id: int) -> None:
         value = self.floods.dump(variable_id)
         if value is None:
             self._cloud.outbox.drop(KIND, str(variable_id))

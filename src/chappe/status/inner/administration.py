@@ -24,7 +24,7 @@ class ChildItem(Item):
 
 
 class TreeAdministration:
-    """Every change is durable; the leaves at both ends of a channel are told now, and again whenever they join."""
+    """Every change is durable; the leaves at both ends of a channel get it now, and again whenever they join."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, claims: Claims, decisions: Decisions) -> None:
         self._out = out
@@ -43,9 +43,9 @@ class TreeAdministration:
         for key, channel in channels.items():
             self._altered[key] = channel
             if not channel.removed:
-                self._view.add_span(channel)
-            elif key in self._view.spans:
-                self._view.remove_span(channel.a, channel.b)
+                self._view.add_channel(channel)
+            elif key in self._view.managed_channels:
+                self._view.remove_channel(channel.a, channel.b)
 
     # --- children ------------------------------------------------------------------------------------------------
 
@@ -67,11 +67,18 @@ class TreeAdministration:
             return False
         clouds = set(self._view.brokers(role))
         user = next((key for key, decision in self._decisions.all.items() if clouds & set(decision.item.clouds)), "")
-        span = next((key for key, span in self._view.spans.items()
-                     if clouds & {self._view.cloud_of(span.item.a), self._view.cloud_of(span.item.b)}), "")  # fmt: skip
+        channel = next(
+            (
+                key for key, managed in self._view.managed_channels.items()
+                if clouds & {self._view.cloud_of(managed.item.a), self._view.cloud_of(managed.item.b)}
+            ),
+            "",
+        )  # fmt: skip
         name = next((name for name, item in self._claims.items.items() if item.cloud in clouds), "")
-        if user or span or name:
-            what = f"the subscription {user}" if user else f"the channel {span}" if span else f"the publisher {name}"
+        if user or channel or name:
+            what = (
+                f"the subscription {user}" if user else f"the channel {channel}" if channel else f"the publisher {name}"
+            )
             self._fail(source, request.id, "invalid", f"{role} is used by {what}; remove that first")
             return False
         self._view.remove_child(role)
@@ -83,7 +90,7 @@ class TreeAdministration:
 
     def add_channel(self, source: Address, request: AddChannel, now_ns: int) -> None:
         problem = self._misplaced(request.a, request.b)
-        if pair(request.a, request.b) in self._view.spans:
+        if pair(request.a, request.b) in self._view.managed_channels:
             self._fail(source, request.id, "exists", f"there is a channel {request.a} - {request.b} already")
         elif problem:
             self._fail(source, request.id, "invalid", problem)
@@ -96,22 +103,22 @@ class TreeAdministration:
             item = ChannelItem(a=request.a, b=request.b, url=request.url, security=request.security,
                                bytes_per_s=request.bytes_per_s or 100_000_000.0, data=request.data,
                                latency_ns=request.latency_ns or 1_000_000, level=self._view.height)  # fmt: skip
-            self._view.add_span(item)
+            self._view.add_channel(item)
             self._alter(source, request.id, item, now_ns)
 
     def remove_channel(self, source: Address, request: RemoveChannel, now_ns: int) -> None:
         key = pair(request.a, request.b)
-        span = self._view.spans.get(key)
-        if span is None:
+        managed = self._view.managed_channels.get(key)
+        if managed is None:
             reason = f"{self._view.role} manages no channel {request.a} - {request.b}"
             self._fail(source, request.id, "unknown", reason)
         elif self._view.allocator.used(request.a, request.b):
             reason = f"a subscription uses the channel {request.a} - {request.b}; end it first"
             self._fail(source, request.id, "invalid", f"{reason} (see `subscriptions`, here and of brokers above)")
         else:
-            item = span.item
+            item = managed.item
             item.removed = True
-            self._view.remove_span(item.a, item.b)
+            self._view.remove_channel(item.a, item.b)
             self._alter(source, request.id, item, now_ns)
 
     def _misplaced(self, a: str, b: str) -> str:
@@ -129,17 +136,17 @@ class TreeAdministration:
         self._altered[key] = item
         self._out.put("channel", key, item)
         for cloud in {self._view.cloud_of(item.a), self._view.cloud_of(item.b)}:
-            self._tell(item, cloud, now_ns)
+            self._send_channel(item, cloud, now_ns)
         self._out.send(source, Done(id=number))
 
     def joined(self, child: str, now_ns: int) -> None:
-        """Its map is there: the leaves below it are told of channels that the deployment file does not have so."""
+        """Its map is there: the leaves below it get the channels that differ from the deployment file."""
         clouds = {child, *self._view.below(child)}
         for item in self._altered.values():
             for cloud in {self._view.cloud_of(item.a), self._view.cloud_of(item.b)} & clouds:
-                self._tell(item, cloud, now_ns)
+                self._send_channel(item, cloud, now_ns)
 
-    def _tell(self, item: ChannelItem, cloud: str, now_ns: int) -> None:
+    def _send_channel(self, item: ChannelItem, cloud: str, now_ns: int) -> None:
         child = self._view.reached(cloud)
         if not child:
             return
@@ -157,4 +164,4 @@ class TreeAdministration:
 
 
 def _ignore(message: Message, now_ns: int) -> None:
-    """A leaf that did not get it is told when it joins."""
+    """A leaf that missed it gets it when it joins."""

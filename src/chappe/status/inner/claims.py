@@ -29,7 +29,7 @@ class Claims:
         self._calls = calls
         self._has_parent = has_parent
         self.items: dict[str, ClaimItem] = {}
-        self._freed: dict[str, str] = {}  # publisher -> cloud, while no parent was there to be told
+        self._freed: dict[str, str] = {}  # publisher -> cloud, while no parent was connected
 
     def cloud(self, publisher: str) -> str:
         """Empty if nobody below has that name."""
@@ -91,19 +91,19 @@ class Claims:
 
     def merge(self, clouds: Iterable[str], claims: Iterable[tuple[str, str]], now_ns: int) -> None:
         """All names of a child that has (re)joined: those it gave up meanwhile are free, new ones are claimed."""
-        told = dict(claims)
+        claimed = dict(claims)
         below = set(clouds)
         for publisher, item in list(self.items.items()):
-            if item.cloud in below and told.get(publisher) != item.cloud:
+            if item.cloud in below and claimed.get(publisher) != item.cloud:
                 self._drop(publisher)
-        for publisher, cloud in told.items():
+        for publisher, cloud in claimed.items():
             if not self.cloud(publisher):
                 self._parent(publisher, cloud, now_ns)
 
     def led(self, now_ns: int) -> None:
         """The parent is back: names given meanwhile are claimed there; one that another cloud has stays inside.
 
-        It was told at the greeting what is claimed; a name that was given up since then it has to be told now.
+        The greeting listed what is claimed; a name that was given up since then is unclaimed now.
         """
         for publisher, cloud in self._freed.items():
             if self.cloud(publisher) != cloud:

@@ -1,7 +1,7 @@
 """Inter-cloud subscriptions that were decided, until every leaf has carried the decision out (GS-088).
 
-A decision is durable before the first leaf is told; its end is durable before the first segment is released, and it is
-forgotten when the last one is. So whatever is lost in between is told again, and no path stays half allocated.
+A decision is durable before the first leaf gets it; its end is durable before the first segment is released, and it is
+forgotten when the last one is. So whatever is lost in between is sent again, and no path stays half allocated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AGAIN_NS = 1_000_000_000
 
 
 class DecisionItem(Item):
-    """A subscription between clouds: who wants it, what it gets, which leaves have a segment of it."""
+    """A subscription between clouds: who asked for it, what it gets, which leaves have a segment of it."""
 
     seek: Seek
     variable: Variable
@@ -33,7 +33,7 @@ class DecisionItem(Item):
     routes: tuple[tuple[tuple[str, ...], int, int], ...]  # routers, redundant, modes
     clouds: tuple[str, ...]  # and the inner brokers whose channels it leads over
     ended: str | None = None  # the reason, once it is to be released
-    gone: bool = False  # the subscriber has not ended it itself, so that its leaf has to be told
+    gone: bool = False  # the subscriber has not ended it itself, so that its leaf has to be notified
 
 
 class Decision(msgspec.Struct):
@@ -57,7 +57,7 @@ Concluded = Callable[[Decision, Failed | None, int], None]
 
 
 class Decisions:
-    """Tells leaves until they have confirmed, in the order commit, release; a key has one decision at a time."""
+    """Sends commit, later release, to leaves until they have confirmed; a key has one decision at a time."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, allocator: Allocator, concluded: Concluded) -> None:
         self._out = out
@@ -65,7 +65,7 @@ class Decisions:
         self._view = view
         self._allocator = allocator
         self._concluded = concluded
-        self._owed: dict[str, set[str]] = {}  # cloud -> keys that it could not be told
+        self._unsent: dict[str, set[str]] = {}  # cloud -> keys that could not be sent to it
         self._again_ns = 0
         self.all: dict[str, Decision] = {}
 
@@ -77,74 +77,74 @@ class Decisions:
         if decision.ended:
             decision.open = set(item.clouds)
             for cloud in item.clouds:
-                self._owed.setdefault(cloud, set()).add(decision.key)
+                self._unsent.setdefault(cloud, set()).add(decision.key)
 
     def decide(self, item: DecisionItem, now_ns: int) -> None:
-        """All leaves have promised: it holds from now on."""
+        """All leaves have reserved it: it holds from now on."""
         decision = self.all[item.seek.subscription] = Decision(item, set(item.clouds), known=True)
         self._out.put("decision", decision.key, item)
         for cloud in item.clouds:
-            self._tell(decision, cloud, now_ns)
+            self._send(decision, cloud, now_ns)
 
     def confirm(self, decision: Decision, now_ns: int) -> None:
         """Ask all leaves again whether they have it: nobody knows after a restart."""
         if not decision.known:
             decision.open, decision.known = set(decision.item.clouds), True
             for cloud in decision.item.clouds:
-                self._tell(decision, cloud, now_ns)
+                self._send(decision, cloud, now_ns)
 
     def end(self, decision: Decision, reason: str, by: str, now_ns: int) -> None:
-        """Release every segment; the subscriber's leaf is told why unless it has ended it itself."""
+        """Release every segment; the subscriber's leaf gets the reason unless it has ended it itself."""
         if decision.ended:
             return
         item = decision.item
-        # A leaf with both ends may have ended it for either of them; if it was the subscriber's, it ignores the word.
+        # A leaf with both ends may have ended it for either of them; if it was the subscriber's, it ignores it.
         item.ended, item.gone = reason, by != item.seek.cloud or item.seek.claimed == by
         self._out.put("decision", decision.key, item)
         decision.open = set(item.clouds)
         for cloud in item.clouds:
-            self._tell(decision, cloud, now_ns)
+            self._send(decision, cloud, now_ns)
 
-    def tell(self, key: str, cloud: str, now_ns: int) -> None:
-        """A leaf asks what became of a promise; presumed abort if nothing is known of it."""
+    def report(self, key: str, cloud: str, now_ns: int) -> None:
+        """A leaf asks for the outcome of a reservation; presumed abort if nothing is known of it."""
         decision = self.all.get(key)
         if decision is not None and cloud in decision.item.clouds:
-            self._tell(decision, cloud, now_ns)
+            self._send(decision, cloud, now_ns)
         else:
             self.release(key, cloud, "", now_ns)
 
     def release(self, key: str, cloud: str, reason: str, now_ns: int) -> None:
-        """Give back a promise that nothing was decided about; if it does not arrive, the leaf asks."""
+        """Release a reservation that nothing was decided about; if it does not arrive, the leaf asks."""
         child = self._view.reached(cloud)
         if child:
             request = Release(id=0, subscription=key, reason=reason, cloud=cloud)
             self._calls.call(f"child/{child}", request, _ignore, now_ns, CARRIED_OUT_NS)
 
     def joined(self, child: str, now_ns: int) -> None:
-        """A child is back: it gets what it was not told."""
+        """A child is back: it gets what it has missed."""
         for cloud in self._view.brokers(child):
-            self._owe(cloud, now_ns)
+            self._send_unsent(cloud, now_ns)
 
     def next_tick(self) -> int:
-        return self._again_ns + AGAIN_NS if self._owed else NEVER
+        return self._again_ns + AGAIN_NS if self._unsent else NEVER
 
     def tick(self, now_ns: int) -> None:
         if now_ns - self._again_ns >= AGAIN_NS:
             self._again_ns = now_ns
-            for cloud in list(self._owed):
-                self._owe(cloud, now_ns)
+            for cloud in list(self._unsent):
+                self._send_unsent(cloud, now_ns)
 
-    def _owe(self, cloud: str, now_ns: int) -> None:
+    def _send_unsent(self, cloud: str, now_ns: int) -> None:
         if self._view.reached(cloud):
-            for key in sorted(self._owed.pop(cloud, ())):
+            for key in sorted(self._unsent.pop(cloud, ())):
                 decision = self.all.get(key)
                 if decision is not None and cloud in decision.open:
-                    self._tell(decision, cloud, now_ns)
+                    self._send(decision, cloud, now_ns)
 
-    def _tell(self, decision: Decision, cloud: str, now_ns: int) -> None:
+    def _send(self, decision: Decision, cloud: str, now_ns: int) -> None:
         child = self._view.reached(cloud)
         if not child:
-            self._owed.setdefault(cloud, set()).add(decision.key)
+            self._unsent.setdefault(cloud, set()).add(decision.key)
             return
         ended = decision.item.ended
         request: Request
@@ -164,7 +164,7 @@ class Decisions:
     def _answered(self, decision: Decision, cloud: str, message: Message, now_ns: int) -> None:
         match message:
             case Failed() if message.code == AWAY or decision.ended:
-                self._owed.setdefault(cloud, set()).add(decision.key)
+                self._unsent.setdefault(cloud, set()).add(decision.key)
             case Failed():
                 self._concluded(decision, message, now_ns)
                 self.end(decision, message.reason, "", now_ns)

@@ -14,8 +14,8 @@ from chappe.status.topology import Topology
 from chappe.wire.management import ChannelFact, Map, RouterFact, Segment
 
 
-class Below(msgspec.Struct):
-    """A child broker, and what it told of its subtree."""
+class ChildState(msgspec.Struct):
+    """A child broker, and what it reported of its subtree."""
 
     role: str
     height: int = 1
@@ -27,7 +27,7 @@ class Below(msgspec.Struct):
     owners: dict[str, tuple[str, str, str]] = {}  # channel -> its ends, and the inner broker that manages it
 
 
-class Span(msgspec.Struct):
+class ManagedChannel(msgspec.Struct):
     """A channel between two children: this broker manages its capacity (GS-089)."""
 
     item: ChannelItem
@@ -46,14 +46,14 @@ class NetView:
         self.role = role
         self.topology = topology
         self.allocator = allocator
-        self.children: dict[str, Below] = {}
-        self.spans: dict[str, Span] = {}
-        self.changed = False  # the parent has not been told
+        self.children: dict[str, ChildState] = {}
+        self.managed_channels: dict[str, ManagedChannel] = {}
+        self.changed = False  # the parent has not got the map
         self._cloud_of: dict[str, str] = {}  # router -> cloud
         self._child_of: dict[str, str] = {}  # cloud -> child
         self._over: dict[str, str] = {}  # inner broker further down -> child
         for child in topology.children(role):
-            self.children[child] = Below(child, topology.height(child))
+            self.children[child] = ChildState(child, topology.height(child))
         for broker in topology.brokers:
             above = list(topology.ancestors(broker))
             if role in above[1:]:
@@ -62,7 +62,7 @@ class NetView:
         for channel in topology.channel:
             if topology.owner(channel) == role:
                 a, b = channel.between
-                self.add_span(ChannelItem(a=a, b=b, url=topology.routers[b].listen, bytes_per_s=channel.bytes_per_s,
+                self.add_channel(ChannelItem(a=a, b=b, url=topology.routers[b].listen, bytes_per_s=channel.bytes_per_s,
                                           latency_ns=channel.latency_ns, security=channel.security, data=channel.data,
                                           level=self.height))  # fmt: skip
 
@@ -112,16 +112,16 @@ class NetView:
         self._raise(below)
 
     def lost(self, child: str) -> None:
-        """Nothing new is led through it until it is back; what it told is kept."""
+        """No new path leads through it until it is back; what it reported is kept."""
         below = self.children[child]
         below.up, below.issuer = False, b""
         self._raise(below)
 
-    def merge(self, child: str, told: Map) -> None:
-        """The map of a child replaces what it told before."""
+    def merge(self, child: str, report: Map) -> None:
+        """The map of a child replaces what it reported before."""
         below = self.children[child]
-        routers = {router.name: router for router in told.routers}
-        channels = {pair(channel.a, channel.b): channel for channel in told.channels}
+        routers = {router.name: router for router in report.routers}
+        channels = {pair(channel.a, channel.b): channel for channel in report.channels}
         for name in below.routers.keys() - routers.keys():
             self.allocator.remove_router(name)
             self._cloud_of.pop(name, None)
@@ -135,45 +135,50 @@ class NetView:
             self.allocator.set_router_up(name, router.up and below.up)
         before = below.channels
         below.routers, below.channels, below.owners = routers, channels, {}
-        for a, b, owner in told.owners:
+        for a, b, owner in report.owners:
             if owner != self.role and self.child_of(owner) in ("", child):
                 below.owners[pair(a, b)] = (a, b, owner)
                 self._over[owner] = child
         for key, channel in channels.items():
-            self._span_state(child, key, channel.up)
-            if before.get(key) != channel and key not in self.spans and channel.a in routers and channel.b in routers:
+            self._channel_state(child, key, channel.up)
+            if (
+                before.get(key) != channel
+                and key not in self.managed_channels
+                and channel.a in routers
+                and channel.b in routers
+            ):
                 self.allocator.add_channel(channel.a, channel.b, channel.bytes_per_s, channel.latency_ns,
                                            channel.security, owned=False)  # fmt: skip
                 self.allocator.set_channel_up(channel.a, channel.b, channel.up)
         self.changed = True
 
     def _unmerge(self, channel: ChannelFact, key: str) -> None:
-        if key not in self.spans:
+        if key not in self.managed_channels:
             self.allocator.remove_channel(channel.a, channel.b)
 
-    def _raise(self, below: Below) -> None:
+    def _raise(self, below: ChildState) -> None:
         for router in below.routers.values():
             self.allocator.set_router_up(router.name, router.up and below.up)
         self.changed = True
 
-    def _span_state(self, child: str, key: str, up: bool) -> None:
-        span = self.spans.get(key)
-        if span is not None:
-            (span.down.discard if up else span.down.add)(child)
-            self.allocator.set_channel_up(span.item.a, span.item.b, not span.down)
+    def _channel_state(self, child: str, key: str, up: bool) -> None:
+        managed = self.managed_channels.get(key)
+        if managed is not None:
+            (managed.down.discard if up else managed.down.add)(child)
+            self.allocator.set_channel_up(managed.item.a, managed.item.b, not managed.down)
 
-    def add_span(self, item: ChannelItem) -> None:
-        self.spans[pair(item.a, item.b)] = Span(item)
+    def add_channel(self, item: ChannelItem) -> None:
+        self.managed_channels[pair(item.a, item.b)] = ManagedChannel(item)
         self.allocator.add_channel(item.a, item.b, item.bytes_per_s, item.latency_ns, item.security, owned=True)
         self.changed = True
 
-    def remove_span(self, a: str, b: str) -> None:
-        del self.spans[pair(a, b)]
+    def remove_channel(self, a: str, b: str) -> None:
+        del self.managed_channels[pair(a, b)]
         self.allocator.remove_channel(a, b)
         self.changed = True
 
     def add_child(self, role: str) -> None:
-        self.children[role] = Below(role)
+        self.children[role] = ChildState(role)
 
     def remove_child(self, role: str) -> None:
         """With everything that is below it."""
@@ -217,11 +222,11 @@ class NetView:
         channels = {
             key: fact for below in self.children.values() for key, fact in below.channels.items()
         }  # fmt: skip
-        channels |= {key: span.fact for key, span in self.spans.items()}
+        channels |= {key: managed.fact for key, managed in self.managed_channels.items()}
         owners = [owner for below in self.children.values() for owner in below.owners.values()]
-        owners += [(span.item.a, span.item.b, self.role) for span in self.spans.values()]
+        owners += [(managed.item.a, managed.item.b, self.role) for managed in self.managed_channels.values()]
         return Map(routers=tuple(routers), channels=tuple(channels.values()), owners=tuple(owners))
 
-    def facts(self) -> Sequence[tuple[Below, RouterFact]]:
+    def facts(self) -> Sequence[tuple[ChildState, RouterFact]]:
         """Every router with the child it is below."""
         return [(below, fact) for below in self.children.values() for fact in below.routers.values()]

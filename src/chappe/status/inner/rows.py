@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ListedParts:
     """The parts of an inner broker that operators see."""
 
     role: str
@@ -29,12 +29,12 @@ class Shown:
     modes: InnerModes
 
 
-def _children(broker: Shown) -> Rows:
+def _children(broker: ListedParts) -> Rows:
     return [{"name": child.role, "up": child.up, "mode": child.mode, "height": child.height}
             for child in broker.view.children.values()]  # fmt: skip
 
 
-def _clouds(broker: Shown) -> Rows:
+def _clouds(broker: ListedParts) -> Rows:
     rows: dict[str, dict[str, Any]] = {}
     for child in broker.view.children:
         for cloud in broker.view.below(child):
@@ -50,27 +50,27 @@ def _clouds(broker: Shown) -> Rows:
     return list(rows.values())
 
 
-def _loads(broker: Shown) -> Rows:
-    own = {f"channel/{a}/{b}" for span in broker.view.spans.values()
-           for a, b in ((span.item.a, span.item.b), (span.item.b, span.item.a))}  # fmt: skip
+def _loads(broker: ListedParts) -> Rows:
+    own = {f"channel/{a}/{b}" for managed in broker.view.managed_channels.values()
+           for a, b in ((managed.item.a, managed.item.b), (managed.item.b, managed.item.a))}  # fmt: skip
     return [row for row in broker.allocator.loads() if row["resource"] in own]
 
 
-def _channels(broker: Shown) -> Rows:
+def _channels(broker: ListedParts) -> Rows:
     """Own channels with their loads; those inside of clouds are the leaf's to show."""
     mode = broker.modes.mode
     loads = {row["resource"]: row["load"][mode] for row in _loads(broker)}
     rows = []
-    for span in broker.view.spans.values():
-        item = span.item
+    for managed in broker.view.managed_channels.values():
+        item = managed.item
         load = max(loads.get(f"channel/{item.a}/{item.b}", 0.0), loads.get(f"channel/{item.b}/{item.a}", 0.0))
-        rows.append({"a": item.a, "b": item.b, "level": item.level, "up": not span.down,
+        rows.append({"a": item.a, "b": item.b, "level": item.level, "up": not managed.down,
                      "bytes_per_s": item.bytes_per_s, "latency_ms": item.latency_ns / 1e6, "security": item.security,
                      "load": load, "share": load / item.bytes_per_s, "owner": broker.role})  # fmt: skip
     return rows
 
 
-def _routers(broker: Shown) -> Rows:
+def _routers(broker: ListedParts) -> Rows:
     specs = broker.view.topology.routers
     mode = broker.modes.mode
     rows = []
@@ -84,57 +84,57 @@ def _routers(broker: Shown) -> Rows:
     return rows
 
 
-def _decided(broker: Shown) -> list[Decision]:
+def _decided(broker: ListedParts) -> list[Decision]:
     return [decision for decision in broker.decisions.all.values() if not decision.ended]
 
 
-def _subscriptions(broker: Shown) -> Rows:
+def _subscriptions(broker: ListedParts) -> Rows:
     rows = []
     for decision in _decided(broker):
         item = decision.item
-        want = item.seek.request
+        request = item.seek.request
         grant = item.grants[broker.modes.mode] or next(grant for grant in item.grants if grant is not None)
-        rows.append({"key": decision.key, "subscriber": want.entity.name, "edge": item.seek.edge,
-                     "publisher": want.publisher, "variable": want.variable, "modes": want.modes,
+        rows.append({"key": decision.key, "subscriber": request.entity.name, "edge": item.seek.edge,
+                     "publisher": request.publisher, "variable": request.variable, "modes": request.modes,
                      "redundancy": grant.redundancy, "interval_ms": grant.interval_ns / 1e6,
                      "latency_ms": grant.latency_ns / 1e6, "paths": len(item.routes)})  # fmt: skip
     return rows
 
 
-def _paths(broker: Shown) -> Rows:
+def _paths(broker: ListedParts) -> Rows:
     """Whole paths from cloud to cloud; each leaf shows its own segments."""
     rows = []
     for decision in _decided(broker):
         item = decision.item
-        want = item.seek.request
+        request = item.seek.request
         for routers, redundant, modes in item.routes:
             intervals = [grant.interval_ns / 1e6 if grant is not None and modes >> mode & 1 else None
                          for mode, grant in enumerate(item.grants)]  # fmt: skip
-            rows.append({"publisher": want.publisher, "variable": want.variable, "key": decision.key,
-                         "subscriber": want.entity.name, "redundant": redundant, "routers": list(routers),
+            rows.append({"publisher": request.publisher, "variable": request.variable, "key": decision.key,
+                         "subscriber": request.entity.name, "redundant": redundant, "routers": list(routers),
                          "before": "", "after": "", "modes": modes, "intervals_ms": intervals,
                          "security": broker.allocator.security(routers)})  # fmt: skip
     return rows
 
 
-def _floods(broker: Shown) -> Rows:
+def _floods(broker: ListedParts) -> Rows:
     floods = broker.flooding.floods
     return [{"publisher": variable.publisher, "variable": variable.variable,
              "levels": [level or None for level in floods.levels(variable.variable_id)],
              "rank": max(floods.ranks(variable.variable_id))} for variable in floods.variables()]  # fmt: skip
 
 
-def _modes(broker: Shown) -> Rows:
+def _modes(broker: ListedParts) -> Rows:
     modes = broker.modes
     return [{"broker": broker.role, "mode": modes.mode, "next": modes.next, "rank": modes.rank}]
 
 
-def _publishers(broker: Shown) -> Rows:
+def _publishers(broker: ListedParts) -> Rows:
     return [{"publisher": publisher, "cloud": item.cloud, "kept": item.kept}
             for publisher, item in sorted(broker.claims.items.items())]  # fmt: skip
 
 
-ROWS: dict[str, Callable[[Shown], Rows]] = {
+ROWS: dict[str, Callable[[ListedParts], Rows]] = {
     "children": _children,
     "clouds": _clouds,
     "channels": _channels,

@@ -11,14 +11,14 @@ from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import FLOOD
 from chappe.status.leaf.state import ChannelItem, RouterItem
-from chappe.status.leaf.topology_state import Site, pair
+from chappe.status.leaf.topology_state import RouterState, pair
 from chappe.status.machine import PARENT, Address
 from chappe.status.topology import NAME, Topology, overclaimed
 from chappe.wire.management import AddChannel, AddRouter, RemoveChannel, RemoveRouter
 
 
 class CloudAdministration:
-    """Every change is durable, told to the routers it concerns, and refused while something uses what would go."""
+    """Every change is durable, sent to the routers it concerns, and refused while something uses what would go."""
 
     def __init__(self, cloud: Cloud, topology: Topology, registry: Registry, flooding: LeafFlooding,
                  parent: ParentLink) -> None:  # fmt: skip
@@ -31,7 +31,7 @@ class CloudAdministration:
 
     def add_router(self, address: Address, request: AddRouter) -> None:
         topology_state = self._cloud.topology_state
-        if request.name in topology_state.sites:
+        if request.name in topology_state.routers:
             self._cloud.fail(
                 address, request.id, "exists", f"router {request.name} is in cloud {topology_state.role} already"
             )
@@ -40,8 +40,8 @@ class CloudAdministration:
         if problem:
             self._cloud.fail(address, request.id, "invalid", problem)
             return
-        item = topology_state.site(request)
-        topology_state.add_site(Site(request.name, item.edge, item.events_per_s, item.x, item.y))
+        item = topology_state.router_item(request)
+        topology_state.add_router(RouterState(request.name, item.edge, item.events_per_s, item.x, item.y))
         self._cloud.routers.add(request.name, item)
         self._cloud.outbox.put("router", request.name, item)
         self._flooding.joins(request.name)
@@ -49,7 +49,7 @@ class CloudAdministration:
 
     def remove_router(self, address: Address, request: RemoveRouter) -> None:
         name = request.name
-        if name not in self._cloud.topology_state.sites:
+        if name not in self._cloud.topology_state.routers:
             self._cloud.fail(address, request.id, "unknown", f"there is no router {name} in cloud {self._cloud.role}")
             return
         uses = self._uses(name)
@@ -57,9 +57,9 @@ class CloudAdministration:
             self._cloud.fail(address, request.id, "exists", f"router {name} is in use: {uses}; end that first")
             return
         others = []
-        for line in self._cloud.topology_state.remove_site(name):
-            others.append(line.a if line.b == name else line.b)
-            self._forget_channel(line.a, line.b)
+        for channel in self._cloud.topology_state.remove_router(name):
+            others.append(channel.a if channel.b == name else channel.b)
+            self._forget_channel(channel.a, channel.b)
         self._cloud.routers.remove(name)
         if name in self._deployed:
             self._cloud.outbox.put("router", name, RouterItem(removed=True))
@@ -71,15 +71,15 @@ class CloudAdministration:
     def add_channel(self, address: Address, request: AddChannel) -> None:
         topology_state = self._cloud.topology_state
         a, b = request.a, request.b
-        inside = [name for name in (a, b) if name in topology_state.sites]
+        inside = [name for name in (a, b) if name in topology_state.routers]
         if a == b:
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: it joins a router with itself")
         elif not inside or (len(inside) == 1 and address != PARENT):
-            missing = ", ".join(name for name in (a, b) if name not in topology_state.sites)
+            missing = ", ".join(name for name in (a, b) if name not in topology_state.routers)
             problem = f"channel {a} - {b}: no router {missing} in cloud {topology_state.role}"
             remedy = "a channel between clouds is added at the broker above both"
             self._cloud.fail(address, request.id, "unknown", f"{problem}; {remedy}")
-        elif pair(a, b) in topology_state.lines and address != PARENT:
+        elif pair(a, b) in topology_state.channel_states and address != PARENT:
             self._cloud.fail(address, request.id, "exists", f"there is a channel {a} - {b}; remove it first")
         elif not 0 <= request.bytes_per_s < math.inf or request.latency_ns < 0 or request.security not in (0, 1, 2):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: capacity and latency must not be "
@@ -87,28 +87,28 @@ class CloudAdministration:
         elif claim := overclaimed(request.url, request.data, request.security):
             self._cloud.fail(address, request.id, "invalid", f"channel {a} - {b}: {claim}")
         else:
-            item = topology_state.line(request, 1 if len(inside) == 2 else max(2, request.level))
-            topology_state.add_line(topology_state.line_of(item))
+            item = topology_state.channel_item(request, 1 if len(inside) == 2 else max(2, request.level))
+            topology_state.add_channel(topology_state.channel_of(item))
             self._cloud.outbox.put("channel", pair(a, b), item)
             self._configure(a, b)
             self._finish(address, request.id)
 
     def remove_channel(self, address: Address, request: RemoveChannel) -> None:
         a, b = request.a, request.b
-        line = self._cloud.topology_state.lines.get(pair(a, b))
-        if line is None and address == PARENT:
+        channel = self._cloud.topology_state.channel_states.get(pair(a, b))
+        if channel is None and address == PARENT:
             self._cloud.done(address, request.id)
-        elif line is None:
+        elif channel is None:
             self._cloud.fail(
                 address, request.id, "unknown", f"there is no channel {a} - {b} in cloud {self._cloud.role}"
             )
-        elif not self._cloud.topology_state.inside(line) and address != PARENT:
+        elif not self._cloud.topology_state.inside(channel) and address != PARENT:
             reason = f"channel {a} - {b} leads to another cloud; remove it at the broker above both"
             self._cloud.fail(address, request.id, "denied", reason)
         elif self._cloud.allocator.used(a, b):
             self._cloud.fail(address, request.id, "exists", f"channel {a} - {b} is used by paths; end these first")
         else:
-            self._cloud.topology_state.remove_line(a, b)
+            self._cloud.topology_state.remove_channel(a, b)
             self._forget_channel(a, b)
             self._configure(a, b)
             self._finish(address, request.id)

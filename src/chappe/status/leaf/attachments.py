@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chappe.status.leaf.cloud import Cloud
-from chappe.status.leaf.entities import Attached, Entities
+from chappe.status.leaf.entities import Attachment, Entities
 from chappe.status.leaf.withdrawals import Withdrawals
 from chappe.status.machine import Address
 from chappe.wire.management import Entity
@@ -46,7 +46,7 @@ class Attachments:
             if self._present(known) and known.issuer != entity.issuer:
                 return f"{entity.name!r} is connected at {known.edge}; a name belongs to one client at a time"
             self._end(entity.name, "its client has restarted")
-        self._entities.enter(entity.name, Attached(entity.issuer, edge, True, now_ns))
+        self._entities.enter(entity.name, Attachment(entity.issuer, edge, True, now_ns))
         return ""
 
     def left(self, edge: str, entity: Entity) -> None:
@@ -91,5 +91,5 @@ class Attachments:
         self._withdrawals.withdraw_all(name, reason)
         self._entities.leave(name)
 
-    def _present(self, known: Attached) -> bool:
+    def _present(self, known: Attachment) -> bool:
         return known.there and self._cloud.routers.joined(known.edge)

@@ -1,6 +1,6 @@
 """The leaf broker: admits publications and subscriptions of one cloud, fills its routers' tables, recovers (GS-080).
 
-Messages and a time in, effects out; what it promises is in docs/reference/brokers.md. Each part keeps one kind of
+Messages and a time in, effects out; its guarantees are in docs/reference/brokers.md. Each part keeps one kind of
 state; this class dispatches messages and follow-ups to them.
 """
 
@@ -26,7 +26,7 @@ from chappe.status.leaf.rows import rows
 from chappe.status.leaf.state import ModeItem, read
 from chappe.status.machine import PARENT, Address
 from chappe.status.modes.arbitration import Reply
-from chappe.status.modes.machines import Order, Step
+from chappe.status.modes.machines import SendCommand, Step
 from chappe.status.topology import Topology
 from chappe.wire.base import Done, Failed, Message, Request
 from chappe.wire.management import (
@@ -80,17 +80,17 @@ class LeafBroker:
         cloud = parts.cloud
         cloud.topology_state.restore(found["router"], found["channel"])
         for name in list(cloud.routers.all):
-            if name not in cloud.topology_state.sites:
+            if name not in cloud.topology_state.routers:
                 cloud.routers.remove(name)
-        for name in cloud.topology_state.sites:
+        for name in cloud.topology_state.routers:
             router = cloud.routers.add(name)
             router.item = found["router"].get(name, router.item)
         mode = found["mode"].get("mode")
         if mode is not None:
             parts.modes.restore(mode.mode, mode.rank)
         parts.entities.restore(found["entity"])
-        for leftover in found["leftover"].values():
-            cloud.restore_leftover(leftover)
+        for teardown in found["leftover"].values():
+            cloud.restore_teardown(teardown)
         parts.registry.restore(found["counter"].get("variable"), found["publication"])
         parts.subscriptions.restore(found["counter"].get("subscription"), found["subscription"])
         parts.segments.restore(found["reservation"])
@@ -285,7 +285,7 @@ class LeafBroker:
         """A router is there: kept its table, or begins anew (GS-151, GS-152)."""
         parts, name = self.parts, join.router
         topology_state = parts.cloud.topology_state
-        if address != f"router/{name}" or name not in topology_state.sites:
+        if address != f"router/{name}" or name not in topology_state.routers:
             remedy = f"add it with `chappe topology add router {name}`, or correct the broker of its configuration"
             parts.cloud.fail(address, 0, "unknown", f"there is no router {name} in cloud {self.role}; {remedy}")
             return
@@ -295,7 +295,7 @@ class LeafBroker:
         topology_state.router_up(name, True)
         parts.attachments.joined(name, join.entities)
         if fresh:
-            self._carry_out(parts.modes.joined(name, topology_state.sites[name].edge, parts.cloud.now_ns))
+            self._carry_out(parts.modes.joined(name, topology_state.routers[name].edge, parts.cloud.now_ns))
         parts.parent.changed()
         self._settle()
 
@@ -372,17 +372,17 @@ class LeafBroker:
                 parts.cloud.fail(address, message.id, "unsupported", f"a leaf broker has no {type(message).__name__}")
 
     def _change_mode(self, address: Address, request: ChangeMode) -> None:
-        sites = self.parts.cloud.topology_state.sites
-        edges = [name for name, site in sites.items() if site.up and site.edge]
-        inner = [name for name, site in sites.items() if site.up and not site.edge]
-        away = [name for name, site in sites.items() if not site.up]
+        routers = self.parts.cloud.topology_state.routers
+        edges = [name for name, router in routers.items() if router.up and router.edge]
+        inner = [name for name, router in routers.items() if router.up and not router.edge]
+        away = [name for name, router in routers.items() if not router.up]
         self._carry_out(self.parts.modes.change(address, request, edges, inner, self.parts.cloud.now_ns, away))
 
     def _carry_out(self, steps: Iterable[Step]) -> None:
         cloud = self.parts.cloud
         for step in steps:
-            if isinstance(step, Order):
-                cloud.routers.order(step.router, step.command, step.number, step.mode)  # type: ignore[arg-type]
+            if isinstance(step, SendCommand):
+                cloud.routers.send_mode_command(step.router, step.command, step.number, step.mode)  # type: ignore[arg-type]
             elif isinstance(step, Reply):
                 if step.ok:
                     cloud.answer(step.asker, Done(id=step.request_id, note=step.reason))

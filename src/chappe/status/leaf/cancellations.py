@@ -26,7 +26,7 @@ class Cancellations:
 
     def end(self, subscription: Subscription, reason: str) -> None:
         """Without a notice: its subscriber knows."""
-        if subscription.sought:
+        if subscription.remote:
             self._remote_subscriptions.end(subscription, reason)
         else:
             self._subscriptions.end(subscription, reason)
@@ -45,7 +45,7 @@ class Cancellations:
     def cancelled_above(self, message: Gone) -> None:
         """An ancestor has ended an inter-cloud subscription."""
         subscription = self._subscriptions.by_key.get(message.subscription)
-        if subscription is None or not subscription.sought or subscription.state == ENDING:
+        if subscription is None or not subscription.remote or subscription.state == ENDING:
             return
         variable = subscription.variable
         self._remote_subscriptions.gone(subscription, message.reason)

@@ -11,7 +11,7 @@ from chappe.status.allocation.allocation import Allocator, Route
 from chappe.status.leaf.agenda import Agenda, PathRefused
 from chappe.status.leaf.path_setup import ANSWER_NS, PathSetup, hops
 from chappe.status.leaf.routers import Key, Routers
-from chappe.status.leaf.state import CounterItem, Leftover, Leg
+from chappe.status.leaf.state import CounterItem, PathSegment, PendingTeardown
 from chappe.status.leaf.topology_state import TopologyState
 from chappe.status.machine import Address
 from chappe.status.outbox import Outbox
@@ -44,10 +44,10 @@ class Numbers:
         return number
 
 
-class Removing:
-    """A path that is leaving routers; its `leftover` stays until all of them have confirmed."""
+class PathTeardown:
+    """A path that is leaving routers; its item stays in the store until all of them have confirmed."""
 
-    def __init__(self, cloud: Cloud, item: Leftover) -> None:
+    def __init__(self, cloud: Cloud, item: PendingTeardown) -> None:
         self._cloud = cloud
         self.item = item
         self._waiting = set(item.routers)
@@ -60,13 +60,13 @@ class Removing:
     def confirmed(self, router: str, key: Key) -> None:
         self._waiting.discard(router)
         if not self._waiting:
-            self._cloud.removed(self.item)
+            self._cloud.torn_down(self.item)
 
     def refused(self, router: str, key: Key, reason: str) -> None:
         self.confirmed(router, key)
 
     def lost(self, router: str) -> None:
-        """It is told when it is back."""
+        """Its command is sent when it is back."""
 
 
 class Cloud:
@@ -79,10 +79,10 @@ class Cloud:
         self.allocator = Allocator(topology.latency_model)
         self.topology_state = TopologyState(role, topology, self.allocator)
         self.routers = Routers(self.outbox, lambda key, reason: self.agenda.add(PathRefused(key, reason)))
-        for name in self.topology_state.sites:
+        for name in self.topology_state.routers:
             self.routers.add(name)
         self.now_ns = 0
-        self.leftovers: dict[Key, Removing] = {}
+        self.teardowns: dict[Key, PathTeardown] = {}
         self.used: dict[int, int] = {}  # variable id -> paths, publications, floodings and functions that refer to it
         self._next_path: dict[int, int] = {}
         self._setups: deque[PathSetup] = deque()  # by deadline
@@ -115,14 +115,16 @@ class Cloud:
 
     # paths
 
-    def legs(self, variable: Variable, routes: Sequence[Route], like: Sequence[Leg] = ()) -> tuple[Leg, ...]:
+    def number_segments(
+        self, variable: Variable, routes: Sequence[Route], like: Sequence[PathSegment] = ()
+    ) -> tuple[PathSegment, ...]:
         """Routes with numbers for routers; a route that was there before keeps its number."""
-        known = {(leg.routers, leg.before, leg.after): leg.path for leg in like}
+        known = {(segment.routers, segment.before, segment.after): segment.path for segment in like}
         found = []
         for route in routes:
             path = known.pop((route.routers, route.before, route.after), 0)
             path = path or self._number(variable.variable_id, route.routers)
-            found.append(Leg(path, route.routers, route.redundant, route.modes, route.before, route.after))
+            found.append(PathSegment(path, route.routers, route.redundant, route.modes, route.before, route.after))
         return tuple(found)
 
     def _number(self, variable_id: int, routers: tuple[str, ...]) -> int:
@@ -133,49 +135,53 @@ class Cloud:
         self._next_path[variable_id] = path + 1
         return path
 
-    def lay(self, variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg], done: Callable[[], None],
-            failed: Callable[[str, str], None], patient: bool = False) -> PathSetup:  # fmt: skip
+    def set_up(
+        self, variable: Variable, grants: Sequence[Grant | None], segments: Sequence[PathSegment],
+        done: Callable[[], None], failed: Callable[[str, str], None], patient: bool = False,
+    ) -> PathSetup:  # fmt: skip
         """Set up paths; `done` or `failed(reason, code)` follows, the first perhaps before this returns."""
         deadline = self.now_ns + (RETURN_NS if patient else ANSWER_NS)
-        path_setup = PathSetup(self.routers, list(hops(variable, grants, legs)), done, failed, deadline, patient)
+        path_setup = PathSetup(self.routers, list(hops(variable, grants, segments)), done, failed, deadline, patient)
         (self._patient if patient else self._setups).append(path_setup)
         path_setup.start()
         return path_setup
 
-    def strip(self, variable_id: int, legs: Sequence[Leg]) -> None:
-        """Remove paths from routers: durable before it is told, and told again until it is confirmed."""
-        for leg in legs:
-            if len(leg.routers) == 1 and not leg.before and not leg.after:
+    def tear_down(self, variable_id: int, segments: Sequence[PathSegment]) -> None:
+        """Remove paths from routers: durable before the command is sent, which is repeated until it is confirmed."""
+        for segment in segments:
+            if len(segment.routers) == 1 and not segment.before and not segment.after:
                 continue
-            item = Leftover(variable_id=variable_id, path=leg.path, routers=leg.routers)
-            self.outbox.put("leftover", f"{variable_id}.{leg.path}", item)
-            self.restore_leftover(item)
-            self.leftovers[variable_id, leg.path].start()
+            item = PendingTeardown(variable_id=variable_id, path=segment.path, routers=segment.routers)
+            self.outbox.put("leftover", f"{variable_id}.{segment.path}", item)
+            self.restore_teardown(item)
+            self.teardowns[variable_id, segment.path].start()
 
-    def restore_leftover(self, item: Leftover) -> None:
-        self.leftovers[item.variable_id, item.path] = Removing(self, item)
+    def restore_teardown(self, item: PendingTeardown) -> None:
+        self.teardowns[item.variable_id, item.path] = PathTeardown(self, item)
         self.refer(item.variable_id)
         self.keep_number(item.variable_id, item.path)
 
     def resume(self) -> None:
         """After a restart: routers may still have what was being removed."""
-        for removing in list(self.leftovers.values()):
-            removing.start()
+        for teardown in list(self.teardowns.values()):
+            teardown.start()
 
-    def removed(self, item: Leftover) -> None:
-        if self.leftovers.pop((item.variable_id, item.path), None) is not None:
+    def torn_down(self, item: PendingTeardown) -> None:
+        if self.teardowns.pop((item.variable_id, item.path), None) is not None:
             self.outbox.drop("leftover", f"{item.variable_id}.{item.path}")
             self.forget(item.variable_id)
 
-    def restore_paths(self, variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg]) -> None:
-        """After a restart: routers have these, or will be told by whoever goes on with the work."""
-        for router, path, _ in hops(variable, grants, legs):
+    def restore_paths(
+        self, variable: Variable, grants: Sequence[Grant | None], segments: Sequence[PathSegment]
+    ) -> None:
+        """After a restart: routers have these, or get them from whoever goes on with the work."""
+        for router, path, _ in hops(variable, grants, segments):
             self.routers.restore(router, (variable.variable_id, path.path), path)
-        self.keep_numbers(variable.variable_id, legs)
+        self.keep_numbers(variable.variable_id, segments)
 
-    def keep_numbers(self, variable_id: int, legs: Sequence[Leg]) -> None:
-        for leg in legs:
-            self.keep_number(variable_id, leg.path)
+    def keep_numbers(self, variable_id: int, segments: Sequence[PathSegment]) -> None:
+        for segment in segments:
+            self.keep_number(variable_id, segment.path)
 
     def keep_number(self, variable_id: int, path: int) -> None:
         self._next_path[variable_id] = max(self._next_path.get(variable_id, 1), path + 1)

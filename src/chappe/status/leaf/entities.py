@@ -9,7 +9,7 @@ from chappe.status.leaf.state import EntityItem
 from chappe.wire.management import Entity
 
 
-class Attached(msgspec.Struct):
+class Attachment(msgspec.Struct):
     """An end-entity: its issuer, its edge, and whether it is connected there."""
 
     issuer: bytes
@@ -24,12 +24,12 @@ class Entities:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self.by_name: dict[str, Attached] = {}
+        self.by_name: dict[str, Attachment] = {}
         self._at: dict[str, dict[str, None]] = {}  # edge -> names
 
     def restore(self, items: dict[str, EntityItem]) -> None:
         for name, item in items.items():
-            self.enter(name, Attached(item.issuer, item.edge, False, 0, durable=True))
+            self.enter(name, Attachment(item.issuer, item.edge, False, 0, durable=True))
 
     def lead(self, now_ns: int) -> None:
         """How long somebody was away before is not known: it counts from now."""
@@ -61,7 +61,7 @@ class Entities:
             if not known.there:
                 self.leave(name)
 
-    def enter(self, name: str, attached: Attached) -> None:
+    def enter(self, name: str, attached: Attachment) -> None:
         self.by_name[name] = attached
         self._at.setdefault(attached.edge, {})[name] = None
 

@@ -39,7 +39,7 @@ class FunctionAdmission:
         if address != PARENT:
             if self._attachments.is_stale(address, request.id, request.entity):
                 return
-            if self._parent.has_parent and self._functions.is_abroad(request.function):
+            if self._parent.has_parent and self._functions.is_remote(request.function):
                 self._remote_functions.condense(address, request, creator)
                 return
         if self._rate_changes.delays(address, request):

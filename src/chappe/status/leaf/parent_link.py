@@ -23,7 +23,7 @@ class ParentLink:
         self._cloud = cloud
         self._number = 0
         self._asked: dict[int, tuple[Request, Callable[[Message], None]]] = {}
-        self._told_ns = 0
+        self._reported_ns = 0
         self._loads: dict[str, tuple[float, ...]] = {}
         self._changed = False
 
@@ -42,7 +42,7 @@ class ParentLink:
     def led(self) -> None:
         """The parent leads, perhaps a new one: it gets the map and everything that has no answer."""
         self.up = True
-        self._tell()
+        self._send_map()
         for request, _ in self._asked.values():
             self._cloud.outbox.send(PARENT, request)
 
@@ -58,7 +58,7 @@ class ParentLink:
             self._cloud.outbox.send(PARENT, request)
         return self._number
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         if self.up:
             self._cloud.outbox.send(PARENT, message)
 
@@ -77,26 +77,26 @@ class ParentLink:
     # the map
 
     def changed(self) -> None:
-        """A router or channel came, went or failed: told at the end of the turn."""
+        """A router or channel came, went or failed: the parent gets the map at the end of the turn."""
         self._changed = True
 
     def flush(self) -> None:
         if self._changed and self.up:
-            self._tell()
+            self._send_map()
 
     def next_tick(self) -> int:
-        return self._told_ns + LOADS_NS if self.up else NEVER
+        return self._reported_ns + LOADS_NS if self.up else NEVER
 
     def tick(self, now_ns: int) -> None:
-        if self.up and now_ns - self._told_ns >= LOADS_NS:
-            self._told_ns = now_ns
+        if self.up and now_ns - self._reported_ns >= LOADS_NS:
+            self._reported_ns = now_ns
             if _differ(self._loads, self._now()):
-                self._tell()
+                self._send_map()
 
     def _now(self) -> dict[str, tuple[float, ...]]:
         return self._cloud.allocator.router_loads()
 
-    def _tell(self) -> None:
+    def _send_map(self) -> None:
         self._changed = False
         self._loads = self._now()
         routers, channels = self._cloud.topology_state.facts(self._loads)

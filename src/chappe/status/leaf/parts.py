@@ -1,4 +1,4 @@
-"""The parts of a leaf broker, each made of those it uses: the one place where they are put together."""
+"""The parts of a leaf broker, each made of those it uses: the one module that puts them together."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from chappe.status.leaf.path_segments import Segments
 from chappe.status.leaf.publication_admission import PublicationAdmission
 from chappe.status.leaf.publishers import Publishers
 from chappe.status.leaf.rate_change import RateChanges
+from chappe.status.leaf.rate_change_checks import RateChangeChecks
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.remote_subscriptions import RemoteSubscriptions
 from chappe.status.leaf.subscription_admission import SubscriptionAdmission
@@ -72,7 +73,8 @@ def leaf_parts(role: str, topology: Topology, number: int) -> LeafParts:
     remote_functions = RemoteFunctions(cloud, parent)
     remote_parts = RemoteParts(cloud, parent)
     functions = Functions(cloud, registry, subscriptions, remote_subscriptions, remote_parts)
-    rate_changes = RateChanges(cloud, registry, subscriptions, segments, entities, flooding, functions)
+    checks = RateChangeChecks(subscriptions, segments, flooding, functions)
+    rate_changes = RateChanges(cloud, registry, subscriptions, entities, flooding, checks)
     cancellations = Cancellations(subscriptions, remote_subscriptions, rate_changes, notices)
     withdrawals = Withdrawals(
         cloud, registry, publishers, subscriptions, remote_subscriptions, segments, rate_changes, cancellations

@@ -1,6 +1,7 @@
-"""Pieces of inter-cloud paths: reserved when an ancestor asks, set up when it commits, given back when it releases.
+"""Segments of inter-cloud paths: reserved when an ancestor asks, set up when it commits, freed when it releases.
 
-What was promised is durable, every message may come twice, and a promise without outcome is asked for (GS-088).
+A reservation is durable, every message may come twice, and the outcome of one that is not committed is asked for
+(GS-088).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from chappe.status.leaf.parent_link import ParentLink
 from chappe.status.leaf.path_setup import PathSetup
 from chappe.status.leaf.registry import Registry
 from chappe.status.leaf.routers import Key
-from chappe.status.leaf.state import COMMITTED, ENDING, LAID, PROMISED, Leg, Reservation
+from chappe.status.leaf.state import COMMITTED, ENDING, INSTALLED, RESERVED, PathSegment, Reservation
 from chappe.status.leaf.subscriptions import Name, Subscriptions
 from chappe.status.machine import Address
 from chappe.wire.base import Message
@@ -33,26 +34,26 @@ class Segments:
         self._parent = parent
         self.by_key: dict[str, Reservation] = {}
         self.by_variable: dict[int, dict[str, Reservation]] = {}
-        self._layings: dict[str, PathSetup] = {}
+        self._setups: dict[str, PathSetup] = {}
         self._askers: dict[str, dict[tuple[Address, int], None]] = {}
-        self._due_ns: dict[str, int] = {}  # promises: when to ask for the outcome, earliest first
+        self._due_ns: dict[str, int] = {}  # not committed: when to ask for the outcome, earliest first
 
     def restore(self, items: dict[str, Reservation]) -> None:
         for item in items.values():
             self._index(item)
-            self._cloud.allocator.reserve(item.key, item.variable, _routes(item.legs), item.grants, force=True)
-            if item.state == PROMISED:
-                self._cloud.keep_numbers(item.variable.variable_id, item.legs)
+            self._cloud.allocator.reserve(item.key, item.variable, _routes(item.segments), item.grants, force=True)
+            if item.state == RESERVED:
+                self._cloud.keep_numbers(item.variable.variable_id, item.segments)
             else:
-                self._cloud.restore_paths(item.variable, item.grants, item.legs)
+                self._cloud.restore_paths(item.variable, item.grants, item.segments)
 
     def resume(self) -> None:
-        """Go on after a restart: promises are asked for at once, what was committed is completed."""
+        """Go on after a restart: outcomes are asked for at once, what was committed is completed."""
         for item in list(self.by_key.values()):
-            if item.state == PROMISED:
+            if item.state == RESERVED:
                 self._due_ns[item.key] = self._cloud.now_ns
             elif item.state == COMMITTED:
-                self._lay(item, patient=True)
+                self._set_up(item, patient=True)
             if item.ending:
                 self._unseek(item, item.ending)
 
@@ -70,7 +71,7 @@ class Segments:
             self._cloud.answer(address, described)
 
     def ask(self, address: Address, request: Ask) -> None:
-        """Reserve, and promise to keep it."""
+        """Reserve, and keep it until it is released."""
         known = self.by_key.get(request.subscription)
         if known is not None:
             if _same(known, request):
@@ -88,7 +89,7 @@ class Segments:
             self._cloud.fail(address, request.id, refusal.code, refusal.reason, obstacle=refusal.obstacle)
             return
         item = Reservation(key=request.subscription, variable=request.variable, grants=request.grants,
-                           legs=self._cloud.legs(request.variable, routes))  # fmt: skip
+                           segments=self._cloud.number_segments(request.variable, routes))  # fmt: skip
         self._index(item)
         self._due_ns[item.key] = self._cloud.now_ns + OUTCOME_NS
         self._cloud.outbox.put("reservation", item.key, item)
@@ -115,20 +116,20 @@ class Segments:
         return None
 
     def commit(self, address: Address, request: Commit) -> None:
-        """Set up what was promised; answered when every router has it."""
+        """Set up what was reserved; answered when every router has it."""
         item = self.by_key.get(request.subscription)
         if item is None:
             reason = f"{self._cloud.role}: nothing is reserved for {request.subscription}"
             self._cloud.fail(address, request.id, "unknown", reason)
-        elif item.state == LAID:
+        elif item.state == INSTALLED:
             self._cloud.done(address, request.id)
         else:
             self._askers.setdefault(item.key, {})[address, request.id] = None
             self._due_ns.pop(item.key, None)
-            if item.key not in self._layings:
+            if item.key not in self._setups:
                 item.state = COMMITTED
                 self._cloud.outbox.put("reservation", item.key, item)
-                self._lay(item)
+                self._set_up(item)
 
     def release(self, address: Address, request: Release) -> None:
         item = self.by_key.get(request.subscription)
@@ -138,31 +139,31 @@ class Segments:
 
     # set-up and removal
 
-    def _lay(self, item: Reservation, patient: bool = False) -> None:
+    def _set_up(self, item: Reservation, patient: bool = False) -> None:
         def done() -> None:
-            item.state = LAID
+            item.state = INSTALLED
             self._cloud.outbox.put("reservation", item.key, item)
-            self._layings.pop(item.key, None)
+            self._setups.pop(item.key, None)
             for address, request in self._askers.pop(item.key, {}):
                 self._cloud.done(address, request)
 
         def failed(reason: str, code: str) -> None:
-            self._layings.pop(item.key, None)
+            self._setups.pop(item.key, None)
             for address, request in self._askers.pop(item.key, {}):
                 self._cloud.fail(address, request, code, reason)
 
-        path_setup = self._cloud.lay(item.variable, item.grants, item.legs, done, failed, patient)
+        path_setup = self._cloud.set_up(item.variable, item.grants, item.segments, done, failed, patient)
         if not path_setup.over:
-            self._layings[item.key] = path_setup
+            self._setups[item.key] = path_setup
 
     def _remove(self, item: Reservation, reason: str = "") -> None:
-        path_setup = self._layings.pop(item.key, None)
+        path_setup = self._setups.pop(item.key, None)
         if path_setup is not None:
             path_setup.stop()
         for address, request in self._askers.pop(item.key, {}):
             self._cloud.fail(address, request, "stale", f"released: {reason}")
-        if item.state != PROMISED:
-            self._cloud.strip(item.variable.variable_id, item.legs)
+        if item.state != RESERVED:
+            self._cloud.tear_down(item.variable.variable_id, item.segments)
         self._cloud.allocator.release(item.key)
         del self.by_key[item.key]
         self._due_ns.pop(item.key, None)
@@ -187,7 +188,7 @@ class Segments:
     def broken(self, key: Key, reason: str) -> None:
         """A router refuses for good a path that it had."""
         items = self.by_variable.get(key[0], {}).values()
-        self._end([item for item in items if any(leg.path == key[1] for leg in item.legs)], reason)
+        self._end([item for item in items if any(segment.path == key[1] for segment in item.segments)], reason)
 
     def _end(self, items: Iterable[Reservation], reason: str) -> None:
         for item in list(items):
@@ -210,12 +211,12 @@ class Segments:
             for key in [key for key, due in self._due_ns.items() if due <= now_ns]:
                 del self._due_ns[key]
                 self._due_ns[key] = now_ns + OUTCOME_NS
-                self._parent.tell(Outcome(id=0, subscription=key))
+                self._parent.send(Outcome(id=0, subscription=key))
 
 
 def _same(item: Reservation, request: Ask) -> bool:
     return (item.variable.variable_id, item.grants) == (request.variable.variable_id, request.grants) and [
-        (leg.routers, leg.before, leg.after, leg.redundant, leg.modes) for leg in item.legs
+        (segment.routers, segment.before, segment.after, segment.redundant, segment.modes) for segment in item.segments
     ] == [_shape(segment) for segment in request.segments]
 
 
@@ -223,5 +224,7 @@ def _shape(segment: Segment) -> tuple[tuple[str, ...], str, str, int, int]:
     return segment.routers, segment.source, segment.target, segment.redundant, segment.modes
 
 
-def _routes(legs: tuple[Leg, ...]) -> list[Route]:
-    return [Route(leg.routers, leg.redundant, leg.modes, leg.before, leg.after) for leg in legs]
+def _routes(segments: tuple[PathSegment, ...]) -> list[Route]:
+    return [
+        Route(segment.routers, segment.redundant, segment.modes, segment.before, segment.after) for segment in segments
+    ]

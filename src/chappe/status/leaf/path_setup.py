@@ -1,31 +1,33 @@
-"""Paths on their way into routers, and paths on their way out of them."""
+"""Path setup: the paths of a subscription while routers confirm them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
 from chappe.status.leaf.routers import Key, Routers
-from chappe.status.leaf.state import Leg
+from chappe.status.leaf.state import PathSegment
 from chappe.wire.base import Grant, Variable
 from chappe.wire.management import Path
 
 ANSWER_NS = 5_000_000_000  # a connected router that does not answer for so long has failed
 
 
-def hops(variable: Variable, grants: Sequence[Grant | None], legs: Sequence[Leg]) -> Iterator[tuple[str, Path, bool]]:
-    """(router, what it is told, whether it is the publisher's edge) from the subscriber's side to the publisher's.
+def hops(
+    variable: Variable, grants: Sequence[Grant | None], segments: Sequence[PathSegment]
+) -> Iterator[tuple[str, Path, bool]]:
+    """(router, its path, whether it is the publisher's edge) from the subscriber's side to the publisher's.
 
-    Where publisher and subscriber have one edge there is nothing to tell.
+    Where publisher and subscriber have one edge no router needs a path.
     """
-    for leg in legs:
-        intervals = _by_mode([grant.interval_ns if grant is not None else 0 for grant in grants], leg.modes)
-        priorities = _by_mode([grant.priority if grant is not None else 0 for grant in grants], leg.modes)
-        way = (leg.before, *leg.routers, leg.after)
-        for at in range(len(leg.routers), 0, -1):
-            source, target = way[at - 1], way[at + 1]
+    for segment in segments:
+        intervals = _by_mode([grant.interval_ns if grant is not None else 0 for grant in grants], segment.modes)
+        priorities = _by_mode([grant.priority if grant is not None else 0 for grant in grants], segment.modes)
+        chain = (segment.before, *segment.routers, segment.after)
+        for at in range(len(segment.routers), 0, -1):
+            source, target = chain[at - 1], chain[at + 1]
             if source or target:
-                path = Path(variable, leg.path, source, target, intervals, priorities, leg.modes)
-                yield way[at], path, not source
+                path = Path(variable, segment.path, source, target, intervals, priorities, segment.modes)
+                yield chain[at], path, not source
 
 
 def _by_mode(values: list[int], modes: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ class Publishers:
         self._parent = parent
         self._waiting: dict[str, list[Callable[[str], None]]] = {}
         self._due_ns: dict[str, int] = {}  # earliest first
-        self._released: set[str] = set()  # while no parent was there to be told
+        self._released: set[str] = set()  # while no parent was connected
 
     def claim(self, publisher: str, known: bool, then: Callable[[str], None]) -> None:
         """Call `then` with the reason why the name cannot be used, or with nothing; perhaps at once."""
@@ -57,7 +57,7 @@ class Publishers:
         if publisher in self._waiting:
             return
         if self._parent.up:
-            self._parent.tell(Unclaim(publisher=publisher, cloud=self._cloud.role))
+            self._parent.send(Unclaim(publisher=publisher, cloud=self._cloud.role))
         else:
             self._released.add(publisher)
 

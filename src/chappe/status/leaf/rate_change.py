@@ -1,4 +1,4 @@
-"""Publishers change the rate of what they publish, in place: everything that lives of it goes on (GS-073)."""
+"""Publishers change the rate of what they publish, in place: everything that depends on it goes on (GS-073)."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ import msgspec
 
 from chappe.machine import NEVER
 from chappe.status.allocation.demands import Grants
-from chappe.status.allocation.rates import every_of, interval_of
-from chappe.status.condensation.placement import Functions
 from chappe.status.flooding.leaf import LeafFlooding
 from chappe.status.leaf.agenda import Decide, PathRefused
 from chappe.status.leaf.cloud import Cloud
 from chappe.status.leaf.entities import Entities
-from chappe.status.leaf.path_segments import Segments
 from chappe.status.leaf.path_setup import ANSWER_NS, hops
+from chappe.status.leaf.rate_change_checks import RateChangeChecks, named
 from chappe.status.leaf.registry import Registry
-from chappe.status.leaf.routers import REGRANT, Key, Thing
+from chappe.status.leaf.routers import REGRANT, Key, TableEntry
 from chappe.status.leaf.state import SETTING, Publication, Subscription
-from chappe.status.leaf.subscriptions import Subscriptions, as_asked, by_mode
+from chappe.status.leaf.subscriptions import Subscriptions, as_asked, regranted
 from chappe.status.machine import Address
-from chappe.wire.base import Grant, Variable
+from chappe.wire.base import Variable
 from chappe.wire.management import Condense, Issued, Publish, Regranted, SubscribeRequest
 
 LOOK_AGAIN_NS = 50_000_000  # requests that wait for subscriptions to be set up
 
 Asker = tuple[Address, int]
-Told = tuple[str, Key, Thing | Regranted]
+Announcement = tuple[str, Key, TableEntry | Regranted]
 
 
 class _Change:
     """One variable on its way to another rate: all other routers and edges first, then the publisher's edge.
 
-    One that is `decided` goes on whatever happens: a router that is away is told when it is back.
+    One that is `decided` goes on whatever happens: a router that is away gets it when it is back.
     """
 
     def __init__(
-        self, rate_changes: RateChanges, publication: Publication, stages: list[list[Told]], decided: bool
+        self, rate_changes: RateChanges, publication: Publication, stages: list[list[Announcement]], decided: bool
     ) -> None:
         self._rate_changes = rate_changes
         self.publication = publication
@@ -52,12 +50,12 @@ class _Change:
         self._waiting: set[tuple[str, Key]] = set()
 
     def go(self) -> None:
-        """Tell the next stage, or end."""
+        """Announce to the next stage, or end."""
         while self._stages and not self._waiting:
             stage = self._stages.pop(0)
             self._waiting = {(router, key) for router, key, _ in stage}
-            for router, key, thing in stage:
-                self._rate_changes.tell(router, key, thing, self)
+            for router, key, entry in stage:
+                self._rate_changes.announce(router, key, entry, self)
         if not self._waiting and not self.over:
             self.over = True
             self._rate_changes.done(self)
@@ -89,9 +87,9 @@ class _Change:
 
     def ended(self, subscription: Subscription) -> None:
         """Nobody waits for its paths any more."""
-        paths = {leg.path for leg in subscription.legs}
-        self._waiting = {told for told in self._waiting if told[1][1] not in paths}
-        self._stages = [[told for told in stage if told[1][1] not in paths] for stage in self._stages]
+        paths = {segment.path for segment in subscription.segments}
+        self._waiting = {each for each in self._waiting if each[1][1] not in paths}
+        self._stages = [[each for each in stage if each[1][1] not in paths] for stage in self._stages]
         if not self.over and not self._waiting:
             self.go()
 
@@ -100,24 +98,23 @@ class RateChanges:
     """Changes of rates that are under way, by variable, and requests that wait for their turn."""
 
     def __init__(
-        self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, segments: Segments, entities: Entities,
-        flooding: LeafFlooding, functions: Functions,
+        self, cloud: Cloud, registry: Registry, subscriptions: Subscriptions, entities: Entities,
+        flooding: LeafFlooding, checks: RateChangeChecks,
     ) -> None:  # fmt: skip
         self._cloud = cloud
         self._registry = registry
         self._subscriptions = subscriptions
-        self._segments = segments
         self._entities = entities
         self._flooding = flooding
-        self._functions = functions
+        self._checks = checks
         self._changes: dict[int, _Change] = {}
         self._waiting: list[tuple[int, Address, Publish]] = []  # with the time when they are given up
         self._next = 1
 
     def resume(self) -> None:
-        """What the broker before this one had decided is told to everybody again."""
+        """What the broker before this one had decided is announced again."""
         for publication in self._registry.by_id.values():
-            if not publication.told:
+            if not publication.announced:
                 self._begin(publication, decided=True)
 
     # requests
@@ -128,13 +125,13 @@ class RateChanges:
         return change if change is not None and not change.decided else None
 
     def ask(self, address: Address, request: Publish, publication: Publication, until_ns: int = 0) -> None:
-        """The publisher of a variable wants other properties of it."""
+        """The publisher of a variable asks for other properties of it."""
         variable = msgspec.structs.replace(request.variable, variable_id=publication.variable.variable_id)
         change = self.under_way(variable.variable_id)
         if change is not None and publication.variable == variable:
             change.askers[address, request.id] = None
             return
-        problem = self._problem(address, publication, variable)
+        problem = self._checks.problem(address, publication, variable)
         if problem:
             self._cloud.fail(address, request.id, *problem)
             return
@@ -144,33 +141,14 @@ class RateChanges:
             return
         away = self._away(publication, subscriptions)
         if away:
-            reason = f"{_named(variable)}: router {away} is not connected; ask again when it is back"
+            reason = f"{named(variable)}: router {away} is not connected; ask again when it is back"
             self._cloud.fail(address, request.id, "unavailable", reason)
             return
         self._change((address, request.id), publication, variable, subscriptions)
 
-    def _problem(self, address: Address, publication: Publication, wanted: Variable) -> tuple[str, str] | None:
-        """Why it cannot be changed in place: code and reason."""
-        known, name = publication.variable, _named(wanted)
-        paced = msgspec.structs.replace(
-            wanted, rate_num=known.rate_num, rate_den=known.rate_den, priority=known.priority,
-            slowest_ns=known.slowest_ns, minimum_ns=known.minimum_ns,
-        )  # fmt: skip
-        if paced != known or bool(wanted.rate_num) != bool(known.rate_num) or publication.edge != address[7:]:
-            return "exists", f"{name} is published with other properties; withdraw it first"
-        number, again = wanted.variable_id, "withdraw it and register it again with the new rate"
-        if self._segments.by_variable.get(number) or any(each.sought for each in self._subscribed(number)):
-            return "unsupported", f"{name} has subscribers whose paths lead through other clouds; {again}"
-        if max(self._flooding.floods.ranks(number), default=0) > 1:
-            return "unsupported", f"{name} is flooded by a broker above; {again}"
-        functions = self._functions.fed_by((wanted.publisher, wanted.variable))
-        if functions:
-            return "unsupported", f"{name} is an input of the function {', '.join(functions[:5])}; {again}"
-        return None
-
     def _away(self, publication: Publication, subscriptions: Sequence[Subscription]) -> str:
         routers = {publication.edge, *(each.edge for each in subscriptions)}
-        routers.update(router for each in subscriptions for leg in each.legs for router in leg.routers)
+        routers.update(router for each in subscriptions for segment in each.segments for router in segment.routers)
         return ", ".join(sorted(router for router in routers if not self._cloud.routers.joined(router)))
 
     def _subscribed(self, variable_id: int) -> list[Subscription]:
@@ -183,20 +161,20 @@ class RateChanges:
     ) -> None:
         before = publication.variable
         grants = {each.key: each.grants for each in subscriptions}
-        wanted = {each.key: _regranted(each, before, variable) for each in subscriptions}
-        refusal = self._cloud.allocator.alter(before, variable, wanted)
+        renewed = {each.key: regranted(each, before, variable) for each in subscriptions}
+        refusal = self._cloud.allocator.alter(before, variable, renewed)
         if refusal is not None:
-            reason = f"{_named(variable)} cannot be published at this rate: {refusal.reason}"
+            reason = f"{named(variable)} cannot be published at this rate: {refusal.reason}"
             self._cloud.fail(*asker, refusal.code, reason, obstacle=refusal.obstacle)
             return
-        self._describe(publication, variable, wanted)
+        self._describe(publication, variable, renewed)
         change = self._begin(publication, decided=False, asker=asker)
         change.before, change.grants = before, dict(grants)
         change.go()
 
     def _describe(self, publication: Publication, variable: Variable, grants: dict[str, Grants]) -> None:
         """From now on it is this, for everybody who asks and for the broker that comes after this one."""
-        publication.variable, publication.told = variable, False
+        publication.variable, publication.announced = variable, False
         self._cloud.outbox.put("publication", str(variable.variable_id), publication)
         for key, granted in grants.items():
             subscription = self._subscriptions.by_key[key]
@@ -216,13 +194,13 @@ class RateChanges:
             self._registry.undecided.add(number)
         if asker is not None:
             change.askers[asker] = None
-        self._flooding.repaced(publication.variable)
+        self._flooding.rate_changed(publication.variable)
         if decided:
             change.go()
         return change
 
-    def _stages(self, publication: Publication) -> list[list[Told]]:
-        stages: tuple[list[Told], list[Told]] = ([], [])
+    def _stages(self, publication: Publication) -> list[list[Announcement]]:
+        stages: tuple[list[Announcement], list[Announcement]] = ([], [])
         variable = publication.variable
         for each in self._subscribed(variable.variable_id):
             if each.entity:
@@ -230,36 +208,36 @@ class RateChanges:
                                     modes=each.modes)  # fmt: skip
                 stages[each.edge == publication.edge].append((each.edge, (self._next, REGRANT), granted))
                 self._next += 1
-            for router, path, first in hops(variable, each.grants, each.legs):
+            for router, path, first in hops(variable, each.grants, each.segments):
                 stages[first].append((router, (variable.variable_id, path.path), path))
         return [stage for stage in stages if stage]
 
     def path_refused(self, key: Key, reason: str) -> None:
         self._cloud.agenda.add(PathRefused(key, reason))
 
-    def tell(self, router: str, key: Key, thing: Thing | Regranted, change: _Change) -> None:
-        if isinstance(thing, Regranted):
-            self._cloud.routers.notify(router, key, thing, change)
+    def announce(self, router: str, key: Key, entry: TableEntry | Regranted, change: _Change) -> None:
+        if isinstance(entry, Regranted):
+            self._cloud.routers.notify(router, key, entry, change)
         else:
-            self._cloud.routers.set(router, key, thing, change)
+            self._cloud.routers.set(router, key, entry, change)
 
     def done(self, change: _Change) -> None:
         publication = change.publication
-        publication.told = True
+        publication.announced = True
         self._cloud.outbox.put("publication", str(publication.variable.variable_id), publication)
         self._finish(change)
         for address, request in change.askers:
             self._cloud.answer(address, Issued(id=request, variable_id=publication.variable.variable_id))
 
     def failed(self, change: _Change, reason: str, code: str) -> None:
-        """What was there before is there again, and everybody is told so."""
+        """What was there before is restored and announced."""
         publication = change.publication
         alive = {key: grants for key, grants in change.grants.items() if key in self._subscriptions.by_key}
         self._cloud.allocator.alter(publication.variable, change.before, alive, force=True)
         self._describe(publication, change.before, alive)
         self._begin(publication, decided=True)
         for address, request in change.askers:
-            self._cloud.fail(address, request, code, f"{_named(change.before)}: {reason}")
+            self._cloud.fail(address, request, code, f"{named(change.before)}: {reason}")
         self._finish(change)
 
     def _finish(self, change: _Change) -> None:
@@ -267,20 +245,20 @@ class RateChanges:
         if self._changes.get(number) is change:
             del self._changes[number]
             self._registry.undecided.discard(number)
-        for address, want in change.held:
-            self._cloud.agenda.add(Decide(address, want))
+        for address, request in change.held:
+            self._cloud.agenda.add(Decide(address, request))
 
     # what happens meanwhile
 
-    def holds(self, publication: Publication, address: Address, want: SubscribeRequest) -> bool:
+    def holds(self, publication: Publication, address: Address, request: SubscribeRequest) -> bool:
         """Whether a request for the variable waits until it is known how it is published."""
         change = self.under_way(publication.variable.variable_id)
         if change is not None:
-            change.held.append((address, want))
+            change.held.append((address, request))
         return change is not None
 
     def delays(self, address: Address, request: Condense) -> bool:
-        """Whether an input of a function is being changed; who asks for it has been told."""
+        """Whether an input of a function is being changed; the request has been answered then."""
         for each in request.function.inputs:
             known = self._registry.by_name.get((each.publisher, each.variable))
             if known is not None and self.under_way(known.variable.variable_id) is not None:
@@ -319,27 +297,9 @@ class RateChanges:
             variable = request.variable
             publication = self._registry.by_name.get((variable.publisher, variable.variable))
             if publication is None or not self._entities.knows(address[7:], request.entity):
-                self._cloud.fail(address, request.id, "stale", f"{_named(variable)} was withdrawn meanwhile")
+                self._cloud.fail(address, request.id, "stale", f"{named(variable)} was withdrawn meanwhile")
             elif until_ns <= now_ns:
-                reason = f"{_named(variable)}: its subscriptions are being changed; ask again"
+                reason = f"{named(variable)}: its subscriptions are being changed; ask again"
                 self._cloud.fail(address, request.id, "unavailable", reason)
             else:
                 self.ask(address, request, publication, until_ns)
-
-
-def _regranted(subscription: Subscription, before: Variable, variable: Variable) -> Grants:
-    """The grants of a subscription rounded to the new publishing interval; what was relaxed stays relaxed."""
-    granted: list[Grant | None] = []
-    wanted = by_mode(subscription.qos, subscription.modes)
-    for grant, qos in zip(subscription.grants, wanted, strict=True):
-        if grant is None or qos is None:
-            granted.append(grant)
-            continue
-        as_desired = grant.every == every_of(before, qos.interval_ns)
-        every = every_of(variable, qos.interval_ns if as_desired else grant.interval_ns)
-        granted.append(msgspec.structs.replace(grant, every=every, interval_ns=interval_of(variable, every)))
-    return tuple(granted)
-
-
-def _named(variable: Variable) -> str:
-    return f"{variable.publisher}/{variable.variable}"

@@ -1,8 +1,8 @@
 """What every router of a cloud should have, what it may not have yet, and the commands that close the gap.
 
-A thing in a router has a key (variable id, number): the number of a path, or FLOOD, FUNCTION, NOTICE, REGRANT. What a
+An entry of a router has a key (variable id, number): the number of a path, or FLOOD, FUNCTION, NOTICE, REGRANT. What a
 router should have is `desired`; what it has not confirmed is `awaited`. While it is away the keys only gather: on its
-return it is told by difference, or rebuilt if its process is another one (GS-151, GS-152).
+return it gets the difference, or is rebuilt if its process is another one (GS-151, GS-152).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Key = tuple[int, int]
 T = TypeVar("T")
 
 
-class Flooding(msgspec.Struct, frozen=True):
+class FloodedVariable(msgspec.Struct, frozen=True):
     """A flooded variable as routers know it."""
 
     variable: Variable
     levels: tuple[int, ...]
 
 
-class Placing(msgspec.Struct, frozen=True):
+class PlacedFunction(msgspec.Struct, frozen=True):
     """A function as its router knows it."""
 
     output: Variable
@@ -58,7 +58,7 @@ class Placing(msgspec.Struct, frozen=True):
     inputs: tuple[Variable, ...]
 
 
-Thing = Path | Flooding | Placing
+TableEntry = Path | FloodedVariable | PlacedFunction
 
 
 class Ticket(Protocol):
@@ -79,7 +79,7 @@ class Router:
         self.item = item  # `issuer`: the process that has everything
         self.joined = False
         self.issuer = b""  # of the process that is or was connected
-        self.desired: dict[Key, Thing] = {}
+        self.desired: dict[Key, TableEntry] = {}
         self.awaited: dict[Key, tuple[int, Ticket | None]] = {}  # number of the command under way, or 0
         self.unsent: dict[Key, None] = {}
         self.rebuilding: set[int] = set()  # commands of a rebuild that are not confirmed
@@ -87,12 +87,12 @@ class Router:
         self.notices: dict[Key, Withdrawn | Regranted] = {}  # not confirmed
 
 
-class Sent(msgspec.Struct):
+class SentCommand(msgspec.Struct):
     """A command under way."""
 
     router: Router
     keys: tuple[Key, ...] = ()
-    mode: int = 0  # number of the order of a mode change
+    mode: int = 0  # number of the command of a mode change
 
 
 class Routers:
@@ -104,7 +104,7 @@ class Routers:
         self._outbox = outbox
         self._path_refused = refused  # a router refuses for good what it had: somebody's subscription ends
         self._number = 0
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, SentCommand] = {}
         self._unsent: dict[str, Router] = {}
 
     def add(self, name: str, item: RouterItem | None = None) -> Router:
@@ -132,10 +132,10 @@ class Routers:
 
     # what a router should have
 
-    def set(self, name: str, key: Key, thing: Thing, ticket: Ticket | None = None) -> None:
-        """The router is to have this; told at the end of the turn."""
+    def set(self, name: str, key: Key, entry: TableEntry, ticket: Ticket | None = None) -> None:
+        """The router is to have this; the command follows at the end of the turn."""
         router = self.all[name]
-        router.desired[key] = thing
+        router.desired[key] = entry
         self._await(router, key, ticket)
 
     def unset(self, name: str, key: Key, ticket: Ticket | None = None, variable: Variable | None = None) -> None:
@@ -151,13 +151,13 @@ class Routers:
         self._await(router, key, ticket)
 
     def notify(self, name: str, key: Key, notice: Withdrawn | Regranted, ticket: Ticket) -> None:
-        """An edge is told something, again and again until a command that followed it is confirmed."""
+        """Send an edge a notice, again and again until a command that followed it is confirmed."""
         self.all[name].notices[key] = notice
         self._await(self.all[name], key, ticket)
 
-    def restore(self, name: str, key: Key, thing: Thing) -> None:
+    def restore(self, name: str, key: Key, entry: TableEntry) -> None:
         """After a restart: it has this, as far as is known."""
-        self.add(name).desired[key] = thing
+        self.add(name).desired[key] = entry
 
     def _await(self, router: Router, key: Key, ticket: Ticket | None) -> None:
         router.awaited[key] = (0, ticket)
@@ -170,7 +170,7 @@ class Routers:
             return
         for router in self._unsent.values():
             if router.joined:
-                self._tell(router, router.unsent)
+                self._send_changes(router, router.unsent)
             router.unsent = {}
         self._unsent = {}
 
@@ -189,7 +189,7 @@ class Routers:
         if join.issuer != router.item.issuer or len(router.awaited) > MISSED:
             self._rebuild(router)
         else:
-            self._tell(router, list(router.awaited))
+            self._send_changes(router, list(router.awaited))
         return True
 
     def configure(self, name: str, channels: tuple[Channel, ...]) -> None:
@@ -221,12 +221,12 @@ class Routers:
         gone = tuple(key for key in router.awaited if key not in router.desired)
         numbers = [self._send(router, Reset, gone)]
         router.removed = {}
-        numbers += self._tell(router, list(router.desired))
+        numbers += self._send_changes(router, list(router.desired))
         router.rebuilding = set(numbers)
 
     # commands
 
-    def order(self, name: str, kind: Callable[..., Command], number: int, mode: int) -> bool:
+    def send_mode_command(self, name: str, kind: Callable[..., Command], number: int, mode: int) -> bool:
         """A command of a mode change, if the router is there."""
         router = self.all.get(name)
         if router is None or not router.joined:
@@ -235,34 +235,34 @@ class Routers:
         self._sent[sent].mode = number
         return True
 
-    def _tell(self, router: Router, keys: Iterable[Key]) -> list[int]:
+    def _send_changes(self, router: Router, keys: Iterable[Key]) -> list[int]:
         """Commands that make the router equal to `desired` in these keys."""
         numbers = []
         paths: list[Path] = []
         gone: list[Key] = []
         notices: list[Key] = []
         for key in keys:
-            thing = router.desired.get(key)
-            if isinstance(thing, Path):
-                paths.append(thing)
-            elif thing is None and key[1] >= 0:
+            entry = router.desired.get(key)
+            if isinstance(entry, Path):
+                paths.append(entry)
+            elif entry is None and key[1] >= 0:
                 gone.append(key)
             elif key in router.notices:
                 self._outbox.send(f"router/{router.name}", router.notices[key])
                 notices.append(key)
-            elif isinstance(thing, Placing):
-                numbers.append(self._send(router, Place, (key,), output=thing.output, function=thing.function,
-                                          inputs=thing.inputs))  # fmt: skip
-            elif thing is not None:
-                numbers.append(self._send(router, Flood, (key,), variable=thing.variable, levels=thing.levels))
+            elif isinstance(entry, PlacedFunction):
+                numbers.append(self._send(router, Place, (key,), output=entry.output, function=entry.function,
+                                          inputs=entry.inputs))  # fmt: skip
+            elif entry is not None:
+                numbers.append(self._send(router, Flood, (key,), variable=entry.variable, levels=entry.levels))
             elif key[1] == FUNCTION:
                 numbers.append(self._send(router, Displace, (key,), variable_id=key[0]))
             elif key[0] in router.removed:
                 over = router.removed[key[0]]
                 numbers.append(self._send(router, Flood, (key,), variable=over, levels=(0,) * MODES))
-        return [*numbers, *self._tell_paths(router, gone, notices, paths)]
+        return [*numbers, *self._send_paths(router, gone, notices, paths)]
 
-    def _tell_paths(self, router: Router, gone: list[Key], notices: list[Key], paths: list[Path]) -> Iterator[int]:
+    def _send_paths(self, router: Router, gone: list[Key], notices: list[Key], paths: list[Path]) -> Iterator[int]:
         """The answer to a removal, even of nothing, also confirms the notices that were sent before it."""
         for left in _batches([*gone, *notices]):
             yield self._send(router, Teardown, left, paths=tuple(key for key in left if key[1] >= 0))
@@ -272,7 +272,7 @@ class Routers:
     def _send(self, router: Router, kind: Callable[..., Command], keys: tuple[Key, ...], **fields: object) -> int:
         self._number += 1
         number = self._number
-        self._sent[number] = Sent(router, keys)
+        self._sent[number] = SentCommand(router, keys)
         awaited = router.awaited
         for key in keys:
             before = awaited.get(key)
@@ -280,7 +280,7 @@ class Routers:
         self._outbox.send(f"router/{router.name}", kind(id=number, epoch=self.epoch, command=number, **fields))
         return number
 
-    def answered(self, name: str, message: Message, number: int) -> Sent | None:
+    def answered(self, name: str, message: Message, number: int) -> SentCommand | None:
         """A router's answer to a command; None if it is none, or to a command of another connection."""
         sent = self._sent.get(number)
         if sent is None or sent.router.name != name:
@@ -313,16 +313,16 @@ class Routers:
         if awaited[1] is not None:
             awaited[1].confirmed(router.name, key)
 
-    def _refused(self, sent: Sent, number: int, reason: str) -> None:
+    def _refused(self, sent: SentCommand, number: int, reason: str) -> None:
         router = sent.router
         if not sent.keys and not sent.mode:  # its channels: nobody waits for them, and it goes on with those it had
             log.warning("router %s refuses its channels, correct them: %s", router.name, reason)
         keys = [key for key in sent.keys if router.awaited.get(key, (0, None))[0] == number]
         if len(keys) > 1:
             for key in keys:  # one of them is to blame; the others are welcome alone
-                router.rebuilding.update(self._tell(router, (key,)) if number in router.rebuilding else ())
+                router.rebuilding.update(self._send_changes(router, (key,)) if number in router.rebuilding else ())
                 if router.awaited[key][0] == number:
-                    self._tell(router, (key,))
+                    self._send_changes(router, (key,))
         for key in keys if len(keys) == 1 else ():
             ticket = router.awaited[key][1]
             if key not in router.desired:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chappe.status.leaf.parts import LeafParts
-from chappe.status.leaf.state import Leg
-from chappe.status.leaf.topology_state import Line
+from chappe.status.leaf.state import PathSegment
+from chappe.status.leaf.topology_state import ChannelState
 from chappe.wire.base import Grant, Variable
 
 Row = dict[str, Any]
@@ -37,24 +37,25 @@ def _share(row: Row | None, mode: int) -> tuple[float, float]:
 
 def _routers(leaf: LeafParts) -> Iterator[Row]:
     loads = _loads(leaf)
-    for site in leaf.cloud.topology_state.sites.values():
-        load, share = _share(loads.get(f"router/{site.name}"), leaf.modes.mode)
-        yield {"name": site.name, "cloud": leaf.cloud.role, "edge": site.edge, "up": site.up, "x": site.x, "y": site.y,
-               "events_per_s": site.events_per_s, "load": load, "share": share}  # fmt: skip
+    for router in leaf.cloud.topology_state.routers.values():
+        load, share = _share(loads.get(f"router/{router.name}"), leaf.modes.mode)
+        yield {"name": router.name, "cloud": leaf.cloud.role, "edge": router.edge, "up": router.up,
+               "x": router.x, "y": router.y, "events_per_s": router.events_per_s, "load": load,
+               "share": share}  # fmt: skip
 
 
 def _channels(leaf: LeafParts) -> Iterator[Row]:
     loads = _loads(leaf)
 
-    def fuller(line: Line) -> tuple[float, float]:
-        ways = ((line.a, line.b), (line.b, line.a))
-        return max(_share(loads.get(f"channel/{a}/{b}"), leaf.modes.mode) for a, b in ways)
+    def fuller(channel: ChannelState) -> tuple[float, float]:
+        directions = ((channel.a, channel.b), (channel.b, channel.a))
+        return max(_share(loads.get(f"channel/{a}/{b}"), leaf.modes.mode) for a, b in directions)
 
-    for line in leaf.cloud.topology_state.lines.values():
-        load, share = fuller(line)
-        yield {"a": line.a, "b": line.b, "level": line.level, "up": line.up, "bytes_per_s": line.bytes_per_s,
-               "latency_ms": line.latency_ns / 1e6, "security": line.security, "load": load, "share": share,
-               "owner": line.owner}  # fmt: skip
+    for channel in leaf.cloud.topology_state.channel_states.values():
+        load, share = fuller(channel)
+        yield {"a": channel.a, "b": channel.b, "level": channel.level, "up": channel.up,
+               "bytes_per_s": channel.bytes_per_s, "latency_ms": channel.latency_ns / 1e6,
+               "security": channel.security, "load": load, "share": share, "owner": channel.owner}  # fmt: skip
 
 
 def _publications(leaf: LeafParts) -> Iterator[Row]:
@@ -73,30 +74,30 @@ def _subscriptions(leaf: LeafParts) -> Iterator[Row]:
                "publisher": subscription.publisher, "variable": subscription.name, "modes": subscription.modes,
                "redundancy": first.redundancy if first else 0,
                "interval_ms": first.interval_ns / 1e6 if first else None,
-               "latency_ms": first.latency_ns / 1e6 if first else None, "paths": len(subscription.legs),
+               "latency_ms": first.latency_ns / 1e6 if first else None, "paths": len(subscription.segments),
                "state": subscription.state}  # fmt: skip
 
 
 def _paths(leaf: LeafParts) -> Iterator[Row]:
     for subscription in leaf.subscriptions.by_key.values():
         if subscription.variable is not None:
-            for leg in subscription.legs:
+            for segment in subscription.segments:
                 yield _path(
-                    leaf, subscription.variable, subscription.key, subscription.entity, leg, subscription.grants
+                    leaf, subscription.variable, subscription.key, subscription.entity, segment, subscription.grants
                 )
     for item in leaf.segments.by_key.values():
-        for leg in item.legs:
-            yield _path(leaf, item.variable, item.key, "", leg, item.grants)
+        for segment in item.segments:
+            yield _path(leaf, item.variable, item.key, "", segment, item.grants)
 
 
-def _path(leaf: LeafParts, variable: Variable, key: str, subscriber: str, leg: Leg,
+def _path(leaf: LeafParts, variable: Variable, key: str, subscriber: str, segment: PathSegment,
           grants: tuple[Grant | None, ...]) -> Row:  # fmt: skip
-    intervals = [grant.interval_ns / 1e6 if grant is not None and leg.modes >> mode & 1 else None
+    intervals = [grant.interval_ns / 1e6 if grant is not None and segment.modes >> mode & 1 else None
                  for mode, grant in enumerate(grants)]  # fmt: skip
     return {"publisher": variable.publisher, "variable": variable.variable, "key": key, "subscriber": subscriber,
-            "redundant": leg.redundant, "routers": list(leg.routers), "before": leg.before, "after": leg.after,
-            "modes": leg.modes, "intervals_ms": intervals,
-            "security": leaf.cloud.allocator.security(leg.routers)}  # fmt: skip
+            "redundant": segment.redundant, "routers": list(segment.routers), "before": segment.before,
+            "after": segment.after, "modes": segment.modes, "intervals_ms": intervals,
+            "security": leaf.cloud.allocator.security(segment.routers)}  # fmt: skip
 
 
 def _entities(leaf: LeafParts) -> Iterator[Row]:
@@ -131,8 +132,9 @@ def _modes(leaf: LeafParts) -> Iterator[Row]:
 
 
 def _clouds(leaf: LeafParts) -> Iterator[Row]:
-    sites = leaf.cloud.topology_state.sites.values()
-    yield {"name": leaf.cloud.role, "up": True, "routers": len(sites), "routers_up": sum(site.up for site in sites)}
+    routers = leaf.cloud.topology_state.routers.values()
+    up = sum(router.up for router in routers)
+    yield {"name": leaf.cloud.role, "up": True, "routers": len(routers), "routers_up": up}
 
 
 LISTINGS: dict[str, Callable[[LeafParts], Iterator[Row]]] = {

@@ -14,11 +14,14 @@ from chappe.wire.management import Function
 
 FLOOD = "flood"
 SETTING, GRANTED, ENDING = "setting", "granted", "ending"
-PROMISED, COMMITTED, LAID = "promised", "committed", "laid"
+RESERVED, COMMITTED, INSTALLED = "promised", "committed", "laid"  # the words of stores of all releases
 
 
 class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Anything in the store; fields that a newer version adds have defaults."""
+    """Anything in the store; fields that a newer version adds have defaults.
+
+    The names in the store are those of the first release: a field that has a better name now keeps the stored one.
+    """
 
 
 class RouterItem(Item):
@@ -60,13 +63,13 @@ class Publication(Item):
     variable: Variable
     edge: str
     entity: str = ""  # empty: a condensation function publishes it
-    told: bool = True  # every router on its paths knows it as it is
+    announced: bool = msgspec.field(name="told", default=True)  # every router on its paths knows it as it is
 
 
-class Leg(msgspec.Struct, array_like=True, frozen=True):
+class PathSegment(msgspec.Struct, array_like=True, frozen=True):
     """One of the paths of a subscription, or the segment of it that lies in this cloud."""
 
-    path: int  # its number in every router on the way
+    path: int  # its number in every router of it
     routers: tuple[str, ...]  # in the order of the events
     redundant: int
     modes: int
@@ -74,14 +77,14 @@ class Leg(msgspec.Struct, array_like=True, frozen=True):
     after: str = ""
 
 
-class Held(msgspec.Struct, array_like=True, frozen=True):
+class PreviousTerms(msgspec.Struct, array_like=True, frozen=True):
     """What a subscription had before it was changed, until the change is complete."""
 
     type: str
     qos: tuple[Qos, ...]
     modes: int
     grants: tuple[Grant | None, ...]
-    legs: tuple[Leg, ...]
+    segments: tuple[PathSegment, ...]
 
 
 class Subscription(Item):
@@ -95,13 +98,13 @@ class Subscription(Item):
     type: str = ""
     qos: tuple[Qos, ...] = ()
     modes: int = ALL_MODES
-    variable: Variable | None = None  # None: sought, and not found yet
+    variable: Variable | None = None  # None: of another cloud, and not found yet
     grants: tuple[Grant | None, ...] = ()
-    legs: tuple[Leg, ...] = ()
+    segments: tuple[PathSegment, ...] = msgspec.field(name="legs", default=())
     state: str = SETTING
-    sought: bool = False  # its paths are allocated by an ancestor
-    held: Held | None = None
-    replaces: str = ""  # key of the sought subscription whose place it takes
+    remote: bool = msgspec.field(name="sought", default=False)  # its paths are allocated by an ancestor
+    held: PreviousTerms | None = None
+    replaces: str = ""  # key of the subscription that it replaces
     function: int = 0  # variable id of the function's output
 
     @property
@@ -110,17 +113,17 @@ class Subscription(Item):
 
 
 class Reservation(Item):
-    """What an ancestor asked for and this leaf promised: segments of an inter-cloud subscription."""
+    """What an ancestor asked for and this leaf has reserved: segments of an inter-cloud subscription."""
 
     key: str
     variable: Variable
     grants: tuple[Grant | None, ...]
-    legs: tuple[Leg, ...]
-    state: str = PROMISED
+    segments: tuple[PathSegment, ...] = msgspec.field(name="legs")
+    state: str = RESERVED
     ending: str = ""  # the reason why its end was asked for
 
 
-class Leftover(Item):
+class PendingTeardown(Item):
     """A path that is to be removed from these routers, and may be there until they have confirmed."""
 
     variable_id: int
@@ -128,7 +131,7 @@ class Leftover(Item):
     routers: tuple[str, ...]
 
 
-class Residue(Item):
+class PendingRemoval(Item):
     """A flooding or function that is over, and routers that may not know it."""
 
     variable: Variable
@@ -144,7 +147,7 @@ class FunctionItem(Item):
     output: Variable
     inputs: tuple[Variable, ...]  # as they were last published
     placed: bool = False
-    told: bool = True  # its router knows these inputs
+    inputs_confirmed: bool = msgspec.field(name="told", default=True)  # its router knows these inputs
     home: str = ""  # the cloud where its creator asked for it, if that is another one
     parts: tuple[Function, ...] = ()  # that run in other clouds for it, and end with it (GS-139)
     combiner: Function | None = None  # what runs here in its place, over inputs and results of parts
@@ -176,7 +179,7 @@ class CounterItem(Item):
 
 
 class NoticeItem(Item):
-    """A `Withdrawn` that an edge has not been told because it was away."""
+    """A `Withdrawn` that an edge has not confirmed."""
 
     edge: str
     variable_id: int
@@ -191,9 +194,9 @@ KINDS: dict[str, type[Item]] = {
     "publication": Publication,
     "subscription": Subscription,
     "reservation": Reservation,
-    "leftover": Leftover,
-    "unflood": Residue,
-    "displace": Residue,
+    "leftover": PendingTeardown,
+    "unflood": PendingRemoval,
+    "displace": PendingRemoval,
     "function": FunctionItem,
     "ended_part": EndedPart,
     "mode": ModeItem,

@@ -43,9 +43,9 @@ class SubscriptionAdmission:
             self._cloud.fail(address, request.id, "invalid", invalid)
             return
         name = (request.publisher, request.variable)
-        sought = self._remote_subscriptions.under_way(request.entity.name, name)
-        if sought is not None:
-            self._remote_subscriptions.join(sought, address, request)
+        pending = self._remote_subscriptions.under_way(request.entity.name, name)
+        if pending is not None:
+            self._remote_subscriptions.join(pending, address, request)
             return
         existing = self._subscriptions.by_owner.get(request.entity.name, {}).get(name)
         publication = self._registry.by_name.get(name)
@@ -65,7 +65,7 @@ class SubscriptionAdmission:
     def _repeat(self, address: Address, request: SubscribeRequest, existing: Subscription, attempts: int) -> None:
         """A request for what its subscriber has: the same, or another quality."""
         changed = (existing.qos, existing.modes, existing.type) != (request.qos, request.modes, request.type)
-        if existing.sought and changed:
+        if existing.remote and changed:
             self._remote_subscriptions.seek(address, request, address[7:], replaces=existing)
         else:
             self._subscriptions.ask(existing, address, request, attempts)

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from chappe.status.allocation.allocation import Demand, Refusal, Route
+from chappe.status.allocation.demands import Grants
+from chappe.status.allocation.rates import every_of, interval_of
 from chappe.status.leaf.agenda import Decide, EntityReleased
 from chappe.status.leaf.cloud import Cloud, Numbers
 from chappe.status.leaf.path_setup import PathSetup, hops
-from chappe.status.leaf.state import ENDING, GRANTED, SETTING, CounterItem, Held, Leg, Publication, Subscription
+from chappe.status.leaf.state import (
+    ENDING,
+    GRANTED,
+    SETTING,
+    CounterItem,
+    PathSegment,
+    PreviousTerms,
+    Publication,
+    Subscription,
+)
 from chappe.status.machine import Address
 from chappe.wire.base import Failed, Grant, Qos, Variable
 from chappe.wire.constants import MODES
@@ -21,7 +34,7 @@ Name = tuple[str, str]
 
 
 class Subscriptions:
-    """Every subscription of this cloud; those whose paths an ancestor allocates are `sought`, see `seeking`."""
+    """Every subscription of this cloud; those whose paths an ancestor allocates are `remote`."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -31,10 +44,10 @@ class Subscriptions:
         self.by_owner_id: dict[tuple[str, int], Subscription] = {}
         self._numbers = Numbers(cloud.outbox, "subscription")
         self._askers: dict[str, dict[Asker, SubscribeRequest]] = {}
-        self._layings: dict[str, PathSetup] = {}
+        self._setups: dict[str, PathSetup] = {}
         self._queued: dict[str, list[tuple[Address, SubscribeRequest]]] = {}
         self._tries: dict[str, int] = {}
-        self._finished: dict[str, Callable[[str, str], None]] = {}  # of functions: told (reason, code) or ("", "")
+        self._finished: dict[str, Callable[[str, str], None]] = {}  # of functions; get (reason, code) or ("", "")
 
     # after a restart
 
@@ -43,19 +56,19 @@ class Subscriptions:
         for subscription in items.values():
             self.index(subscription)
             variable = subscription.variable
-            if variable is not None and not subscription.sought:
+            if variable is not None and not subscription.remote:
                 self.cloud.allocator.reserve(
-                    subscription.key, variable, _routes(subscription.legs), subscription.grants, force=True
+                    subscription.key, variable, _routes(subscription.segments), subscription.grants, force=True
                 )
-                self.cloud.restore_paths(variable, subscription.grants, subscription.legs)
+                self.cloud.restore_paths(variable, subscription.grants, subscription.segments)
                 if subscription.held is not None:
-                    self.cloud.keep_numbers(variable.variable_id, subscription.held.legs)
+                    self.cloud.keep_numbers(variable.variable_id, subscription.held.segments)
 
     def resume(self) -> None:
         """Go on with what the broker before this one had begun."""
         for subscription in list(self.by_key.values()):
-            if not subscription.sought and subscription.state == SETTING:
-                self._lay(subscription, patient=True)
+            if not subscription.remote and subscription.state == SETTING:
+                self._set_up(subscription, patient=True)
 
     # admission
 
@@ -63,7 +76,7 @@ class Subscriptions:
         return f"{self.cloud.role}/{self._numbers.take()}"
 
     def reserve(self, draft: Subscription, publication: Publication) -> Refusal | None:
-        """Find and reserve paths for a subscription that is not indexed yet; it has legs and grants afterwards."""
+        """Find and reserve paths for a subscription that is not indexed yet; it has segments and grants afterwards."""
         variable = publication.variable
         demand = Demand(variable, publication.edge, draft.edge, by_mode(draft.qos, draft.modes))
         plan = self.cloud.allocator.plan(demand)
@@ -73,40 +86,42 @@ class Subscriptions:
         if refusal is not None:
             return refusal
         draft.variable = variable
-        draft.grants, draft.legs = plan.grants, self.cloud.legs(variable, plan.routes)
+        draft.grants, draft.segments = plan.grants, self.cloud.number_segments(variable, plan.routes)
         return None
 
-    def begin(self, subscription: Subscription, asker: Asker | None = None, want: SubscribeRequest | None = None,
+    def begin(self, subscription: Subscription, asker: Asker | None = None, request: SubscribeRequest | None = None,
               tries: int = 0, finished: Callable[[str, str], None] | None = None) -> None:  # fmt: skip
         """Make a reserved subscription durable and set it up."""
         self.index(subscription)
         self.cloud.outbox.put("subscription", subscription.key, subscription)
-        if asker is not None and want is not None:
-            self._askers[subscription.key] = {asker: want}
+        if asker is not None and request is not None:
+            self._askers[subscription.key] = {asker: request}
         self._tries[subscription.key] = tries
         if finished is not None:
             self._finished[subscription.key] = finished
-        self._lay(subscription)
+        self._set_up(subscription)
 
-    def ask(self, subscription: Subscription, address: Address, want: SubscribeRequest, tries: int = 0) -> None:
+    def ask(self, subscription: Subscription, address: Address, request: SubscribeRequest, tries: int = 0) -> None:
         """A request for what exists already: the same answer, or a change in place that was tried so often."""
-        if not _same(subscription, want):
+        if not _same(subscription, request):
             if subscription.state == SETTING:
-                self._queued.setdefault(subscription.key, []).append((address, want))
+                self._queued.setdefault(subscription.key, []).append((address, request))
             else:
-                self._change(subscription, address, want, tries)
+                self._change(subscription, address, request, tries)
         elif subscription.state == GRANTED:
-            self.cloud.answer(address, granted(subscription, want.id))
+            self.cloud.answer(address, granted(subscription, request.id))
         else:
-            self._askers.setdefault(subscription.key, {})[address, want.id] = want
+            self._askers.setdefault(subscription.key, {})[address, request.id] = request
 
-    def _change(self, subscription: Subscription, address: Address, want: SubscribeRequest, tries: int) -> None:
+    def _change(self, subscription: Subscription, address: Address, request: SubscribeRequest, tries: int) -> None:
         """Other quality for a subscription: the new paths first, then the old ones go, so that nothing is lost."""
         variable = subscription.variable
         assert variable is not None
-        held = Held(subscription.type, subscription.qos, subscription.modes, subscription.grants, subscription.legs)
-        source = subscription.legs[0].routers[0]
-        demand = Demand(variable, source, subscription.edge, by_mode(want.qos, want.modes))
+        held = PreviousTerms(
+            subscription.type, subscription.qos, subscription.modes, subscription.grants, subscription.segments
+        )
+        source = subscription.segments[0].routers[0]
+        demand = Demand(variable, source, subscription.edge, by_mode(request.qos, request.modes))
         allocator = self.cloud.allocator
         plan = allocator.plan(demand)
         if isinstance(plan, Refusal):  # what it has may be what is missing
@@ -115,39 +130,39 @@ class Subscriptions:
         refusal = plan if isinstance(plan, Refusal) else allocator.reserve(
             subscription.key, variable, plan.routes, plan.grants)  # fmt: skip
         if isinstance(plan, Refusal) or refusal is not None:
-            allocator.reserve(subscription.key, variable, _routes(held.legs), held.grants, force=True)
+            allocator.reserve(subscription.key, variable, _routes(held.segments), held.grants, force=True)
             assert refusal is not None
-            self.cloud.answer(address, refused(refusal, want))
+            self.cloud.answer(address, refused(refusal, request))
             return
-        subscription.type, subscription.qos, subscription.modes = want.type, want.qos, want.modes
+        subscription.type, subscription.qos, subscription.modes = request.type, request.qos, request.modes
         subscription.grants = plan.grants
-        subscription.legs = self.cloud.legs(variable, plan.routes, held.legs)
+        subscription.segments = self.cloud.number_segments(variable, plan.routes, held.segments)
         subscription.state, subscription.held = SETTING, held
-        self._askers[subscription.key] = {(address, want.id): want}
+        self._askers[subscription.key] = {(address, request.id): request}
         self._tries[subscription.key] = tries
         self.cloud.outbox.put("subscription", subscription.key, subscription)
-        self._lay(subscription)
+        self._set_up(subscription)
 
     # set-up
 
-    def _lay(self, subscription: Subscription, patient: bool = False) -> None:
+    def _set_up(self, subscription: Subscription, patient: bool = False) -> None:
         assert subscription.variable is not None
-        path_setup = self.cloud.lay(
-            subscription.variable, subscription.grants, subscription.legs, lambda: self._laid(subscription),
+        path_setup = self.cloud.set_up(
+            subscription.variable, subscription.grants, subscription.segments, lambda: self._finish_setup(subscription),
             lambda reason, code: self._failed(subscription, reason, code), patient,
         )  # fmt: skip
         if not path_setup.over:
-            self._layings[subscription.key] = path_setup
+            self._setups[subscription.key] = path_setup
 
-    def _laid(self, subscription: Subscription) -> None:
+    def _finish_setup(self, subscription: Subscription) -> None:
         self._forget_attempt(subscription)
         held, subscription.held = subscription.held, None
         subscription.state = GRANTED
         self.cloud.outbox.put("subscription", subscription.key, subscription)
         if held is not None:
-            self.cloud.strip(subscription.variable_id, _without(held.legs, subscription.legs))
-        for address, request in self._askers.pop(subscription.key, {}):
-            self.cloud.answer(address, granted(subscription, request))
+            self.cloud.tear_down(subscription.variable_id, _without(held.segments, subscription.segments))
+        for address, request_id in self._askers.pop(subscription.key, {}):
+            self.cloud.answer(address, granted(subscription, request_id))
         self._answer_waiting(subscription, "", "")
 
     def _failed(self, subscription: Subscription, reason: str, code: str) -> None:
@@ -159,17 +174,17 @@ class Subscriptions:
             self._restore_held(subscription, subscription.held)
         else:
             self._remove(subscription)
-        for (address, request), want in askers.items():
+        for (address, request_id), request in askers.items():
             if code == "unavailable" and tries < TRIES:
-                self.cloud.agenda.add(Decide(address, want, tries))
+                self.cloud.agenda.add(Decide(address, request, tries))
             else:
-                self.cloud.fail(address, request, code, reason)
+                self.cloud.fail(address, request_id, code, reason)
         self._answer_waiting(subscription, reason, code)
 
     def _forget_attempt(self, subscription: Subscription) -> None:
         """Its set-up is over, whatever came of it."""
         self._tries.pop(subscription.key, None)
-        path_setup = self._layings.pop(subscription.key, None)
+        path_setup = self._setups.pop(subscription.key, None)
         if path_setup is not None:
             path_setup.stop()
 
@@ -177,39 +192,39 @@ class Subscriptions:
         finished = self._finished.pop(subscription.key, None)
         if finished is not None:
             finished(reason, code)
-        for address, want in self._queued.pop(subscription.key, ()):
-            self.cloud.agenda.add(Decide(address, want))
+        for address, request in self._queued.pop(subscription.key, ()):
+            self.cloud.agenda.add(Decide(address, request))
 
-    def _restore_held(self, subscription: Subscription, held: Held) -> None:
+    def _restore_held(self, subscription: Subscription, held: PreviousTerms) -> None:
         """A change did not succeed: what was there before is there again."""
         variable = subscription.variable
         assert variable is not None
-        self.cloud.strip(variable.variable_id, _without(subscription.legs, held.legs))
-        self.cloud.allocator.reserve(subscription.key, variable, _routes(held.legs), held.grants, force=True)
+        self.cloud.tear_down(variable.variable_id, _without(subscription.segments, held.segments))
+        self.cloud.allocator.reserve(subscription.key, variable, _routes(held.segments), held.grants, force=True)
         subscription.type, subscription.qos, subscription.modes = held.type, held.qos, held.modes
-        subscription.grants, subscription.legs = held.grants, held.legs
+        subscription.grants, subscription.segments = held.grants, held.segments
         subscription.state, subscription.held = GRANTED, None
         self.cloud.outbox.put("subscription", subscription.key, subscription)
-        for router, path, _ in hops(variable, held.grants, held.legs):
+        for router, path, _ in hops(variable, held.grants, held.segments):
             self.cloud.routers.set(router, (variable.variable_id, path.path), path)
 
     # the end
 
     def end(self, subscription: Subscription, reason: str) -> None:
-        """Remove one whose paths are of this cloud; whoever still waits for it is told."""
+        """Remove one whose paths are of this cloud; whoever still waits for it gets the reason."""
         askers = self._askers.pop(subscription.key, {})
         self._remove(subscription)
-        for address, request in askers:
-            self.cloud.fail(address, request, "unknown", reason)
+        for address, request_id in askers:
+            self.cloud.fail(address, request_id, "unknown", reason)
         self._finished.pop(subscription.key, None)
         self._answer_waiting(subscription, reason, "unknown")
 
     def _remove(self, subscription: Subscription) -> None:
         self._forget_attempt(subscription)
-        legs = subscription.legs
+        segments = subscription.segments
         if subscription.held is not None:
-            legs += _without(subscription.held.legs, subscription.legs)
-        self.cloud.strip(subscription.variable_id, legs)
+            segments += _without(subscription.held.segments, subscription.segments)
+        self.cloud.tear_down(subscription.variable_id, segments)
         self.cloud.allocator.release(subscription.key)
         self.drop(subscription)
 
@@ -269,25 +284,25 @@ def as_asked(grants: tuple[Grant | None, ...], qos: tuple[Qos, ...]) -> tuple[Gr
     return (found.pop(),) if len(qos) == 1 and len(found) == 1 else grants
 
 
-def granted(subscription: Subscription, request: int) -> Granted:
+def granted(subscription: Subscription, request_id: int) -> Granted:
     variable = subscription.variable
     assert variable is not None
-    return Granted(id=request, variable=variable, grants=as_asked(subscription.grants, subscription.qos),
+    return Granted(id=request_id, variable=variable, grants=as_asked(subscription.grants, subscription.qos),
                    modes=subscription.modes)  # fmt: skip
 
 
-def refused(refusal: Refusal, want: SubscribeRequest) -> Failed:
-    return Failed(id=want.id, reason=refusal.reason, code=refusal.code, best=as_asked(refusal.best, want.qos))
+def refused(refusal: Refusal, request: SubscribeRequest) -> Failed:
+    return Failed(id=request.id, reason=refusal.reason, code=refusal.code, best=as_asked(refusal.best, request.qos))
 
 
-def problem(want: SubscribeRequest) -> str:
+def problem(request: SubscribeRequest) -> str:
     """What is wrong with a request; empty if nothing is."""
-    name = f"subscription to {want.publisher}/{want.variable}"
-    if len(want.qos) not in (1, MODES):
-        return f"{name}: {len(want.qos)} qualities; give one for all modes, or {MODES}"
-    if not 0 < want.modes < 1 << MODES:
-        return f"{name}: mask {want.modes:#x} has none of the {MODES} modes, or others"
-    for qos in want.qos:
+    name = f"subscription to {request.publisher}/{request.variable}"
+    if len(request.qos) not in (1, MODES):
+        return f"{name}: {len(request.qos)} qualities; give one for all modes, or {MODES}"
+    if not 0 < request.modes < 1 << MODES:
+        return f"{name}: mask {request.modes:#x} has none of the {MODES} modes, or others"
+    for qos in request.qos:
         if min(qos.interval_ns, qos.latency_ns, qos.worst_interval_ns, qos.worst_latency_ns) < 0:
             return f"{name}: intervals and latencies must not be negative"
         if qos.redundancy < 1 or not 0 <= qos.worst_redundancy <= qos.redundancy:
@@ -308,14 +323,30 @@ def withdrawn(variable: Variable, reason: str, subscriptions: list[Subscription]
             for edge, entities in edges.items()}  # fmt: skip
 
 
-def _same(subscription: Subscription, want: SubscribeRequest) -> bool:
-    return (subscription.qos, subscription.modes, subscription.type) == (want.qos, want.modes, want.type)
+def _same(subscription: Subscription, request: SubscribeRequest) -> bool:
+    return (subscription.qos, subscription.modes, subscription.type) == (request.qos, request.modes, request.type)
 
 
-def _routes(legs: tuple[Leg, ...]) -> list[Route]:
-    return [Route(leg.routers, leg.redundant, leg.modes, leg.before, leg.after) for leg in legs]
+def _routes(segments: tuple[PathSegment, ...]) -> list[Route]:
+    return [
+        Route(segment.routers, segment.redundant, segment.modes, segment.before, segment.after) for segment in segments
+    ]
 
 
-def _without(legs: tuple[Leg, ...], others: tuple[Leg, ...]) -> tuple[Leg, ...]:
-    kept = {leg.path for leg in others}
-    return tuple(leg for leg in legs if leg.path not in kept)
+def _without(segments: tuple[PathSegment, ...], others: tuple[PathSegment, ...]) -> tuple[PathSegment, ...]:
+    kept = {segment.path for segment in others}
+    return tuple(segment for segment in segments if segment.path not in kept)
+
+
+def regranted(subscription: Subscription, before: Variable, variable: Variable) -> Grants:
+    """The grants of a subscription rounded to the new publishing interval; what was relaxed stays relaxed."""
+    renewed: list[Grant | None] = []
+    requested = by_mode(subscription.qos, subscription.modes)
+    for grant, qos in zip(subscription.grants, requested, strict=True):
+        if grant is None or qos is None:
+            renewed.append(grant)
+            continue
+        as_desired = grant.every == every_of(before, qos.interval_ns)
+        every = every_of(variable, qos.interval_ns if as_desired else grant.interval_ns)
+        renewed.append(msgspec.structs.replace(grant, every=every, interval_ns=interval_of(variable, every)))
+    return tuple(renewed)

@@ -13,7 +13,7 @@ from chappe.status.topology import Topology, most_security
 from chappe.wire.management import AddChannel, AddRouter, Channel, ChannelFact, RouterFact
 
 
-class Site(msgspec.Struct):
+class RouterState(msgspec.Struct):
     """A router of this cloud."""
 
     name: str
@@ -24,7 +24,7 @@ class Site(msgspec.Struct):
     up: bool = False  # it is connected to this broker
 
 
-class Line(msgspec.Struct):
+class ChannelState(msgspec.Struct):
     """A channel with at least one end in this cloud; `a` dials `b`."""
 
     a: str
@@ -54,16 +54,16 @@ class TopologyState:
     def __init__(self, role: str, topology: Topology, allocator: Allocator) -> None:
         self.role = role
         self.allocator = allocator
-        self.sites: dict[str, Site] = {}
-        self.lines: dict[str, Line] = {}
-        self.around: dict[str, dict[str, Line]] = {}  # router -> neighbour -> channel
+        self.routers: dict[str, RouterState] = {}
+        self.channel_states: dict[str, ChannelState] = {}
+        self.around: dict[str, dict[str, ChannelState]] = {}  # router -> neighbour -> channel
         for router in topology.router:
             if router.cloud == role:
-                self.add_site(Site(router.name, router.edge, router.events_per_s, router.x, router.y))
+                self.add_router(RouterState(router.name, router.edge, router.events_per_s, router.x, router.y))
         for channel in topology.channel:
             a, b = channel.between
-            if a in self.sites or b in self.sites:
-                self.add_line(Line(a, b, topology.routers[b].listen, channel.bytes_per_s, channel.latency_ns,
+            if a in self.routers or b in self.routers:
+                self.add_channel(ChannelState(a, b, topology.routers[b].listen, channel.bytes_per_s, channel.latency_ns,
                                    channel.security, channel.data, topology.level(channel),
                                    topology.owner(channel)))  # fmt: skip
 
@@ -71,133 +71,134 @@ class TopologyState:
         """What operators have changed since the deployment was written."""
         for name, item in routers.items():
             if item.removed:
-                self.remove_site(name)
+                self.remove_router(name)
             elif item.added:
-                self.add_site(Site(name, item.edge, item.events_per_s, item.x, item.y))
+                self.add_router(RouterState(name, item.edge, item.events_per_s, item.x, item.y))
         for channel in channels.values():
             if channel.removed:
-                self.remove_line(channel.a, channel.b)
-            elif channel.a in self.sites or channel.b in self.sites:
-                self.add_line(self.line_of(channel))
+                self.remove_channel(channel.a, channel.b)
+            elif channel.a in self.routers or channel.b in self.routers:
+                self.add_channel(self.channel_of(channel))
 
-    def line_of(self, item: ChannelItem) -> Line:
-        inside = item.a in self.sites and item.b in self.sites
-        return Line(item.a, item.b, item.url, item.bytes_per_s, item.latency_ns, item.security, item.data, item.level,
-                    self.role if inside else "")  # fmt: skip
+    def channel_of(self, item: ChannelItem) -> ChannelState:
+        inside = item.a in self.routers and item.b in self.routers
+        return ChannelState(item.a, item.b, item.url, item.bytes_per_s, item.latency_ns, item.security, item.data,
+                            item.level, self.role if inside else "")  # fmt: skip
 
     # changes
 
-    def add_site(self, site: Site) -> None:
-        self.sites[site.name] = site
-        self.around.setdefault(site.name, {})
-        self.allocator.add_router(site.name, site.events_per_s, edge=site.edge)
-        self.allocator.set_router_up(site.name, site.up)
+    def add_router(self, router: RouterState) -> None:
+        self.routers[router.name] = router
+        self.around.setdefault(router.name, {})
+        self.allocator.add_router(router.name, router.events_per_s, edge=router.edge)
+        self.allocator.set_router_up(router.name, router.up)
 
-    def remove_site(self, name: str) -> list[Line]:
+    def remove_router(self, name: str) -> list[ChannelState]:
         """Its channels go with it; they are returned."""
-        if self.sites.pop(name, None) is None:
+        if self.routers.pop(name, None) is None:
             return []
         gone = list(self.around.pop(name, {}).values())
-        for line in gone:
-            self.remove_line(line.a, line.b)
+        for channel in gone:
+            self.remove_channel(channel.a, channel.b)
         self.allocator.remove_router(name)
         return gone
 
-    def add_line(self, line: Line) -> None:
-        line.security = min(line.security, most_security(line.url, line.data))  # whatever an older store says
-        self.lines[pair(line.a, line.b)] = line
-        for name, other in ((line.a, line.b), (line.b, line.a)):
-            if name in self.sites:
-                self.around[name][other] = line
-        if self.inside(line):
-            self.allocator.add_channel(line.a, line.b, line.bytes_per_s, line.latency_ns, line.security)
-            self.allocator.set_channel_up(line.a, line.b, line.up)
+    def add_channel(self, channel: ChannelState) -> None:
+        # whatever an older store says
+        channel.security = min(channel.security, most_security(channel.url, channel.data))
+        self.channel_states[pair(channel.a, channel.b)] = channel
+        for name, other in ((channel.a, channel.b), (channel.b, channel.a)):
+            if name in self.routers:
+                self.around[name][other] = channel
+        if self.inside(channel):
+            self.allocator.add_channel(channel.a, channel.b, channel.bytes_per_s, channel.latency_ns, channel.security)
+            self.allocator.set_channel_up(channel.a, channel.b, channel.up)
 
-    def remove_line(self, a: str, b: str) -> Line | None:
-        line = self.lines.pop(pair(a, b), None)
-        if line is not None:
+    def remove_channel(self, a: str, b: str) -> ChannelState | None:
+        channel = self.channel_states.pop(pair(a, b), None)
+        if channel is not None:
             for name, other in ((a, b), (b, a)):
                 self.around.get(name, {}).pop(other, None)
-            if line.owner == self.role:
+            if channel.owner == self.role:
                 self.allocator.remove_channel(a, b)
-        return line
+        return channel
 
-    def inside(self, line: Line) -> bool:
-        return line.a in self.sites and line.b in self.sites
+    def inside(self, channel: ChannelState) -> bool:
+        return channel.a in self.routers and channel.b in self.routers
 
     def border(self) -> bool:
         """Whether any channel leads to another cloud."""
-        return any(not self.inside(line) for line in self.lines.values())
+        return any(not self.inside(channel) for channel in self.channel_states.values())
 
     # reports
 
     def router_up(self, name: str, up: bool) -> None:
-        self.sites[name].up = up
+        self.routers[name].up = up
         self.allocator.set_router_up(name, up)
 
     def links(self, name: str, connected: Iterable[str]) -> bool:
-        """A router tells all its links; True if a channel changed."""
+        """A router reports all its links; True if a channel changed."""
         there = set(connected)
         changed = [self.link(name, peer, peer in there) for peer in list(self.around[name])]
         return any(changed)
 
     def link(self, name: str, peer: str, up: bool) -> bool:
-        """A router tells of one (GS-150). Paths that use it stay; new ones avoid it while it is down."""
-        line = self.around.get(name, {}).get(peer)
-        if line is None:
+        """A router reports one (GS-150). Paths that use it stay; new ones avoid it while it is down."""
+        channel = self.around.get(name, {}).get(peer)
+        if channel is None:
             return False
-        before = line.up
-        (line.down.discard if up else line.down.add)(name)
-        if before == line.up:
+        before = channel.up
+        (channel.down.discard if up else channel.down.add)(name)
+        if before == channel.up:
             return False
-        if self.inside(line):
-            self.allocator.set_channel_up(line.a, line.b, line.up)
+        if self.inside(channel):
+            self.allocator.set_channel_up(channel.a, channel.b, channel.up)
         return True
 
     def whole(self) -> bool:
         """Every router is there and every channel inside is up."""
-        return all(site.up for site in self.sites.values()) and all(
-            line.up for line in self.lines.values() if self.inside(line)
+        return all(router.up for router in self.routers.values()) and all(
+            channel.up for channel in self.channel_states.values() if self.inside(channel)
         )
 
     def usable(self, routers: tuple[str, ...], before: str, after: str) -> str:
         """The first router or channel of a segment that cannot be used now; empty if all can."""
         for name in routers:
-            if name not in self.sites or not self.sites[name].up:
+            if name not in self.routers or not self.routers[name].up:
                 return f"router/{name}"
-        way = [name for name in (before, *routers, after) if name]
-        for a, b in pairwise(way):
-            line = self.lines.get(pair(a, b))
-            if line is None or not line.up:
+        path = [name for name in (before, *routers, after) if name]
+        for a, b in pairwise(path):
+            channel = self.channel_states.get(pair(a, b))
+            if channel is None or not channel.up:
                 return f"channel/{a}/{b}"
         return ""
 
-    # what others are told
+    # reports to others
 
     def channels(self, name: str) -> tuple[Channel, ...]:
         """All channels of a router: it dials those of which it is the first end."""
         return tuple(
-            Channel(peer, line.url if line.a == name else "", line.level, line.data)
-            for peer, line in sorted(self.around[name].items())
+            Channel(peer, channel.url if channel.a == name else "", channel.level, channel.data)
+            for peer, channel in sorted(self.around[name].items())
         )
 
     def facts(self, loads: dict[str, tuple[float, ...]]) -> tuple[tuple[RouterFact, ...], tuple[ChannelFact, ...]]:
         """For the parent: every router, and every channel that this cloud sees."""
         routers = tuple(
-            RouterFact(site.name, self.role, site.edge, site.events_per_s, site.up, loads.get(site.name, ()))
-            for site in self.sites.values()
+            RouterFact(router.name, self.role, router.edge, router.events_per_s, router.up, loads.get(router.name, ()))
+            for router in self.routers.values()
         )
         channels = tuple(
-            ChannelFact(line.a, line.b, line.bytes_per_s, line.latency_ns, line.security, line.up)
-            for line in self.lines.values()
+            ChannelFact(channel.a, channel.b, channel.bytes_per_s, channel.latency_ns, channel.security, channel.up)
+            for channel in self.channel_states.values()
         )
         return routers, channels
 
-    def site(self, request: AddRouter) -> RouterItem:
+    def router_item(self, request: AddRouter) -> RouterItem:
         return RouterItem(added=True, edge=request.edge, events_per_s=request.events_per_s or 1_000_000.0,
                           x=request.x, y=request.y)  # fmt: skip
 
-    def line(self, request: AddChannel, level: int = 1) -> ChannelItem:
+    def channel_item(self, request: AddChannel, level: int = 1) -> ChannelItem:
         return ChannelItem(a=request.a, b=request.b, url=request.url, bytes_per_s=request.bytes_per_s or 100_000_000.0,
                            latency_ns=request.latency_ns or 1_000_000, security=request.security, data=request.data,
                            level=level)  # fmt: skip

@@ -56,6 +56,6 @@ class Withdrawals:
     def path_refused(self, key: Key, reason: str) -> None:
         """A router refuses for good a path that it had: the subscriptions that use it are over."""
         for subscription in list(self._subscriptions.by_variable.get(key[0], {}).values()):
-            if any(leg.path == key[1] for leg in subscription.legs):
+            if any(segment.path == key[1] for segment in subscription.segments):
                 self._cancellations.cancel([subscription], reason)
         self._segments.broken(key, reason)

@@ -1,7 +1,7 @@
 """Changes of mode as state machines: five phases over the routers of a cloud, or one request to every child.
 
-Who may change the mode, and what becomes of requests that meet, is decided by `contest`; both classes here run the
-changes it starts. They send nothing: every call returns steps that the broker carries out in their order.
+Who may change the mode, and what becomes of requests that meet, is decided by `arbitration`; both classes here run the
+changes it starts. They send nothing: every call returns steps that the broker carries out one after the other.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from chappe.wire.management import ChangeMode, CommitMode, InformMode
 SECOND_NS = 1_000_000_000
 
 
-class Order(msgspec.Struct, frozen=True):
-    """Tell this router, or child broker; its answer goes to `answered` with the same number."""
+class SendCommand(msgspec.Struct, frozen=True):
+    """Send this command to a router or child broker; its answer goes to `answered` with the same number."""
 
     router: str
     command: type[Request | Command]  # InformMode, PrepareMode, SetMode, CommitMode; ChangeMode to a child
@@ -30,14 +30,14 @@ class Order(msgspec.Struct, frozen=True):
     rank: int = 0  # of a ChangeMode
 
 
-class Entered(msgspec.Struct, frozen=True):
-    """To be made durable: after a restart this is the mode that holds."""
+class PersistMode(msgspec.Struct, frozen=True):
+    """Make this mode durable: it is the one that holds after a restart."""
 
     mode: int
     rank: int
 
 
-Step = Order | Reply | Entered
+Step = SendCommand | Reply | PersistMode
 
 EDGES, INNER = "edges", "inner"
 PHASES: tuple[tuple[type[Command], str], ...] = (
@@ -50,19 +50,21 @@ PHASES: tuple[tuple[type[Command], str], ...] = (
 
 
 class _Awaited:
-    """The orders that a barrier waits for, by router."""
+    """The commands that a barrier waits for, by router."""
 
     def __init__(self) -> None:
         self._last = 0
         self._open: dict[str, list[int]] = {}  # numbers that a router has not answered, oldest first
         self.barrier: dict[str, int] = {}  # the last number of each router that counts
 
-    def order(self, router: str, command: type[Request | Command], mode: int, waits: bool, rank: int = 0) -> Order:
+    def command(
+        self, router: str, command: type[Request | Command], mode: int, waits: bool, rank: int = 0
+    ) -> SendCommand:
         self._last += 1
         self._open.setdefault(router, []).append(self._last)
         if waits:
             self.barrier[router] = self._last
-        return Order(router, command, mode, self._last, rank)
+        return SendCommand(router, command, mode, self._last, rank)
 
     def answered(self, router: str, number: int) -> bool:
         """Whether the barrier waited for just this; number 0 stands for the oldest."""
@@ -134,24 +136,24 @@ class LeafModes:
         self._routers[EDGES if edge else INNER].add(router)
         running = self._arbitration.running
         if running is None:
-            return [self._awaited.order(router, SetMode, self.mode, waits=False)]
+            return [self._awaited.command(router, SetMode, self.mode, waits=False)]
         self._left.pop(router, None)
         old, new = self._old, running.mode
         if not edge:
             late = self._phase >= 3
-            return [self._awaited.order(router, SetMode, new if late else old, waits=self._phase == 3)]
+            return [self._awaited.command(router, SetMode, new if late else old, waits=self._phase == 3)]
         if self._phase >= 4:
             commands: Sequence[tuple[type[Command], int]] = [(SetMode, new), (CommitMode, new)][: self._phase - 3]
         else:
             commands = [(SetMode, old), (InformMode, new), (PrepareMode, new)][: self._phase + 1]
         waits = PHASES[self._phase - 1][1] == EDGES
-        orders = [self._awaited.order(router, command, mode, waits=False) for command, mode in commands]
+        sent = [self._awaited.command(router, command, mode, waits=False) for command, mode in commands]
         if waits:
-            self._awaited.barrier[router] = orders[-1].number
-        return list(orders)
+            self._awaited.barrier[router] = sent[-1].number
+        return list(sent)
 
     def answered(self, router: str, ok: bool, reason: str, now_ns: int, number: int = 0) -> list[Step]:
-        """The answer to an Order; without its number it is to the oldest that the router has not answered."""
+        """The answer to a command; without its number it is to the oldest that the router has not answered."""
         if not self._awaited.answered(router, number):
             return []
         if not ok:
@@ -185,7 +187,7 @@ class LeafModes:
         if rank <= self.rank:
             return []
         self.rank = rank
-        return [Entered(self.mode, rank)]
+        return [PersistMode(self.mode, rank)]
 
     def _begin(self, target: Target, away: Iterable[str], now_ns: int) -> list[Step]:
         self._left = dict.fromkeys(away, "away")
@@ -198,13 +200,13 @@ class LeafModes:
         steps: list[Step] = []
         if phase == 3:
             self.mode, self.rank = target.mode, target.rank
-            steps.append(Entered(target.mode, target.rank))
+            steps.append(PersistMode(target.mode, target.rank))
         command, kind = PHASES[phase - 1]
         for router in sorted(self._routers[kind]):
             behind = router in self._left
-            # One that is behind has not prepared, so it is only told where everybody ends.
+            # One that is behind has not prepared, so it only gets the mode where everybody ends.
             if not behind or phase >= 3:
-                steps.append(self._awaited.order(router, command, target.mode, waits=not behind))
+                steps.append(self._awaited.command(router, command, target.mode, waits=not behind))
         return steps if self._awaited.barrier else [*steps, *self._advance(now_ns)]
 
     def _advance(self, now_ns: int) -> list[Step]:
@@ -225,7 +227,7 @@ class LeafModes:
 class InnerModes:
     """The mode of everything below an inner broker: children change in parallel, the answer waits for all (GS-117).
 
-    The mode is durable before the first child is told, so that a child that comes back, or a broker that takes over,
+    The mode is durable before the first child gets it, so that a child that comes back, or a broker that takes over,
     goes on with it.
     """
 
@@ -264,7 +266,7 @@ class InnerModes:
         verdict = self._arbitration.ask(asker, request, self.mode, self.rank)
         if verdict.start is None:
             confirmed = self._confirmed(verdict.rank)
-            again = self._orders(waits=False) if confirmed else []
+            again = self._commands(waits=False) if confirmed else []
             return [*confirmed, *again, *verdict.replies]
         return self._begin(verdict.start, away, now_ns)
 
@@ -277,10 +279,10 @@ class InnerModes:
         running = self._arbitration.running is not None
         if running:
             self._left.pop(child, None)
-        return [self._awaited.order(child, ChangeMode, self.mode, waits=running, rank=self.rank)]
+        return [self._awaited.command(child, ChangeMode, self.mode, waits=running, rank=self.rank)]
 
     def answered(self, child: str, ok: bool, reason: str, now_ns: int, number: int = 0) -> list[Step]:
-        """The answer to an Order; the reason of one that succeeded names who was left behind there."""
+        """The answer to a command; the reason of one that succeeded names who was left behind there."""
         if not self._awaited.answered(child, number):
             return []
         if reason:
@@ -311,16 +313,18 @@ class InnerModes:
         if rank <= self.rank:
             return []
         self.rank = rank
-        return [Entered(self.mode, rank)]
+        return [PersistMode(self.mode, rank)]
 
-    def _orders(self, waits: bool) -> list[Order]:
-        return [self._awaited.order(child, ChangeMode, self.mode, waits, self.rank) for child in sorted(self._children)]
+    def _commands(self, waits: bool) -> list[SendCommand]:
+        return [
+            self._awaited.command(child, ChangeMode, self.mode, waits, self.rank) for child in sorted(self._children)
+        ]
 
     def _begin(self, target: Target, away: Iterable[str], now_ns: int) -> list[Step]:
         self._left = dict.fromkeys(away, "away")
         self._deadline_ns = now_ns + self._timeout_ns
         self.mode, self.rank = target.mode, target.rank
-        steps: list[Step] = [Entered(self.mode, self.rank), *self._orders(waits=True)]
+        steps: list[Step] = [PersistMode(self.mode, self.rank), *self._commands(waits=True)]
         return [*steps, *self._advance(now_ns)]
 
     def _advance(self, now_ns: int) -> list[Step]:
@@ -329,7 +333,7 @@ class InnerModes:
             return []
         steps = self._confirmed(target.rank)
         if steps:
-            steps += self._orders(waits=False)  # a higher rank joined: the children must know it too
+            steps += self._commands(waits=False)  # a higher rank joined: the children must know it too
         replies, start = self._arbitration.finished(left_behind(self._left))
         steps += replies
         if start is not None:

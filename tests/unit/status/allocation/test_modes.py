@@ -1,4 +1,4 @@
-"""Admission by mode, and how wishes give way."""
+"""Admission by mode, and how requirements are relaxed."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_removed_function_leaves_nothing_in_any_cloud(two: Forest, calculator:
     assert isinstance(uncondense(two, "n1"), Done)
     two.plane.advance(2)
     assert (placed(two), rows(two), two.tables()) == ({}, [], {})
-    assert two.inner("root").claims.cloud("sums@north") == ""
+    assert two.inner("root").parts.claims.cloud("sums@north") == ""
     assert isinstance(condense(two, "s1", total(*ALL, calculator=calculator)), Issued)
     two.check()
 

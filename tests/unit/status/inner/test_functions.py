@@ -80,7 +80,7 @@ def test_a_function_is_placed_in_the_cloud_of_its_inputs_and_its_output_is_read_
     (row,) = two.leaf("north").rows("functions")
     assert (row["creator"], row["home"], row["router"]) == ("creator", "south", "N3")
     assert not two.leaf("south").rows("functions")
-    assert two.inner("root").claims.cloud("sums") == "north"
+    assert two.inner("root").parts.claims.cloud("sums") == "north"
     granted = two.granted("s1", "sums/total")
     assert isinstance(granted, Granted)
     assert granted.variable.variable_id == issued.variable_id
@@ -127,7 +127,7 @@ def test_only_its_creator_removes_a_function_of_another_cloud(three: Forest, edg
     three.plane.advance(1)
     assert [type(notice) for notice in three.router("c1").notices] == [Withdrawn]
     assert three.tables() == {}
-    assert three.inner("root").claims.cloud("sums") == ""
+    assert three.inner("root").parts.claims.cloud("sums") == ""
     assert refusal(uncondense(three, edge)) == ("unknown", "there is no function sums/total")
     three.check()
 
@@ -150,12 +150,12 @@ def test_a_function_that_cannot_be_is_refused_with_what_to_do_and_changes_nothin
 ) -> None:
     for edge, name in (("b1", "far/power"), ("c1", "away/power"), ("d1", "here/power")):
         three.publish(edge, name)
-    claims = dict(three.inner("root").claims.items)
+    claims = dict(three.inner("root").parts.claims.items)
     said, reason = refusal(condense(three, "d1", function))
     assert said == code
     assert words in reason
     assert placed(three) == {}
-    assert three.inner("root").claims.items == claims
+    assert three.inner("root").parts.claims.items == claims
     assert not three.leaf("w1").rows("functions")
     three.check()
 
@@ -166,7 +166,7 @@ def test_a_router_that_refuses_leaves_the_name_to_others(three: Forest) -> None:
     code, reason = refusal(condense(three, "d1", total("west/power", "west/current")))
     assert (code, "a1 refuses the function" in reason) == ("invalid", True)
     three.plane.settle()
-    assert three.inner("root").claims.cloud("sums") == ""
+    assert three.inner("root").parts.claims.cloud("sums") == ""
     assert three.publish("d1", "sums/total")
     three.check()
 
@@ -242,7 +242,7 @@ def test_any_broker_on_the_way_that_restarts_at_any_time_does_no_harm(role: str)
         assert isinstance(gone, Done) or gone.code == "unknown", (steps, gone)  # type: ignore[attr-defined]
         assert placed(forest) == {}, steps
         forest.plane.advance(1)
-        assert forest.inner("root").claims.cloud("sums") == "", steps
+        assert forest.inner("root").parts.claims.cloud("sums") == "", steps
         forest.check()
 
 

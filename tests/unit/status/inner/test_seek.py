@@ -306,9 +306,9 @@ def test_a_key_whose_end_is_not_confirmed_is_sought_again_only_afterwards() -> N
 def test_capacity_of_the_own_channels_is_kept_and_the_other_one_is_used_then() -> None:
     root = Played("root", TWO_CLOUDS, {})
     thin = 24 * 100 * 3.5  # room for three streams of 100 events a second
-    for span in root.broker.view.spans.values():
-        span.item.bytes_per_s = thin
-        root.broker.allocator.add_channel(span.item.a, span.item.b, thin, span.item.latency_ns)
+    for managed in root.broker.parts.view.managed_channels.values():
+        managed.item.bytes_per_s = thin
+        root.broker.parts.allocator.add_channel(managed.item.a, managed.item.b, thin, managed.item.latency_ns)
     root.join("north", "south")
     root.claim("plant", "north")
     for number in range(8):
@@ -325,9 +325,9 @@ def test_capacity_of_the_own_channels_is_kept_and_the_other_one_is_used_then() -
 def test_many_subscriptions_are_under_way_at_once_and_never_overbook_a_channel() -> None:
     root = Played("root", TWO_CLOUDS, {})
     room = 24 * 100 * 40.5  # forty streams of 100 events a second on each of two channels
-    for span in root.broker.view.spans.values():
-        span.item.bytes_per_s = room
-        root.broker.allocator.add_channel(span.item.a, span.item.b, room, span.item.latency_ns)
+    for managed in root.broker.parts.view.managed_channels.values():
+        managed.item.bytes_per_s = room
+        root.broker.parts.allocator.add_channel(managed.item.a, managed.item.b, room, managed.item.latency_ns)
     root.join("north", "south")
     root.claim("plant", "north")
     root.variables = {f"plant/v{number}": (variable(f"plant/v{number}", number + 1), "n1") for number in range(100)}

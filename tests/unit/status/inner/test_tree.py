@@ -38,7 +38,7 @@ def test_a_subscription_between_two_clouds_fills_the_tables_along_both_paths_and
         "n1": [("", "N2"), ("", "N3")], "s1": [("S2", ""), ("S3", "")],
     }  # fmt: skip
     forest.check()
-    forest.router("s1").unwant(forest.router("s1").entities["reader.s1"], number)
+    forest.router("s1").unsubscribe(forest.router("s1").entities["reader.s1"], number)
     forest.plane.advance(1)
     assert forest.tables() == {}
     forest.check()
@@ -278,7 +278,7 @@ def test_a_channel_added_between_clouds_is_used_and_cannot_be_removed_while_it_i
     request = operator.ask(RemoveChannel, a="n1", b="s1")
     forest.plane.settle()
     assert isinstance(operator.answers[request], Failed)
-    forest.router("s1").unwant(forest.router("s1").entities["reader.s1"], granted.variable.variable_id)
+    forest.router("s1").unsubscribe(forest.router("s1").entities["reader.s1"], granted.variable.variable_id)
     forest.plane.advance(1)
     request = operator.ask(RemoveChannel, a="n1", b="s1")
     forest.plane.settle()
@@ -331,7 +331,7 @@ def test_everything_is_there_after_a_broker_restarts(role: str) -> None:
     forest.plane.advance(15)
     assert forest.tables() == before
     forest.check()
-    forest.router("s1").unwant(forest.router("s1").entities["reader.s1"], number)
+    forest.router("s1").unsubscribe(forest.router("s1").entities["reader.s1"], number)
     forest.plane.advance(1)
     assert forest.tables() == {}
 
@@ -342,7 +342,7 @@ def test_a_variable_withdrawn_while_its_own_cloud_seeks_it_ends_for_its_subscrib
     router = forest.router("n1")
     plant, reader = router.attach("plant"), router.attach("reader")
     publication = router.publish(plant, "plant/load")
-    request = router.want(reader, "plant/load")
+    request = router.subscribe(reader, "plant/load")
     while not any(isinstance(message, Commit) for _, _, message in forest.plane.trace):
         assert forest.plane.step(), "it is sought by way of the root, while the name is claimed"
     number = router.answers[publication].variable_id  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ def test_a_subscription_is_granted_when_every_router_has_its_path() -> None:
     cloud = Cloud("a-b-c")
     issued = cloud.publish("a", "plant/power")
     assert isinstance(issued, Issued)
-    granted = cloud.want("c", "plant/power", Qos(interval_ns=25 * MS))
+    granted = cloud.subscribe("c", "plant/power", Qos(interval_ns=25 * MS))
     assert isinstance(granted, Granted)
     assert [grant.interval_ns for grant in granted.grants if grant is not None] == [20 * MS]
     assert granted.variable.variable_id == issued.variable_id == 7 << 22 | 1
@@ -37,7 +37,7 @@ def test_the_publishers_edge_is_told_after_all_others_have_confirmed() -> None:
     cloud = Cloud("a-b-c-d")
     cloud.publish("a", "plant/power")
     cloud.plane.trace.clear()
-    cloud.want("d", "plant/power")
+    cloud.subscribe("d", "plant/power")
     told = [(source, target) for source, target, message in cloud.plane.trace if isinstance(message, Setup)]
     assert told[-1] == (LEAF, "a")
     before = cloud.plane.trace.index(next(t for t in cloud.plane.trace if t[1] == "a" and isinstance(t[2], Setup)))
@@ -48,7 +48,7 @@ def test_the_publishers_edge_is_told_after_all_others_have_confirmed() -> None:
 def test_redundant_paths_share_nothing_but_their_ends() -> None:
     cloud = Cloud("a-b-c a-d-c")
     cloud.publish("a", "plant/power")
-    granted = cloud.want("c", "plant/power", Qos(redundancy=2))
+    granted = cloud.subscribe("c", "plant/power", Qos(redundancy=2))
     assert isinstance(granted, Granted)
     assert ways(cloud) == {"a": [("", "b"), ("", "d")], "b": [("a", "c")], "c": [("b", ""), ("d", "")],
                            "d": [("a", "c")]}  # fmt: skip
@@ -57,7 +57,7 @@ def test_redundant_paths_share_nothing_but_their_ends() -> None:
 def test_one_edge_for_both_needs_no_path() -> None:
     cloud = Cloud("a-b")
     cloud.publish("a", "plant/power")
-    assert isinstance(cloud.want("a", "plant/power", Qos(redundancy=3)), Granted)
+    assert isinstance(cloud.subscribe("a", "plant/power", Qos(redundancy=3)), Granted)
     assert ways(cloud) == {}
 
 
@@ -65,7 +65,7 @@ def test_one_edge_for_both_needs_no_path() -> None:
 def test_what_cannot_be_is_refused_with_the_reason_and_the_best_that_can() -> None:
     cloud = Cloud("a-b-c")
     cloud.publish("a", "plant/power")
-    refused = cloud.want("c", "plant/power", Qos(redundancy=2))
+    refused = cloud.subscribe("c", "plant/power", Qos(redundancy=2))
     assert isinstance(refused, Failed)
     assert refused.code == "capacity"
     assert "redundan" in refused.reason
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused_with_the_reason_and_the_best_that_can() -> No
 def test_quality_that_makes_no_sense_is_refused(qos: tuple[Qos, ...], word: str) -> None:
     cloud = Cloud("a-b")
     cloud.publish("a", "plant/power")
-    refused = cloud.want("b", "plant/power", *qos)
+    refused = cloud.subscribe("b", "plant/power", *qos)
     assert isinstance(refused, Failed)
     assert refused.code == "invalid"
     assert word in refused.reason
@@ -93,11 +93,11 @@ def test_quality_that_makes_no_sense_is_refused(qos: tuple[Qos, ...], word: str)
 def test_a_subscriber_of_another_type_is_denied() -> None:
     cloud = Cloud("a-b")
     cloud.publish("a", "plant/power", type="int")
-    refused = cloud.want("b", "plant/power", type="float")
+    refused = cloud.subscribe("b", "plant/power", type="float")
     assert isinstance(refused, Failed)
     assert (refused.code, refused.reason) == ("type", "plant/power is of type int, not float")
-    assert isinstance(cloud.want("b", "plant/power", type="int"), Granted)
-    assert isinstance(cloud.want("b", "plant/power", type=""), Granted)
+    assert isinstance(cloud.subscribe("b", "plant/power", type="int"), Granted)
+    assert isinstance(cloud.subscribe("b", "plant/power", type=""), Granted)
 
 
 @pytest.mark.spec("GS-032")
@@ -147,7 +147,7 @@ def test_ids_go_round_and_leave_out_those_in_use() -> None:
 def test_a_request_that_comes_twice_gets_the_same_answer() -> None:
     cloud = Cloud("a-b")
     cloud.publish("a", "plant/power")
-    first, second = (cloud.want("b", "plant/power") for _ in range(2))
+    first, second = (cloud.subscribe("b", "plant/power") for _ in range(2))
     assert isinstance(first, Granted)
     assert isinstance(second, Granted)
     assert first.grants == second.grants
@@ -158,10 +158,10 @@ def test_a_request_that_comes_twice_gets_the_same_answer() -> None:
 def test_other_quality_changes_the_paths_in_place_the_new_ones_first() -> None:
     cloud = Cloud("a-b-c a-d-c")
     cloud.publish("a", "plant/power")
-    cloud.want("c", "plant/power", Qos(redundancy=2))
+    cloud.subscribe("c", "plant/power", Qos(redundancy=2))
     paths = {name: dict(router.paths) for name, router in cloud.plane.routers.items()}
     cloud.plane.trace.clear()
-    granted = cloud.want("c", "plant/power", Qos(interval_ns=40 * MS))
+    granted = cloud.subscribe("c", "plant/power", Qos(interval_ns=40 * MS))
     assert isinstance(granted, Granted)
     cloud.check()
     kept = {name: set(paths[name]) & set(router.paths) for name, router in cloud.plane.routers.items()}
@@ -173,13 +173,13 @@ def test_other_quality_changes_the_paths_in_place_the_new_ones_first() -> None:
 def test_a_change_that_cannot_be_leaves_everything_as_it_was() -> None:
     cloud = Cloud("a-b-c")
     cloud.publish("a", "plant/power")
-    cloud.want("c", "plant/power", Qos(interval_ns=20 * MS))
+    cloud.subscribe("c", "plant/power", Qos(interval_ns=20 * MS))
     tables = {name: dict(router.paths) for name, router in cloud.plane.routers.items()}
-    refused = cloud.want("c", "plant/power", Qos(redundancy=2))
+    refused = cloud.subscribe("c", "plant/power", Qos(redundancy=2))
     assert isinstance(refused, Failed)
     assert tables == {name: router.paths for name, router in cloud.plane.routers.items()}
     cloud.router("b").refuses_once.add(Setup)
-    refused = cloud.want("c", "plant/power", Qos(interval_ns=10 * MS))
+    refused = cloud.subscribe("c", "plant/power", Qos(interval_ns=10 * MS))
     assert isinstance(refused, Failed)
     assert "b refuses" in refused.reason
     assert tables == {name: router.paths for name, router in cloud.plane.routers.items()}
@@ -190,7 +190,7 @@ def test_a_router_that_refuses_fails_the_request_and_nothing_is_left() -> None:
     cloud = Cloud("a-b-c")
     cloud.publish("a", "plant/power")
     cloud.router("b").refuses.add(Setup)
-    refused = cloud.want("c", "plant/power")
+    refused = cloud.subscribe("c", "plant/power")
     assert isinstance(refused, Failed)
     assert (refused.code, refused.reason) == ("limit", "router b refuses the path: b has no room")
     assert ways(cloud) == {}
@@ -202,7 +202,7 @@ def test_a_router_that_does_not_answer_fails_the_request_after_five_seconds() ->
     cloud = Cloud("a-b-c")
     cloud.publish("a", "plant/power")
     cloud.router("b").silent.add(Setup)
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "plant/power")
     cloud.plane.advance(4.9)
     assert request not in cloud.router("c").answers
     cloud.plane.advance(20)
@@ -216,7 +216,7 @@ def test_a_router_that_is_lost_during_set_up_is_left_out_of_the_next_attempt() -
     cloud = Cloud("a-b-c a-d-e-c")
     cloud.publish("a", "plant/power")
     cloud.router("b").silent.add(Setup)
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "plant/power")
     cloud.plane.settle()
     cloud.plane.cut("b", LEAF)
     cloud.plane.settle()
@@ -231,10 +231,10 @@ def stalled_change() -> tuple[Cloud, int]:
     """A granted subscription whose subscriber asks for another quality while router b stands still."""
     cloud = Cloud("a-b-c")
     cloud.publish("a", "plant/power")
-    cloud.want("c", "plant/power", Qos(interval_ns=20 * MS), client="viewer")
+    cloud.subscribe("c", "plant/power", Qos(interval_ns=20 * MS), client="viewer")
     cloud.plane.trace.clear()
     cloud.plane.stalled.add("b")
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power", Qos(interval_ns=40 * MS))
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "plant/power", Qos(interval_ns=40 * MS))
     return cloud, request
 
 
@@ -268,7 +268,7 @@ def test_a_change_whose_first_attempt_is_answered_late_is_granted_by_the_second(
 def test_a_subscription_that_ends_during_the_second_attempt_of_a_change_is_gone(answers_late: bool) -> None:
     cloud, request = stalled_change()
     cloud.plane.advance(6, 250 * MS)
-    cloud.unwant("c", 7 << 22 | 1, client="viewer")
+    cloud.unsubscribe("c", 7 << 22 | 1, client="viewer")
     if answers_late:
         cloud.plane.stalled.clear()
     cloud.plane.advance(20, 250 * MS)
@@ -282,11 +282,11 @@ def test_a_subscription_that_ends_during_the_second_attempt_of_a_change_is_gone(
 
 def test_a_variable_that_nobody_publishes_is_unknown_or_waited_for() -> None:
     cloud = Cloud("a-b")
-    refused = cloud.want("b", "plant/power")
+    refused = cloud.subscribe("b", "plant/power")
     assert isinstance(refused, Failed)
     assert refused.code == "unknown"
-    request = cloud.router("b").want(cloud.client("b", "viewer"), "plant/power", wait_ns=2_000 * MS)
-    other = cloud.router("b").want(cloud.client("b", "viewer"), "plant/other", wait_ns=2_000 * MS)
+    request = cloud.router("b").subscribe(cloud.client("b", "viewer"), "plant/power", wait_ns=2_000 * MS)
+    other = cloud.router("b").subscribe(cloud.client("b", "viewer"), "plant/other", wait_ns=2_000 * MS)
     cloud.plane.advance(1)
     assert request not in cloud.router("b").answers
     cloud.publish("a", "plant/power")
@@ -302,9 +302,9 @@ def test_subscribers_are_told_when_the_publisher_withdraws_even_if_their_edge_wa
     cloud = Cloud("a-b-c")
     issued = cloud.publish("a", "plant/power")
     assert isinstance(issued, Issued)
-    cloud.want("b", "plant/power", client="one")
-    cloud.want("b", "plant/power", client="two")
-    cloud.want("c", "plant/power", client="three")
+    cloud.subscribe("b", "plant/power", client="one")
+    cloud.subscribe("b", "plant/power", client="two")
+    cloud.subscribe("c", "plant/power", client="three")
     cloud.plane.cut("c", LEAF)
     cloud.unpublish("a", issued.variable_id)
     (notice,) = cloud.router("b").notices
@@ -324,10 +324,10 @@ def test_removal_returns_every_table_to_empty() -> None:
     cloud = Cloud("a-b-c a-d-c", inner="bd")
     issued = [cloud.publish("a", f"plant/{n}") for n in range(5)]
     for n in range(5):
-        assert isinstance(cloud.want("c", f"plant/{n}", Qos(redundancy=1 + n % 2)), Granted)
+        assert isinstance(cloud.subscribe("c", f"plant/{n}", Qos(redundancy=1 + n % 2)), Granted)
     for publication in issued:
         assert isinstance(publication, Issued)
-        assert isinstance(cloud.unwant("c", publication.variable_id), Done)
+        assert isinstance(cloud.unsubscribe("c", publication.variable_id), Done)
     assert ways(cloud) == {}
     for publication in issued:
         assert isinstance(publication, Issued)
@@ -352,9 +352,9 @@ def test_load_of_one_direction_does_not_count_in_the_other() -> None:
     cloud = Cloud("a-b", bytes_per_s=24 * 100.0)
     cloud.publish("a", "plant/there", 10 * MS)
     cloud.publish("b", "works/back", 10 * MS)
-    assert isinstance(cloud.want("b", "plant/there"), Granted)
-    assert isinstance(cloud.want("a", "works/back"), Granted)
+    assert isinstance(cloud.subscribe("b", "plant/there"), Granted)
+    assert isinstance(cloud.subscribe("a", "works/back"), Granted)
     cloud.publish("a", "plant/more", 10 * MS)
-    refused = cloud.want("b", "plant/more")
+    refused = cloud.subscribe("b", "plant/more")
     assert isinstance(refused, Failed)
     assert refused.code == "capacity"

@@ -24,7 +24,7 @@ def cloud() -> Cloud:
     """`plant` publishes at a, `viewer` subscribes at b."""
     cloud = Cloud("a-b-c a-c")
     assert isinstance(cloud.publish("a", "plant/power", client="plant"), Issued)
-    assert isinstance(cloud.want("b", "plant/power", client="viewer"), Granted)
+    assert isinstance(cloud.subscribe("b", "plant/power", client="viewer"), Granted)
     return cloud
 
 
@@ -87,7 +87,7 @@ def test_a_restarted_edge_keeps_what_its_legitimate_clients_had(cloud: Cloud) ->
     cloud.plane.settle()
     assert names(cloud)["viewer"] == ("b", False, 0, 1)
     viewer = cloud.router("b").attach("viewer")
-    again = cloud.ask("b", cloud.router("b").want(viewer, "plant/power"))
+    again = cloud.ask("b", cloud.router("b").subscribe(viewer, "plant/power"))
     assert isinstance(again, Granted)
     assert names(cloud)["viewer"] == ("b", True, 0, 1)
     assert len(cloud.leaf.rows("subscriptions")) == 1
@@ -107,7 +107,7 @@ def test_a_restarted_edge_readmits_no_other_session_to_what_a_client_had(cloud: 
 def test_an_entity_that_moves_to_another_edge_begins_anew_there(cloud: Cloud) -> None:
     cloud.plane.cut("b", LEAF)
     viewer = cloud.router("c").attach("viewer")
-    granted = cloud.ask("c", cloud.router("c").want(viewer, "plant/power"))
+    granted = cloud.ask("c", cloud.router("c").subscribe(viewer, "plant/power"))
     assert isinstance(granted, Granted)
     assert names(cloud)["viewer"] == ("c", True, 0, 1)
     cloud.plane.heal("b", LEAF)

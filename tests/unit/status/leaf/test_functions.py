@@ -51,7 +51,7 @@ def test_a_function_is_placed_fed_and_its_output_published(cloud: Cloud) -> None
     assert [variable.publisher for variable in place.inputs] == ["west", "east"]
     inputs = {row["publisher"]: row for row in cloud.leaf.rows("paths")}
     assert [inputs[name]["routers"][-1] for name in ("west", "east")] == [router] * 2
-    granted = cloud.want("d", "sums/total")
+    granted = cloud.subscribe("d", "sums/total")
     assert isinstance(granted, Granted)
     assert granted.variable.variable_id == issued.variable_id
     (row,) = cloud.leaf.rows("functions")
@@ -93,7 +93,7 @@ def test_else_the_nearest_router_to_which_every_input_can_be_granted(loads: int,
     cloud.publish("c", "east/power", 10 * MS)
     for n in range(loads):
         cloud.publish("b", f"load/{n}", 10 * MS)
-        assert isinstance(cloud.want("a", f"load/{n}"), Granted)
+        assert isinstance(cloud.subscribe("a", f"load/{n}"), Granted)
     assert isinstance(condense(cloud, total("west/power", "east/power"), "b"), Issued)
     assert placed(cloud) == {router: ["total"]}
     assert all(row["share"] <= 1 for row in cloud.leaf.rows("loads"))
@@ -135,7 +135,7 @@ def test_a_router_that_refuses_a_function_leaves_nothing_behind(cloud: Cloud) ->
 @pytest.mark.spec("GS-136")
 def test_a_function_outlives_its_creator_and_only_the_creator_removes_it(cloud: Cloud) -> None:
     condense(cloud, total("west/power", "east/power"))
-    cloud.want("a", "sums/total")
+    cloud.subscribe("a", "sums/total")
     cloud.router("d").detach("creator")
     cloud.plane.settle()
     cloud.router("d").attach("creator", session="2")  # it has restarted

@@ -46,7 +46,7 @@ def test_a_router_and_its_channels_are_added_and_used(cloud: Cloud) -> None:
     cloud.plane.settle()
     assert set(cloud.router("d").channels) == {"a", "c"}
     cloud.publish("a", "plant/power")
-    assert isinstance(cloud.want("c", "plant/power", Qos(redundancy=2)), Granted)
+    assert isinstance(cloud.subscribe("c", "plant/power", Qos(redundancy=2)), Granted)
     assert len(cloud.router("d").paths) == 1
     cloud.restart()
     assert {row["name"] for row in cloud.leaf.rows("routers")} == set("abcd")
@@ -58,7 +58,7 @@ def test_a_router_and_its_channels_are_added_and_used(cloud: Cloud) -> None:
 def test_what_is_in_use_is_not_removed_and_what_is_removed_stays_so(cloud: Cloud) -> None:
     issued = cloud.publish("a", "plant/power")
     assert isinstance(issued, Issued)
-    cloud.want("c", "plant/power")
+    cloud.subscribe("c", "plant/power")
     for kind, fields, word in (
         (RemoveChannel, {"a": "b", "b": "a"}, "used by paths"),
         (RemoveRouter, {"name": "b"}, "paths lead through it"),
@@ -68,7 +68,7 @@ def test_what_is_in_use_is_not_removed_and_what_is_removed_stays_so(cloud: Cloud
         assert isinstance(refused, Failed)
         assert word in refused.reason
     cloud.check()
-    cloud.unwant("c", issued.variable_id)
+    cloud.unsubscribe("c", issued.variable_id)
     assert isinstance(order(cloud, RemoveChannel, a="b", b="c"), Done)
     assert set(cloud.router("b").channels) == {"a"}
     assert isinstance(order(cloud, RemoveRouter, name="c"), Done)
@@ -218,7 +218,7 @@ COLUMNS = {
 
 def test_rows_have_the_columns_that_are_promised(cloud: Cloud) -> None:
     cloud.publish("a", "plant/power")
-    cloud.want("c", "plant/power", Qos(interval_ns=20_000_000))
+    cloud.subscribe("c", "plant/power", Qos(interval_ns=20_000_000))
     order(cloud, SetFlood, publisher="plant", variable="power")
     for what, columns in COLUMNS.items():
         rows = cloud.leaf.rows(what)

@@ -40,7 +40,7 @@ def watched(lines: str = "a-b-c", interval: int = 25 * MS, **channel: Any) -> tu
     issued = cloud.publish("a", "plant/power")
     assert isinstance(issued, Issued)
     for router in "ca":
-        assert isinstance(cloud.want(router, "plant/power", Qos(interval_ns=interval)), Granted)
+        assert isinstance(cloud.subscribe(router, "plant/power", Qos(interval_ns=interval)), Granted)
     return cloud, issued.variable_id
 
 
@@ -64,7 +64,7 @@ def test_a_rate_is_changed_in_every_router_and_grants_are_rounded_anew() -> None
     assert not [order for order in cloud.plane.trace if isinstance(order[2], Teardown) and order[2].paths]
     assert min(at for at, (target, _) in enumerate(orders) if target == "a") > max(
         at for at, (target, _) in enumerate(orders) if target != "a"), "the publisher's edge is last"  # fmt: skip
-    granted = cloud.want("c", "plant/power", Qos(interval_ns=25 * MS))
+    granted = cloud.subscribe("c", "plant/power", Qos(interval_ns=25 * MS))
     assert isinstance(granted, Granted)
     assert [grant.every for grant in granted.grants if grant is not None] == [5]
     cloud.check()
@@ -83,12 +83,12 @@ def test_what_was_relaxed_stays_relaxed_and_each_mode_has_its_own() -> None:
     cloud = Cloud("a-b", bytes_per_s=800)
     cloud.publish("a", "plant/power")
     modes = tuple(Qos(interval_ns=(20 if mode else 30) * MS, worst_interval_ns=200 * MS) for mode in range(16))
-    granted = cloud.want("b", "plant/power", *modes)
+    granted = cloud.subscribe("b", "plant/power", *modes)
     assert isinstance(granted, Granted)
     assert [grant.interval_ns // MS for grant in granted.grants[:2] if grant is not None] == [30, 40]
     assert isinstance(faster(cloud, 4 * MS), Failed), "28 ms is more often than 30 ms and does not fit"
     assert isinstance(faster(cloud, 5 * MS), Issued)
-    again = cloud.want("b", "plant/power", *modes)
+    again = cloud.subscribe("b", "plant/power", *modes)
     assert isinstance(again, Granted)
     assert [(grant.interval_ns // MS, grant.every) for grant in again.grants[:2] if grant is not None] == [
         (30, 6), (40, 8)]  # fmt: skip
@@ -125,7 +125,7 @@ def test_other_properties_than_pace_are_refused() -> None:
 def test_an_alert_gets_another_least_interval() -> None:
     cloud = Cloud("a-b")
     cloud.publish("a", "plant/power", rate_num=0, minimum_ns=100 * MS)
-    cloud.want("b", "plant/power")
+    cloud.subscribe("b", "plant/power")
     assert loads(cloud) == {"router/a": 10, "router/b": 10, "channel/a/b": 240}
     assert isinstance(faster(cloud, rate_num=0, minimum_ns=50 * MS), Issued)
     assert loads(cloud) == {"router/a": 20, "router/b": 20, "channel/a/b": 480}
@@ -159,7 +159,7 @@ def test_a_change_that_fails_on_its_way_is_undone(router: str, how: str) -> None
     if how != "lost" or router != "a":  # an edge that comes back asks again, and then it works
         assert (tables(cloud), loads(cloud)) == (before, carried)
         assert told(cloud, "c")[-1] == ("viewer.c", 20 * MS)
-    assert read(cloud.plane.stores[LEAF].load())["publication"][str(number)].told
+    assert read(cloud.plane.stores[LEAF].load())["publication"][str(number)].announced
     cloud.check()
     assert isinstance(faster(cloud), Issued)
     cloud.check()
@@ -190,7 +190,7 @@ def test_a_broker_that_ends_at_any_point_leaves_no_half_of_a_change() -> None:
         cloud.plane.advance(4)
         assert isinstance(edge.answers[request], Issued)
         assert loads(cloud)["router/a"] == 200
-        assert read(cloud.plane.stores[LEAF].load())["publication"][str(number)].told
+        assert read(cloud.plane.stores[LEAF].load())["publication"][str(number)].announced
         cloud.check()
         if finished:
             return
@@ -203,11 +203,11 @@ def test_requests_meanwhile_wait_and_withdrawals_do_not() -> None:
     edge, viewer = cloud.router("a"), cloud.client("b", "late")
     request = edge.publish(cloud.client("a", "publisher.a"), "plant/power", 5 * MS)
     cloud.plane.settle()
-    wanted = cloud.router("b").want(viewer, "plant/power")
+    wanted = cloud.router("b").subscribe(viewer, "plant/power")
     cloud.plane.settle()
     assert wanted not in cloud.router("b").answers
     cloud.router("b").silent.clear()
-    cloud.unwant("c", number)
+    cloud.unsubscribe("c", number)
     assert isinstance(edge.answers[request], Issued), "what was waited for is not wanted any more"
     granted = cloud.router("b").answers[wanted]
     assert isinstance(granted, Granted)
@@ -216,7 +216,7 @@ def test_requests_meanwhile_wait_and_withdrawals_do_not() -> None:
     cloud.router("b").silent.add(Setup)
     request = edge.publish(cloud.client("a", "publisher.a"), "plant/power", 20 * MS)
     cloud.plane.settle()
-    late = cloud.router("c").want(cloud.client("c", "late.c"), "plant/power")
+    late = cloud.router("c").subscribe(cloud.client("c", "late.c"), "plant/power")
     cloud.plane.settle()
     cloud.unpublish("a", number)
     cloud.router("b").silent.clear()
@@ -234,7 +234,7 @@ def test_a_change_waits_for_a_subscription_that_is_being_set_up() -> None:
     cloud.publish("a", "plant/power")
     cloud.router("b").silent.add(Setup)
     edge = cloud.router("a")
-    cloud.router("c").want(cloud.client("c", "viewer.c"), "plant/power")
+    cloud.router("c").subscribe(cloud.client("c", "viewer.c"), "plant/power")
     cloud.plane.advance(2)
     request = edge.publish(cloud.client("a", "publisher.a"), "plant/power", 5 * MS)
     cloud.plane.settle()
@@ -295,11 +295,11 @@ def test_whatever_comes_in_whatever_order_tables_loads_and_state_agree(seed: int
             cloud.router("a").publish(publisher, "plant/power", chance.choice((2, 4, 5, 10, 20)) * MS)
         elif what < 6:
             viewer = cloud.client(name, f"viewer.{name}")
-            cloud.router(name).want(viewer, "plant/power", Qos(interval_ns=chance.choice((0, 25, 40)) * MS,
+            cloud.router(name).subscribe(viewer, "plant/power", Qos(interval_ns=chance.choice((0, 25, 40)) * MS,
                                                                redundancy=chance.choice((1, 1, 2))))  # fmt: skip
         elif what == 6:
             for number in list(cloud.leaf.parts.registry.by_id):
-                cloud.router(name).unwant(cloud.client(name, f"viewer.{name}"), number)
+                cloud.router(name).unsubscribe(cloud.client(name, f"viewer.{name}"), number)
         elif what == 7:
             cloud.router(name).refuses_once.add(Setup)
         elif what == 8:

@@ -21,7 +21,7 @@ def told(cloud: Cloud, router: str, since: int = 0) -> list[str]:
 def cloud() -> Cloud:
     cloud = Cloud("a-b-c a-d-c")
     cloud.publish("a", "plant/power")
-    assert isinstance(cloud.want("c", "plant/power", Qos(redundancy=2)), Granted)
+    assert isinstance(cloud.subscribe("c", "plant/power", Qos(redundancy=2)), Granted)
     return cloud
 
 
@@ -51,12 +51,12 @@ def test_a_restarted_router_is_rebuilt(cloud: Cloud) -> None:
 def test_a_router_that_was_cut_off_keeps_its_table_and_is_told_only_what_it_missed(cloud: Cloud) -> None:
     issued = cloud.publish("a", "plant/current")
     assert isinstance(issued, Issued)
-    cloud.want("c", "plant/current", Qos(redundancy=2))
+    cloud.subscribe("c", "plant/current", Qos(redundancy=2))
     since = len(cloud.router("b").commands)
     cloud.plane.cut("b", LEAF)
     cloud.plane.settle()
     assert len(cloud.router("b").paths) == 2, "it goes on forwarding"
-    cloud.unwant("c", issued.variable_id)
+    cloud.unsubscribe("c", issued.variable_id)
     cloud.plane.heal("b", LEAF)
     cloud.plane.settle()
     assert told(cloud, "b", since) == ["Configure", "Teardown"]
@@ -68,11 +68,11 @@ def test_a_router_that_missed_too_much_is_rebuilt(cloud: Cloud, monkeypatch: pyt
     monkeypatch.setattr("chappe.status.leaf.routers.MISSED", 3)
     issued = [cloud.publish("a", f"plant/{n}") for n in range(4)]
     for n in range(4):
-        cloud.want("c", f"plant/{n}", Qos(redundancy=2))
+        cloud.subscribe("c", f"plant/{n}", Qos(redundancy=2))
     cloud.plane.cut("b", LEAF)
     for publication in issued:
         assert isinstance(publication, Issued)
-        cloud.unwant("c", publication.variable_id)
+        cloud.unsubscribe("c", publication.variable_id)
     since = len(cloud.router("b").commands)
     cloud.plane.heal("b", LEAF)
     cloud.plane.settle()
@@ -85,7 +85,7 @@ def test_a_large_table_is_rebuilt_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     cloud = Cloud("a-b-c")
     for n in range(25):
         cloud.publish("a", f"plant/{n}")
-        cloud.want("c", f"plant/{n}")
+        cloud.subscribe("c", f"plant/{n}")
     cloud.plane.kill("b")
     cloud.plane.start_router("b", LEAF)
     cloud.plane.settle()
@@ -108,7 +108,7 @@ def test_a_rebuild_that_a_broker_did_not_finish_is_begun_again(cloud: Cloud) -> 
 
 def test_a_path_that_a_rebuilt_router_refuses_for_good_is_over(cloud: Cloud) -> None:
     cloud.publish("a", "plant/current")
-    cloud.want("c", "plant/current", Qos(redundancy=2))
+    cloud.subscribe("c", "plant/current", Qos(redundancy=2))
     cloud.plane.kill("b")
     cloud.router("b").refuses.add(Setup)
     cloud.plane.start_router("b", LEAF)
@@ -126,20 +126,20 @@ def test_a_channel_that_fails_is_avoided_until_it_is_back_and_paths_on_it_stay(c
     assert [(row["a"], row["b"]) for row in cloud.leaf.rows("channels") if not row["up"]] == [("a", "b")]
     assert len(cloud.router("b").paths) == 1
     cloud.publish("a", "plant/current")
-    refused = cloud.want("c", "plant/current", Qos(redundancy=2))
+    refused = cloud.subscribe("c", "plant/current", Qos(redundancy=2))
     assert isinstance(refused, Failed)
-    assert isinstance(cloud.want("c", "plant/current"), Granted)
+    assert isinstance(cloud.subscribe("c", "plant/current"), Granted)
     assert len(cloud.router("d").paths) == 2
     cloud.router("b").link("a", True)
     cloud.plane.settle()
-    assert isinstance(cloud.want("c", "plant/current", Qos(redundancy=2)), Granted)
+    assert isinstance(cloud.subscribe("c", "plant/current", Qos(redundancy=2)), Granted)
     cloud.check()
 
 
 def test_a_router_that_is_away_is_not_used_for_new_paths(cloud: Cloud) -> None:
     cloud.plane.cut("b", LEAF)
     cloud.publish("a", "plant/current")
-    assert isinstance(cloud.want("c", "plant/current"), Granted)
+    assert isinstance(cloud.subscribe("c", "plant/current"), Granted)
     assert [row["routers"] for row in cloud.leaf.rows("paths") if row["variable"] == "current"] == [["a", "d", "c"]]
 
 
@@ -159,7 +159,7 @@ def test_the_next_broker_finishes_what_the_one_before_it_had_begun() -> None:
     cloud.publish("a", "plant/power")
     for steps in range(20):
         viewer = cloud.client("c", f"viewer{steps}")
-        request = cloud.router("c").want(viewer, "plant/power")
+        request = cloud.router("c").subscribe(viewer, "plant/power")
         for _ in range(steps):
             cloud.plane.step()
         cloud.restart()
@@ -174,7 +174,7 @@ def test_requests_wait_after_a_restart_until_all_routers_have_joined() -> None:
     cloud.plane.cut("b", LEAF)
     cloud.plane.kill(LEAF)
     cloud.plane.start(LEAF)
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power", Qos(redundancy=2))
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "plant/power", Qos(redundancy=2))
     cloud.plane.advance(1)
     assert request not in cloud.router("c").answers
     cloud.plane.heal("b", LEAF)
@@ -188,13 +188,13 @@ def test_requests_do_not_wait_for_a_router_that_does_not_come_back() -> None:
     cloud.plane.cut("b", LEAF)
     cloud.plane.kill(LEAF)
     cloud.plane.start(LEAF)
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "plant/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "plant/power")
     cloud.plane.advance(3.1)
     assert isinstance(cloud.router("c").answers[request], Granted)
 
 
 def test_a_broker_that_was_paused_and_wakes_up_changes_nothing(cloud: Cloud) -> None:
-    request = cloud.router("c").want(cloud.client("c", "late"), "plant/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "late"), "plant/power")
     for _ in range(3):
         cloud.plane.step()
     cloud.plane.pause(LEAF)
@@ -217,13 +217,13 @@ def test_a_command_of_an_old_epoch_is_refused_and_ignored(cloud: Cloud) -> None:
     for router in cloud.plane.routers.values():
         router.epoch = 5
     before = {name: dict(router.paths) for name, router in cloud.plane.routers.items()}
-    cloud.router("c").want(cloud.client("c", "late"), "plant/power")
+    cloud.router("c").subscribe(cloud.client("c", "late"), "plant/power")
     cloud.plane.settle()
     assert {name: router.paths for name, router in cloud.plane.routers.items()} == before
 
 
 def test_commands_of_a_router_are_numbered_in_their_order(cloud: Cloud) -> None:
-    cloud.unwant("c", 7 << 22 | 1)
+    cloud.unsubscribe("c", 7 << 22 | 1)
     for router in cloud.plane.routers.values():
         numbers = [(command.epoch, command.command) for command in router.commands]
         assert numbers == sorted(set(numbers))

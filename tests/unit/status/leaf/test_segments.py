@@ -154,7 +154,7 @@ def test_the_parent_gets_the_map_of_the_cloud_and_every_change(cloud: Below) -> 
 
 def test_loads_are_told_at_most_every_ten_seconds(cloud: Below) -> None:
     cloud.publish("a", "near/power")
-    cloud.want("c", "near/power")
+    cloud.subscribe("c", "near/power")
     before = len(cloud.heard(Map))
     cloud.plane.advance(12)
     assert len(cloud.heard(Map)) - before == 1
@@ -318,11 +318,11 @@ def test_without_its_parent_a_cloud_accepts_and_claims_later(cloud: Below) -> No
     cloud.plane.heal(LEAF, ROOT)
     cloud.plane.settle()
     assert [claim.publisher for claim in cloud.heard(Claim)] == ["near"]
-    assert isinstance(cloud.want("c", "near/power"), Granted), "it keeps the name to itself"
+    assert isinstance(cloud.subscribe("c", "near/power"), Granted), "it keeps the name to itself"
 
 
 def test_a_variable_of_another_cloud_is_sought_and_given_up(cloud: Below) -> None:
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power", Qos(interval_ns=20_000_000))
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power", Qos(interval_ns=20_000_000))
     cloud.plane.settle()
     (seek,) = cloud.heard(Seek)
     assert (seek.cloud, seek.edge, seek.request.publisher, seek.request.qos[0].interval_ns) == (
@@ -336,15 +336,15 @@ def test_a_variable_of_another_cloud_is_sought_and_given_up(cloud: Below) -> Non
     assert again.subscription == seek.subscription, "the next broker asks for the same"
     cloud.tell(Granted(id=again.id, variable=FOREIGN, grants=GRANTS[:1], modes=0xFFFF))
     assert isinstance(cloud.router("c").answers[request], Granted)
-    assert isinstance(cloud.want("c", "far/power", Qos(interval_ns=20_000_000), client="viewer"), Granted)
+    assert isinstance(cloud.subscribe("c", "far/power", Qos(interval_ns=20_000_000), client="viewer"), Granted)
     assert len(cloud.heard(Seek)) == 2
-    assert isinstance(cloud.unwant("c", FOREIGN.variable_id, "viewer"), Done)
+    assert isinstance(cloud.unsubscribe("c", FOREIGN.variable_id, "viewer"), Done)
     assert [message.subscription for message in cloud.heard(Unseek)] == [seek.subscription]
     assert not cloud.leaf.rows("subscriptions")
 
 
 def test_an_answer_to_the_broker_before_is_not_taken_for_one_to_this(cloud: Below) -> None:
-    cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power")
     cloud.plane.settle()
     before = cloud.heard(Seek)[-1]
     cloud.restart()
@@ -355,7 +355,9 @@ def test_an_answer_to_the_broker_before_is_not_taken_for_one_to_this(cloud: Belo
 
 def test_whoever_waits_for_an_ancestor_that_does_not_answer_is_told(cloud: Below) -> None:
     viewer = cloud.client("c", "viewer")
-    requests = [cloud.router("c").want(viewer, "far/power", Qos(interval_ns=ns)) for ns in (20_000_000, 40_000_000)]
+    requests = [
+        cloud.router("c").subscribe(viewer, "far/power", Qos(interval_ns=ns)) for ns in (20_000_000, 40_000_000)
+    ]
     cloud.plane.advance(PATIENCE_NS // 10**9 + 1)
     answers = [cloud.router("c").answers[request] for request in requests]
     assert [answer.code for answer in answers if isinstance(answer, Failed)] == ["unavailable", "unavailable"]
@@ -363,7 +365,7 @@ def test_whoever_waits_for_an_ancestor_that_does_not_answer_is_told(cloud: Below
 
 
 def test_the_answer_of_the_ancestors_is_passed_on(cloud: Below) -> None:
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power")
     cloud.plane.settle()
     cloud.tell(Failed(id=cloud.heard(Seek)[-1].id, code="capacity", reason="too narrow", best=GRANTS[:1]))
     refused = cloud.router("c").answers[request]
@@ -373,11 +375,11 @@ def test_the_answer_of_the_ancestors_is_passed_on(cloud: Below) -> None:
 
 
 def test_other_quality_between_clouds_is_sought_anew_before_the_old_one_ends(cloud: Below) -> None:
-    cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power")
     cloud.plane.settle()
     first = cloud.heard(Seek)[-1]
     cloud.tell(Granted(id=first.id, variable=FOREIGN, grants=GRANTS[:1], modes=0xFFFF))
-    cloud.router("c").want(cloud.client("c", "viewer"), "far/power", Qos(interval_ns=40_000_000))
+    cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power", Qos(interval_ns=40_000_000))
     cloud.plane.settle()
     second = cloud.heard(Seek)[-1]
     assert second.subscription != first.subscription
@@ -389,7 +391,7 @@ def test_other_quality_between_clouds_is_sought_anew_before_the_old_one_ends(clo
 
 @pytest.mark.spec("GS-053")
 def test_a_subscription_that_ancestors_end_is_withdrawn(cloud: Below) -> None:
-    cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power")
     cloud.plane.settle()
     seek = cloud.heard(Seek)[-1]
     cloud.tell(Granted(id=seek.id, variable=FOREIGN, grants=GRANTS[:1], modes=0xFFFF))
@@ -405,7 +407,7 @@ def test_a_subscription_that_ancestors_end_is_withdrawn(cloud: Below) -> None:
 
 
 def test_a_variable_that_nobody_has_yet_is_sought_again_while_it_is_waited_for(cloud: Below) -> None:
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power", wait_ns=2_500_000_000)
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power", wait_ns=2_500_000_000)
     for _ in range(2):
         cloud.plane.advance(1.2)
         cloud.tell(Failed(id=cloud.heard(Seek)[-1].id, code="unknown", reason="nobody publishes it"))
@@ -417,7 +419,7 @@ def test_a_variable_that_nobody_has_yet_is_sought_again_while_it_is_waited_for(c
 
 
 def test_ancestors_that_do_not_answer_are_given_up(cloud: Below) -> None:
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "far/power")
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "far/power")
     cloud.plane.advance(PATIENCE_NS // 10**9 - 1, 500_000_000)
     assert request not in cloud.router("c").answers
     cloud.plane.advance(2, 500_000_000)
@@ -429,14 +431,14 @@ def test_ancestors_that_do_not_answer_are_given_up(cloud: Below) -> None:
 
 def test_without_a_parent_that_can_be_reached_a_foreign_variable_is_unavailable(cloud: Below) -> None:
     cloud.plane.cut(LEAF, ROOT)
-    refused = cloud.want("c", "far/power")
+    refused = cloud.subscribe("c", "far/power")
     assert isinstance(refused, Failed)
     assert refused.code == "unavailable"
 
 
 def test_what_the_own_cloud_cannot_give_is_sought_through_others(cloud: Below) -> None:
     cloud.publish("a", "near/power")
-    request = cloud.router("c").want(cloud.client("c", "viewer"), "near/power", Qos(redundancy=2))
+    request = cloud.router("c").subscribe(cloud.client("c", "viewer"), "near/power", Qos(redundancy=2))
     cloud.plane.settle()
     cloud.tell(Failed(id=cloud.heard(Seek)[-1].id, code="capacity", reason="no way round"))
     refused = cloud.router("c").answers[request]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from chappe.status.modes.arbitration import Reply
-from chappe.status.modes.machines import Entered, InnerModes, Order, Step
+from chappe.status.modes.machines import InnerModes, PersistMode, SendCommand, Step
 from chappe.wire.management import ChangeMode
 
 SECOND = 1_000_000_000
 
 
 def told(steps: list[Step]) -> dict[str, tuple[int, int]]:
-    return {step.router: (step.mode, step.rank) for step in steps if isinstance(step, Order)}
+    return {step.router: (step.mode, step.rank) for step in steps if isinstance(step, SendCommand)}
 
 
 def replies(steps: list[Step]) -> list[Reply]:
@@ -23,7 +23,7 @@ def replies(steps: list[Step]) -> list[Reply]:
 def test_all_children_are_told_at_once_and_the_answer_comes_when_all_have_answered() -> None:
     modes = InnerModes(height=2)
     steps = modes.change("operator/1", ChangeMode(id=7, mode=2), {"north", "south"}, 0)
-    assert steps[0] == Entered(2, 2)
+    assert steps[0] == PersistMode(2, 2)
     assert told(steps) == {"north": (2, 2), "south": (2, 2)}
     assert modes.answered("south", True, "", 0) == []
     assert modes.answered("north", True, "", 0) == [Reply("operator/1", True, "", "", 7)]
@@ -40,7 +40,7 @@ def test_a_higher_rank_that_confirms_the_present_mode_is_passed_on() -> None:
     modes = InnerModes(height=2, mode=2, rank=2)
     steps = modes.change("parent", ChangeMode(id=7, mode=2, rank=3), {"north"}, 0)
     assert told(steps) == {"north": (2, 3)}
-    assert steps[0] == Entered(2, 3)
+    assert steps[0] == PersistMode(2, 3)
     assert replies(steps)[0].ok
 
 
@@ -72,7 +72,7 @@ def test_a_child_that_comes_back_during_a_change_takes_part_again() -> None:
     modes.lost("a", 0)
     back = modes.joined("a", 0)
     assert modes.answered("b", True, "", 0) == []
-    assert isinstance(back[0], Order)
+    assert isinstance(back[0], SendCommand)
     assert replies(modes.answered("a", True, "", 0, back[0].number))[0].reason == ""
 
 
@@ -80,7 +80,7 @@ def test_an_answer_to_an_order_from_before_the_loss_counts_for_nothing() -> None
     modes = InnerModes(height=2)
     steps = modes.change("operator/1", ChangeMode(id=7, mode=2), {"a"}, 0)
     modes.lost("a", 0)
-    first = next(step for step in steps if isinstance(step, Order))
+    first = next(step for step in steps if isinstance(step, SendCommand))
     modes.change("operator/1", ChangeMode(id=8, mode=3), {"a"}, 0)
     assert modes.answered("a", True, "", 0, first.number) == []
 

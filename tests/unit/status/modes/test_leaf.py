@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chappe.status.modes.arbitration import Reply
-from chappe.status.modes.machines import Entered, LeafModes, Order, Step
+from chappe.status.modes.machines import LeafModes, PersistMode, SendCommand, Step
 from chappe.wire.base import Command
 from chappe.wire.control import PrepareMode, SetMode
 from chappe.wire.management import ChangeMode, CommitMode, InformMode
@@ -15,22 +15,22 @@ EDGES, INNER = {"e0", "e1", "e2"}, {"i0", "i1", "b0"}
 
 
 def orders(steps: list[Step]) -> dict[str, str]:
-    return {step.router: f"{step.command.__name__} {step.mode}" for step in steps if isinstance(step, Order)}
+    return {step.router: f"{step.command.__name__} {step.mode}" for step in steps if isinstance(step, SendCommand)}
 
 
 def replies(steps: list[Step]) -> list[Reply]:
     return [step for step in steps if isinstance(step, Reply)]
 
 
-def entered(steps: list[Step]) -> list[Entered]:
-    return [step for step in steps if isinstance(step, Entered)]
+def entered(steps: list[Step]) -> list[PersistMode]:
+    return [step for step in steps if isinstance(step, PersistMode)]
 
 
 def all_answer(modes: LeafModes, steps: list[Step], now_ns: int = 0, *, but: tuple[str, ...] = ()) -> list[Step]:
     """Every router that was told something confirms it; returns what follows from all of that."""
     after: list[Step] = []
     for step in steps:
-        if isinstance(step, Order) and step.router not in but:
+        if isinstance(step, SendCommand) and step.router not in but:
             after += modes.answered(step.router, True, "", now_ns, step.number)
     return after
 
@@ -65,7 +65,7 @@ def test_the_change_1_to_2_gives_its_commands_in_five_phases_with_a_barrier_afte
         assert modes.phase == phase
         assert orders(steps) == orders_of_phase
         assert modes.next == 2
-        waiting = [step for step in steps if isinstance(step, Order)]
+        waiting = [step for step in steps if isinstance(step, SendCommand)]
         for order in waiting[:-1]:
             assert modes.answered(order.router, True, "", 0, order.number) == []
         steps = modes.answered(waiting[-1].router, True, "", 0, waiting[-1].number)
@@ -78,7 +78,7 @@ def test_the_new_mode_is_durable_before_the_first_inner_router_changes() -> None
     steps = all_answer(modes, modes.change("operator/1", ChangeMode(id=7, mode=2), EDGES, INNER, 0))
     assert modes.mode == 1
     steps = all_answer(modes, steps)
-    assert steps[0] == Entered(2, 1)
+    assert steps[0] == PersistMode(2, 1)
     assert orders(steps) == dict.fromkeys(INNER, "SetMode 2")
     assert modes.mode == 2
 
@@ -86,10 +86,15 @@ def test_the_new_mode_is_durable_before_the_first_inner_router_changes() -> None
 def test_a_cloud_of_edges_only_skips_the_third_phase_and_an_empty_one_is_done_at_once() -> None:
     modes = LeafModes()
     seen = run(modes, modes.change("operator/1", ChangeMode(id=7, mode=3), {"e0"}, set(), 0))
-    assert [step.command for step in seen if isinstance(step, Order)] == [InformMode, PrepareMode, SetMode, CommitMode]
+    assert [step.command for step in seen if isinstance(step, SendCommand)] == [
+        InformMode,
+        PrepareMode,
+        SetMode,
+        CommitMode,
+    ]
     empty = LeafModes()
     steps = empty.change("operator/1", ChangeMode(id=7, mode=3), set(), set(), 0)
-    assert steps == [Entered(3, 1), Reply("operator/1", True, "", "", 7)]
+    assert steps == [PersistMode(3, 1), Reply("operator/1", True, "", "", 7)]
 
 
 @pytest.mark.spec("GS-117")
@@ -107,7 +112,7 @@ def test_a_silent_router_is_left_behind_when_the_phase_is_over_and_the_answer_na
     steps = modes.change("operator/1", ChangeMode(id=7, mode=2), EDGES, INNER, 0)
     for _ in range(phase - 1):
         steps = all_answer(modes, steps)
-    command = next(step.command for step in steps if isinstance(step, Order)).__name__
+    command = next(step.command for step in steps if isinstance(step, SendCommand)).__name__
     assert all_answer(modes, steps, but=(silent,)) == []
     assert modes.tick(SECOND - 1) == []
     seen = run(modes, modes.tick(SECOND), SECOND)
@@ -115,7 +120,7 @@ def test_a_silent_router_is_left_behind_when_the_phase_is_over_and_the_answer_na
     assert replies(seen)[0].reason == f"left behind: {silent} (no answer to {command} within 1 s)"
     assert (modes.mode, modes.next) == (2, None)
     # It is still told where everybody ends, unless it was already.
-    told = [step.command for step in seen if isinstance(step, Order) and step.router == silent]
+    told = [step.command for step in seen if isinstance(step, SendCommand) and step.router == silent]
     assert told == {1: [SetMode, CommitMode], 2: [SetMode, CommitMode], 3: [], 4: [CommitMode], 5: []}[phase]
 
 
@@ -166,7 +171,7 @@ def test_an_edge_that_joins_a_running_change_is_brought_to_its_phase_and_takes_p
     for _ in range(phase - 1):
         steps = all_answer(modes, steps)
     joined = modes.joined("e1", True, 0)
-    assert [(step.command, step.mode) for step in joined if isinstance(step, Order)] == EDGE_JOINS[phase]
+    assert [(step.command, step.mode) for step in joined if isinstance(step, SendCommand)] == EDGE_JOINS[phase]
     after = all_answer(modes, steps)
     if phase != 3:
         assert after == []  # the barrier waits for it too
@@ -174,7 +179,7 @@ def test_an_edge_that_joins_a_running_change_is_brought_to_its_phase_and_takes_p
     seen = run(modes, after)
     later: dict[int, list[type[Command]]] = {1: [PrepareMode, SetMode, CommitMode], 2: [SetMode, CommitMode],
                                              3: [SetMode, CommitMode], 4: [CommitMode], 5: []}  # fmt: skip
-    assert [step.command for step in seen if isinstance(step, Order) and step.router == "e1"] == later[phase]
+    assert [step.command for step in seen if isinstance(step, SendCommand) and step.router == "e1"] == later[phase]
     assert replies(seen)[0].reason == ""
 
 
@@ -199,7 +204,7 @@ def test_a_request_for_the_mode_of_the_running_change_joins_it() -> None:
     seen = run(modes, steps)
     assert [(reply.asker, reply.request_id) for reply in replies(seen)] == [("operator/1", 7), ("parent", 8)]
     assert modes.rank == 3
-    assert entered(seen)[-1] == Entered(2, 3)
+    assert entered(seen)[-1] == PersistMode(2, 3)
 
 
 @pytest.mark.spec("GS-120")
@@ -238,7 +243,7 @@ def test_the_next_change_tells_routers_that_came_during_the_first() -> None:
     modes.change("operator/1", ChangeMode(id=2, mode=3), {"e0"}, set(), 0)
     steps += modes.joined("e1", True, 0)
     seen = run(modes, steps)
-    assert {step.router for step in seen if isinstance(step, Order) and step.mode == 3} == {"e0", "e1"}
+    assert {step.router for step in seen if isinstance(step, SendCommand) and step.mode == 3} == {"e0", "e1"}
 
 
 def test_an_operator_has_the_rank_of_the_broker_it_asks_whatever_it_says() -> None:
@@ -248,7 +253,7 @@ def test_an_operator_has_the_rank_of_the_broker_it_asks_whatever_it_says() -> No
 
 def test_the_rank_of_the_present_mode_rises_when_a_parent_asks_for_it() -> None:
     modes = changed(mode=2)
-    assert modes.change("parent", ChangeMode(id=2, mode=2, rank=3), set(), set(), 0)[0] == Entered(2, 3)
+    assert modes.change("parent", ChangeMode(id=2, mode=2, rank=3), set(), set(), 0)[0] == PersistMode(2, 3)
 
 
 @pytest.mark.parametrize("mode", [-1, 16])
@@ -262,6 +267,11 @@ def test_a_mode_that_does_not_exist_is_refused(mode: int) -> None:
 def test_every_command_has_another_number() -> None:
     modes = LeafModes(mode=1)
     seen = run(modes, modes.change("operator/1", ChangeMode(id=7, mode=2), EDGES, INNER, 0))
-    numbers = [step.number for step in seen if isinstance(step, Order)]
+    numbers = [step.number for step in seen if isinstance(step, SendCommand)]
     assert len(set(numbers)) == len(numbers) == 4 * len(EDGES) + len(INNER)
-    assert {step.command for step in seen if isinstance(step, Order)} == {InformMode, PrepareMode, SetMode, CommitMode}
+    assert {step.command for step in seen if isinstance(step, SendCommand)} == {
+        InformMode,
+        PrepareMode,
+        SetMode,
+        CommitMode,
+    }

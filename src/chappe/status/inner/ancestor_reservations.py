@@ -1,7 +1,8 @@
 """What brokers above have reserved on channels of this one (GS-089): asked for, committed and released as of a leaf.
 
-A path that is planned above may lead over channels between children of this broker, which manages their capacity. What
-it promises is durable, every message may come twice, and a promise without outcome is asked for (GS-088).
+A path that is planned above may lead over channels between children of this broker, which manages their capacity. A
+reservation is durable, every message may come twice, and the outcome of one that is not committed is asked for
+(GS-088).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from chappe.wire.management import Ask, Commit, Outcome, Release, Segment
 OUTCOME_NS = 10_000_000_000
 
 
-class PromiseItem(Item):
+class AncestorReservation(Item):
     """Channels of this broker that a subscription allocated above leads over."""
 
     key: str
@@ -33,7 +34,7 @@ class PromiseItem(Item):
     committed: bool = False
 
 
-class Promises:
+class AncestorReservations:
     """Everything that is reserved here for brokers above."""
 
     def __init__(self, out: Outbox, calls: Calls, view: NetView, allocator: Allocator) -> None:
@@ -42,33 +43,33 @@ class Promises:
         self._view = view
         self._allocator = allocator
         self._due_ns: dict[str, int] = {}  # not committed: when to ask for the outcome, earliest first
-        self.by_key: dict[str, PromiseItem] = {}
+        self.by_key: dict[str, AncestorReservation] = {}
 
-    def restore(self, item: PromiseItem) -> None:
+    def restore(self, item: AncestorReservation) -> None:
         self.by_key[item.key] = item
         self._reserve(item, force=True)
 
     def lead(self, now_ns: int) -> None:
-        """Go on after a restart: what was promised and not committed is asked for at once."""
+        """Go on after a restart: the outcome of what is not committed is asked for at once."""
         self._due_ns = {key: now_ns for key, item in self.by_key.items() if not item.committed}
 
     # --- requests of the parent -----------------------------------------------------------------------------------
 
     def ask(self, request: Ask, now_ns: int) -> None:
-        """Reserve, and promise to keep it."""
-        item = PromiseItem(key=request.subscription, variable=request.variable, grants=request.grants,
+        """Reserve, and keep it until it is released."""
+        item = AncestorReservation(key=request.subscription, variable=request.variable, grants=request.grants,
                            segments=request.segments)  # fmt: skip
         known = self.by_key.get(item.key)
         if known is not None and not _same(known, item):
             self._remove(known)
             known = None
-        failed = self._promise(item, now_ns) if known is None else None
+        failed = self._keep(item, now_ns) if known is None else None
         self._out.send(PARENT, msgspec.structs.replace(failed, id=request.id) if failed else Done(id=request.id))
 
-    def _promise(self, item: PromiseItem, now_ns: int) -> Failed | None:
+    def _keep(self, item: AncestorReservation, now_ns: int) -> Failed | None:
         for a, b in (segment.routers for segment in item.segments):
-            span = self._view.spans.get(pair(a, b))
-            if span is None or span.down:
+            managed = self._view.managed_channels.get(pair(a, b))
+            if managed is None or managed.down:
                 obstacle = f"channel/{a}/{b}"
                 return Failed(id=0, reason=f"{obstacle} cannot be used now", code="unavailable", obstacle=obstacle)
         refused = self._reserve(item)
@@ -98,7 +99,7 @@ class Promises:
 
     # --- what follows from them -----------------------------------------------------------------------------------
 
-    def _reserve(self, item: PromiseItem, force: bool = False) -> Failed | None:
+    def _reserve(self, item: AncestorReservation, force: bool = False) -> Failed | None:
         """The load on own channels; leaves keep latencies below their bounds."""
         grants = [grant and msgspec.structs.replace(grant, bound_ns=0) for grant in item.grants]
         routes = [Route(segment.routers, segment.redundant, segment.modes) for segment in item.segments]
@@ -107,7 +108,7 @@ class Promises:
             return None
         return Failed(id=0, reason=refusal.reason, code=refusal.code, obstacle=refusal.obstacle)
 
-    def _remove(self, item: PromiseItem) -> None:
+    def _remove(self, item: AncestorReservation) -> None:
         self._allocator.release(_own(item.key))
         del self.by_key[item.key]
         self._due_ns.pop(item.key, None)
@@ -124,7 +125,7 @@ class Promises:
                 self._out.send(PARENT, Outcome(id=0, subscription=key, cloud=self._view.role))
 
 
-def _same(one: PromiseItem, other: PromiseItem) -> bool:
+def _same(one: AncestorReservation, other: AncestorReservation) -> bool:
     return (one.variable, one.grants, one.segments) == (other.variable, other.grants, other.segments)
 
 

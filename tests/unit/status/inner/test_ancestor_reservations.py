@@ -31,7 +31,7 @@ def loads(forest: Forest, role: str) -> dict[str, float]:
 
 def end(forest: Forest, edge: str, number: int) -> None:
     router = forest.router(edge)
-    router.unwant(router.entities[f"reader.{edge}"], number)
+    router.unsubscribe(router.entities[f"reader.{edge}"], number)
     forest.plane.advance(1)
 
 
@@ -63,7 +63,7 @@ def test_one_stream_of_the_root_and_of_the_middle_counts_once_until_the_last_of_
     assert loads(forest, "west") == {"channel/a1/b1": 2400}
     end(forest, "c1", number)
     assert loads(forest, "west") == {"channel/a1/b1": 2400}
-    assert forest.inner("west").promises.by_key == {}
+    assert forest.inner("west").parts.ancestor_reservations.by_key == {}
     end(forest, "b1", number)
     assert loads(forest, "west") == {}
     forest.check()
