@@ -12,7 +12,6 @@ from chappe.engine._bytes cimport frame_size, get32, put32, put_header, record_s
 from chappe.engine._memory cimport MemoryBudget, memory_give, memory_resize, raise_no_memory, resize_or_raise
 from chappe.engine._queue cimport (
     SEGMENT_BYTES,
-    CountSlot,
     Segment,
     count_add,
     count_clear,
