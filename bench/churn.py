@@ -243,7 +243,7 @@ def _judge(report: Report, outcomes: list[Outcome], seed: int) -> None:
     report.show("events forwarded", sums.forwards, "")
     report.show("control messages", largest.control, "")
     report.show("control messages simulated", largest.control / largest.wall_s, "/s")
-    report.show("sent on again: somebody on the way had lost a neighbour", sums.rescued, "")
+    report.show("sent on again: somebody on the way had lost a neighbour", sums.rerouted, "")
     report.show("sent on again: a unit had fallen apart", sums.parted, "")
     report.show("delivered though not due", sums.extra, "")
     report.show("delivered again, though not due: the node was started anew or cut off", sums.again, "")

@@ -148,7 +148,7 @@ def test_an_address_gets_an_event_at_most_once_whatever_happens_on_its_way(net: 
     for _ in range(5):
         to = rng.choice(names)
         journey = net.publish(
-            rng.choice(names), f"{net.addresses[to]}@{ID}", lambda: disturb(net, rng), rescue=True, kind="n"
+            rng.choice(names), f"{net.addresses[to]}@{ID}", lambda: disturb(net, rng), reroute=True, kind="n"
         )
         assert set(+journey.delivered) <= {to}
         assert sum(journey.delivered.values()) <= 1
@@ -193,12 +193,12 @@ def check_hops(journey: Journey) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(meshes(), st.randoms(use_true_random=False))
-def test_rescues_end_and_deliver_once(net: EventMesh, rng: random.Random) -> None:
+def test_reroutes_end_and_deliver_once(net: EventMesh, rng: random.Random) -> None:
     """Copies for lost neighbours are given other ways while more links go: it ends, and nobody gets it twice."""
     for _ in range(5):
         disturb(net, rng)
         journey = net.publish(
-            rng.choice(sorted(net.states)), rng.choice(TOPICS), lambda: disturb(net, rng), rescue=True
+            rng.choice(sorted(net.states)), rng.choice(TOPICS), lambda: disturb(net, rng), reroute=True
         )
         assert all(count <= 1 for count in journey.delivered.values())
         assert len(journey.hops) < 200
@@ -220,10 +220,10 @@ def forged(draw: st.DrawFn, net: EventMesh) -> SourceRoute:
     forests = st.lists(units, max_size=3).map(tuple)
     steps = st.builds(Step, names, st.integers(0, 3), st.booleans(), st.sampled_from([(), ("h",)]), forests)
     trace = st.lists(st.sampled_from(sorted(paths)), max_size=2).map(tuple)
-    rescues, profile = draw(st.integers(0, 8)), draw(st.sampled_from(["default", "media", "unknown"]))
+    reroutes, profile = draw(st.integers(0, 8)), draw(st.sampled_from(["default", "media", "unknown"]))
     if draw(st.booleans()):
-        return SourceRoute((), tuple(draw(st.lists(units, min_size=1, max_size=4))), draw(trace), profile, rescues)
-    return SourceRoute(tuple(draw(st.lists(steps, min_size=1, max_size=4))), (), draw(trace), profile, rescues)
+        return SourceRoute((), tuple(draw(st.lists(units, min_size=1, max_size=4))), draw(trace), profile, reroutes)
+    return SourceRoute(tuple(draw(st.lists(steps, min_size=1, max_size=4))), (), draw(trace), profile, reroutes)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
@@ -262,7 +262,7 @@ def test_links_are_lost_and_events_are_not(net: EventMesh, rng: random.Random) -
     if not whole(net) or any(reachable(net, name) != set(net.states) for name in net.states):
         return
     for _ in range(4):
-        journey = net.publish(rng.choice(sorted(net.states)), "t/1", lambda: lose(net, rng), rescue=True)
+        journey = net.publish(rng.choice(sorted(net.states)), "t/1", lambda: lose(net, rng), reroute=True)
         assert +journey.delivered == {n: 1 for n in net.states if net.mine[n].wants("s", b"t/1").plain}
         net.settle(10)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from chappe.archive.reader import Reader
@@ -37,8 +37,10 @@ class Made:
     """The tables that the jobs make of an archive; each is computed when it is asked for, and kept."""
 
     def __init__(self, spark: SparkSession, archive: Path) -> None:
-        self._now_ns = time.time_ns()
-        raw = {f"{RAW}{dataset}": _raw(spark, archive, dataset) for dataset in DATASETS}
+        tables = {dataset: _kept(archive, dataset) for dataset in DATASETS}
+        # When the run ended: what the archive had subscribed to is allocated for as long as nobody logs its end.
+        self._now_ns = 1 + max(pc.max(table["created_ns"]).as_py() or 0 for table in tables.values())
+        raw = {f"{RAW}{dataset}": spark.createDataFrame(table) for dataset, table in tables.items()}
         clean = Ingest().run(raw, self._now_ns)
         self._frames: dict[str, DataFrame] = {**raw, **{name: frame.localCheckpoint() for name, frame in clean.items()}}
         self._known: dict[str, Rows] = {}
@@ -52,14 +54,14 @@ class Made:
         return self._known[table]
 
 
-def _raw(spark: SparkSession, archive: Path, dataset: str) -> DataFrame:
+def _kept(archive: Path, dataset: str) -> pa.Table:
     """A dataset of all archives in a folder, by the names of its segments."""
     found = []
     for name in ARCHIVES:
         reader = Reader(Segments(archive, name))
         rows = pa.Table.from_batches(reader.read(dataset, 0, reader.end(dataset)), schema_of(dataset))
         found.append(rows.append_column(pa.field(SOURCE, pa.string(), nullable=False), pa.repeat(name, len(rows))))
-    return spark.createDataFrame(pa.concat_tables(found))
+    return pa.concat_tables(found)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def test_the_subscription_of_the_desk_is_judged_by_what_came_beside_it(made: Mad
 
 @pytest.mark.spec("SJ-08")
 def test_the_load_of_the_cloud_stands_beside_what_its_broker_allocated(made: Made) -> None:
-    loads = {row["resource"]: row for row in made("loads")}
+    loads = {row["resource"]: row for row in sorted(made("loads"), key=lambda row: row["samples"])}  # the longer hour
     edge = loads["router/z"]
     assert 0 < edge["mean_per_s"] <= 2.5 * RATE_HZ
     assert edge["allocated_per_s"] == pytest.approx(2 * RATE_HZ, rel=0.2)  # over two ways

@@ -33,7 +33,7 @@ class Journey:
     hops: list[tuple[str, str]] = field(default_factory=list)
     undeliverable: list[VertexId] = field(default_factory=list)
     lost: list[tuple[str, str]] = field(default_factory=list)  # hops over links that were gone
-    rescued: int = 0
+    rerouted: int = 0
     strayed: bool = False  # a node on its way had to plan anew
     parted: bool = False  # a unit on its way had fallen apart
     kind: str = "s"  # of its topic
@@ -165,22 +165,22 @@ class EventMesh:
         topic: str,
         between: Callable[[], None] = lambda: None,
         *,
-        rescue: bool = False,
+        reroute: bool = False,
         kind: str = "s",
     ) -> Journey:
         """Send one event, hop by hop; `between` is called before each hop.
 
-        A hop over a link that is gone loses its copy, or with `rescue` the node before it finds another way.
+        A hop over a link that is gone loses its copy, or with `reroute` the node before it finds another way.
         """
         journey = Journey(kind=kind)
         journey.visited[node] += 1
         outputs = self.forwarding[node].publish(kind, topic.encode())
         first = self._arrive(journey, node, topic, outputs)
-        self._travel(journey, topic, first, between, rescue, [(node, outputs.rest)] if outputs.rest else [])
+        self._travel(journey, topic, first, between, reroute, [(node, outputs.rest)] if outputs.rest else [])
         return journey
 
     def inject(self, sender: str, receiver: str, source_route: bytes, topic: str) -> Journey:
-        """A node hands its neighbour an event with a way of its own making; ProtocolError if it is refused at once."""
+        """A node gives its neighbour an event with a made up route; ProtocolError if it is refused at once."""
         journey = Journey()
         journey.visited[receiver] += 1
         first = self._arrive(
@@ -200,7 +200,7 @@ class EventMesh:
             groups = here.groups if outputs.groups is None else [g for g in here.groups if g in outputs.groups]
             journey.served.update(groups)
         journey.undeliverable += outputs.undeliverable
-        journey.strayed |= any(decode(source_route).rescues for _, source_route in outputs.branches)
+        journey.strayed |= any(decode(source_route).reroutes for _, source_route in outputs.branches)
         journey.parted |= any(b"@" in source_route for _, source_route in outputs.branches)
         return [(at, peer, source_route) for peer, source_route in outputs.branches]
 
@@ -210,28 +210,28 @@ class EventMesh:
         topic: str,
         first: list[tuple[str, str, bytes]],
         between: Callable[[], None],
-        rescue: bool,
-        stranded: list[tuple[str, bytes]],
+        reroute: bool,
+        undeliverable: list[tuple[str, bytes]],
     ) -> None:
         waiting = deque(first)
-        while waiting or (rescue and stranded):
+        while waiting or (reroute and undeliverable):
             if not waiting:  # what had no way is tried once more when the maps agree again
                 self.settle(10)
-                for at, source_route in stranded:
-                    outputs = self.forwarding[at].rescue(source_route)
+                for at, source_route in undeliverable:
+                    outputs = self.forwarding[at].reroute(source_route)
                     journey.undeliverable += outputs.undeliverable
                     waiting.extend((at, peer, other) for peer, other in outputs.branches)
-                stranded = []
+                undeliverable = []
                 continue
             between()
             sender, receiver, source_route = waiting.popleft()
             if frozenset((sender, receiver)) not in self.links:
                 journey.lost.append((sender, receiver))
-                if rescue:
-                    journey.rescued += 1
-                    outputs = self.forwarding[sender].rescue(source_route)
+                if reroute:
+                    journey.rerouted += 1
+                    outputs = self.forwarding[sender].reroute(source_route)
                     if outputs.rest:
-                        stranded.append((sender, outputs.rest))
+                        undeliverable.append((sender, outputs.rest))
                     waiting.extend((sender, peer, other) for peer, other in outputs.branches)
                 continue
             journey.hops.append((sender, receiver))
@@ -239,4 +239,4 @@ class EventMesh:
             outputs = self.forwarding[receiver].forward(sender, source_route, journey.kind, topic.encode())
             waiting.extend(self._arrive(journey, receiver, topic, outputs))
             if outputs.rest:
-                stranded.append((receiver, outputs.rest))
+                undeliverable.append((receiver, outputs.rest))

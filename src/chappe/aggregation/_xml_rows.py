@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 _QUOTE = {'"': "&quot;"}
 
 
-class _Way(NamedTuple):
+class _Column(NamedTuple):
     """How a field is called in the XML and what it is."""
 
     field: str
@@ -27,30 +27,30 @@ class _Way(NamedTuple):
 
 # The spelling is that of the original sample; reading does not mind the case, because its own list differs.
 ELEMENTS = {
-    "Node_ID": _Way("node", "text"),
-    "link_ID": _Way("uri", "text"),
-    "user_group": _Way("user_group", "text"),
-    "avg_latency": _Way("latency_ms", "number"),
-    "Std_dev": _Way("deviation_ms", "number"),
-    "jitter": _Way("jitter_ms", "number"),
-    "lossrate": _Way("loss", "number"),
+    "Node_ID": _Column("node", "text"),
+    "link_ID": _Column("uri", "text"),
+    "user_group": _Column("user_group", "text"),
+    "avg_latency": _Column("latency_ms", "number"),
+    "Std_dev": _Column("deviation_ms", "number"),
+    "jitter": _Column("jitter_ms", "number"),
+    "lossrate": _Column("loss", "number"),
 }
 ATTRIBUTES = {
-    "peer": _Way("peer", "text"),
-    "realm": _Way("realm", "text"),
-    "transport": _Way("transport", "text"),
-    "interval_ms": _Way("interval_ms", "number"),
-    "window": _Way("window", "count"),
-    "outliers": _Way("outliers", "count"),
-    "relative_jitter": _Way("jitter", "number"),
-    "bandwidth": _Way("bandwidth", "number"),
-    "cost": _Way("cost", "number"),
-    "profile": _Way("profile", "text"),
-    "published": _Way("published", "truth"),
-    "origin": _Way("origin", "text"),
-    "version": _Way("version", "count"),
+    "peer": _Column("peer", "text"),
+    "realm": _Column("realm", "text"),
+    "transport": _Column("transport", "text"),
+    "interval_ms": _Column("interval_ms", "number"),
+    "window": _Column("window", "count"),
+    "outliers": _Column("outliers", "count"),
+    "relative_jitter": _Column("jitter", "number"),
+    "bandwidth": _Column("bandwidth", "number"),
+    "cost": _Column("cost", "number"),
+    "profile": _Column("profile", "text"),
+    "published": _Column("published", "truth"),
+    "origin": _Column("origin", "text"),
+    "version": _Column("version", "count"),
 }
-_BY_LOWER = {name.lower(): way for name, way in ELEMENTS.items()}
+_BY_LOWER = {name.lower(): column for name, column in ELEMENTS.items()}
 
 
 def text_of(record: Record) -> str:
@@ -86,22 +86,22 @@ def row_of(row: Any) -> Record:
     for child in row:
         name = str(child.tag)
         text = (child.text or "").strip()
-        way = _BY_LOWER.get(name.lower())
+        column = _BY_LOWER.get(name.lower())
         if name in ("date", "time"):
             when[name] = text
-        elif way is None:
+        elif column is None:
             raise RecordError(f"{name}: this element is not known")
-        elif way.field in values:
+        elif column.field in values:
             raise RecordError(f"{name}: is there twice")
         else:
-            values[way.field] = _value(name, text, way.kind)
+            values[column.field] = _value(name, text, column.kind)
     for name, text in row.attrib.items():
         if name in ("stamp", "link"):
             continue
-        way = ATTRIBUTES.get(str(name))
-        if way is None:
+        column = ATTRIBUTES.get(str(name))
+        if column is None:
             raise RecordError(f"{name}: this attribute is not known")
-        values[way.field] = _value(str(name), str(text), way.kind)
+        values[column.field] = _value(str(name), str(text), column.kind)
     if not values.get("node"):
         raise RecordError("Node_ID: is missing")
     if not values.get("uri") and "link" not in row.attrib:

@@ -1,4 +1,4 @@
-"""Finds bottlenecks in the history and the ways around them (MR-102)."""
+"""Finds bottlenecks in the history and the detours around them (MR-102)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def detours(
     until_ns: int = 1 << 62,
     view: View = EVERYTHING,
 ) -> list[Row]:
-    """For each bottleneck the best way between its ends without it, and whether that way is better.
+    """For each bottleneck the best route between its ends without it, and whether that route is better.
 
-    advice: `avoid` if the way around is better, `keep` if it is not, `add a link` if there is none.
+    advice: `avoid` if the detour is better, `keep` if it is not, `add a link` if there is none.
     """
     since = {"since_ns": since_ns, "until_ns": until_ns, "view": view}
     graph, places = _graph(averages(store, by=("link", "node", "peer"), **since), metric)  # type: ignore[arg-type]
     found = []
     for slow in bottlenecks(store, metric=metric, factor=factor, **since):  # type: ignore[arg-type]
-        way, cost = _around(graph, places, slow)
-        advice = "add a link" if way is None else ("avoid" if cost < slow[metric] else "keep")
-        found.append({**slow, "around": way or [], "around_cost": cost if way else None, "advice": advice})
+        detour, cost = _around(graph, places, slow)
+        advice = "add a link" if detour is None else ("avoid" if cost < slow[metric] else "keep")
+        found.append({**slow, "around": detour or [], "around_cost": cost if detour else None, "advice": advice})
     return found
 
 
@@ -65,7 +65,7 @@ def _around(
     paths = rustworkx.dijkstra_shortest_paths(graph, source, target=target, weight_fn=weight)
     if target not in paths:
         return None, float("inf")
-    way = [graph[place] for place in paths[target]]
+    detour = [graph[place] for place in paths[target]]
     costs = rustworkx.dijkstra_shortest_path_lengths(graph, source, weight, goal=target)
     cost = float(costs[target])
-    return (None, cost) if cost == float("inf") else (way, cost)
+    return (None, cost) if cost == float("inf") else (detour, cost)

@@ -63,7 +63,7 @@ def history(name: str, rows: Sequence[Row], width: int) -> RenderableType:
 def network(
     node: str, rows: Sequence[Row], routes: Sequence[Row], members: Sequence[Row], published: Sequence[Row] = ()
 ) -> RenderableType:
-    """A node's map: its unit, the tree of its ways, every link that it knows with its cost, and what is advertised."""
+    """A node's map: its unit, its tree of routes, every link that it knows with its cost, what is advertised."""
     parts: list[RenderableType] = [_heading(node, members), _tree(node, routes)]
     table = Table(
         "from", "to", "level", "kind", Column("latency ms", justify="right"), Column("jitter", justify="right"),

@@ -46,7 +46,7 @@ def map_(
 
     A router has the colour of its cloud and a mark for its load: . idle, o in use, O above half, ! above 90 %; X is
     down. With --deployment and without --broker every broker is asked. A node with [mesh] at --url draws its own map:
-    the tree of its ways, and every link it knows with its cost.
+    the tree of its routes, and every link it knows with its cost.
     """
     if tree:
         run(_spanning(operator, as_json))

@@ -17,7 +17,7 @@ from chappe.errors import ProtocolError
 from chappe.events.interest import Pattern, Subscriptions, Wanted, matches
 from chappe.events.planner import HASTY, Marks, Planned, Planner
 from chappe.events.previous_routes import PreviousRoutes
-from chappe.events.source_route import MAX_RESCUES, SourceRoute, Step, Unit, branches, decode, encode
+from chappe.events.source_route import MAX_REROUTES, SourceRoute, Step, Unit, branches, decode, encode
 from chappe.events.trace import returns, without_own
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
@@ -191,18 +191,18 @@ class ForwardingTable:
             hops = self._followed[peer, source_route] = self._follow(peer, found)
         return hops
 
-    def rescue(self, source_route: bytes, served: str = "") -> NextHops:
+    def reroute(self, source_route: bytes, served: str = "") -> NextHops:
         """Where events go that were sent to a lost peer with this route and not confirmed, or were kept with it.
 
         Tell the network map of the loss first. Nodes that have the event already pass it on and do not deliver it;
         `served` is the lost peer if it had the event: it may be another process when it is back, and know it no more.
         """
         self._refresh()
-        key = ("rescue", source_route, served)
+        key = ("reroute", source_route, served)
         planned = self._plans.get(key)
         found = self._read(source_route)
         if served and served not in found.served:
-            found = msgspec.structs.replace(found, served=(*found.served, served)[-MAX_RESCUES:])
+            found = msgspec.structs.replace(found, served=(*found.served, served)[-MAX_REROUTES:])
         if planned is None:
             planned = self._plans[key] = self._planner.repair(found, found.tree, [found.units] if found.units else [])
         rest = _rest(found, planned.undeliverable) if planned.undeliverable else b""
@@ -210,7 +210,7 @@ class ForwardingTable:
 
     def patience(self, source_route: bytes) -> int:
         """How often an event with this route was planned anew beyond what is done at once: 0 if it need not wait."""
-        return max(0, self._read(source_route).rescues - HASTY + 1)
+        return max(0, self._read(source_route).reroutes - HASTY + 1)
 
     # --- on the way
 
@@ -219,7 +219,7 @@ class ForwardingTable:
         step = source_route.tree[0]
         if step.node != self.me.node:
             raise ProtocolError(
-                f"way begins at {step.node!r}, this is {self.me.node!r}: {peer} sent it to the wrong node"
+                f"route begins at {step.node!r}, this is {self.me.node!r}: {peer} sent it to the wrong node"
             )
         ready: list[tuple[str, bytes]] = []
         lost: list[VertexId] = []
@@ -227,23 +227,23 @@ class ForwardingTable:
         broken: list[Step] = []
         astray: list[Sequence[Unit]] = []
         for tree in branches(source_route.tree[1:]):
-            if tree[0].node == peer and not source_route.rescues:  # an event never returns
+            if tree[0].node == peer and not source_route.reroutes:  # an event never returns
                 lost += [VertexId(0, below.node) for below in tree if below.deliver or below.groups]
             elif self._connected(tree[0].node):
                 ready.append((tree[0].node, encode(msgspec.structs.replace(source_route, tree=tuple(tree)))))
             else:
                 broken += tree
         for units in branches(step.leaves):
-            way_out = self._planner.exit(
+            route_out = self._planner.exit(
                 source_route.profile, VertexId(units[0].level, units[0].name), source_route.trace
             )
-            if way_out is None or (way_out[0] == peer and not source_route.rescues):
+            if route_out is None or (route_out[0] == peer and not source_route.reroutes):
                 astray.append(units)
             else:
-                onward = msgspec.structs.replace(source_route, tree=(), units=tuple(units), trace=way_out[1])
-                ready.append((way_out[0], encode(onward)))
+                onward = msgspec.structs.replace(source_route, tree=(), units=tuple(units), trace=route_out[1])
+                ready.append((route_out[0], encode(onward)))
         if broken or astray:
-            hasty = HASTY <= source_route.rescues < MAX_RESCUES
+            hasty = HASTY <= source_route.reroutes < MAX_REROUTES
             planned = (self._planner.waiting if hasty else self._planner.repair)(source_route, broken, astray)
             ready += planned.branches
             lost += planned.undeliverable
@@ -256,10 +256,10 @@ class ForwardingTable:
         """The first node of a unit plans for that unit: its inside, and where the units beyond are entered from it."""
         root = source_route.units[0]
         if not 1 <= root.level <= self.me.depth or self.me.path(root.level) != VertexId(root.level, root.name).path:
-            raise ProtocolError(f"way enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
+            raise ProtocolError(f"route enters {root.name!r}, this node is in {'/'.join(self.me.unit)!r}: wrong link")
         back = returns({**self._planner.names(), root.level: root.name}.values(), source_route.trace)
         if back:
-            raise ProtocolError(f"way from {peer} returns to {back!r}, which it had left; it is dropped")
+            raise ProtocolError(f"route from {peer} returns to {back!r}, which it had left; it is dropped")
         elsewhere = self._planner.elsewhere(root)
         if elsewhere and self._planner.names()[root.level] in source_route.trace:
             return self._pass_on(peer, source_route)
@@ -286,14 +286,14 @@ class ForwardingTable:
             if elsewhere and not found:  # who sent it here may be right: it is delivered here as well
                 parts = [(Unit(root.level, root.name, 0, root.deliver, tuple(missing)),)]
             onward = [*branches(source_route.units[1:]), *parts]
-            trace, rescues = source_route.trace, source_route.rescues
+            trace, reroutes = source_route.trace, source_route.reroutes
             planned = self._planner.plan(
                 source_route.profile,
                 marks,
                 onward,
                 root.level,
                 trace,
-                rescues,
+                reroutes,
                 source_route.served,
                 needs=source_route.needs,
                 denied=denied,
@@ -318,7 +318,7 @@ class ForwardingTable:
             [source_route.units],
             1,
             trace,
-            source_route.rescues,
+            source_route.reroutes,
             source_route.served,
             needs=source_route.needs,
         )
@@ -335,8 +335,8 @@ class ForwardingTable:
         ready = []
         for to, onward in branches:
             source_route = self._read(onward)
-            again = to == peer and not source_route.rescues
-            ready.append((to, encode(msgspec.structs.replace(source_route, rescues=1)) if again else onward))
+            again = to == peer and not source_route.reroutes
+            ready.append((to, encode(msgspec.structs.replace(source_route, reroutes=1)) if again else onward))
         return tuple(ready), any(to == peer for to, _ in ready)
 
     def _chosen(
@@ -378,7 +378,7 @@ class ForwardingTable:
                     (),
                     source_route.trace,
                     profile,
-                    source_route.rescues,
+                    source_route.reroutes,
                     source_route.served,
                     source_route.needs,
                 )

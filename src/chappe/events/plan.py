@@ -77,7 +77,7 @@ class Plan:
         entry: Entry,
         trace: tuple[str, ...],
         profile: str,
-        rescues: int,
+        reroutes: int,
         served: tuple[str, ...] = (),
         needs: tuple[str, ...] = (),
     ) -> Iterator[tuple[TreeVertex, str, SourceRoute]]:
@@ -88,12 +88,12 @@ class Plan:
                 yield (
                     vertex,
                     vertex.vertex_id.name,
-                    SourceRoute(steps, (), _open(trace, vertex), profile, rescues, served, needs),
+                    SourceRoute(steps, (), _open(trace, vertex), profile, reroutes, served, needs),
                 )
                 continue
             found = entry(vertex.vertex_id, _open(trace, vertex))
             peer, passed = found if found is not None else ("", ())
-            yield vertex, peer, SourceRoute((), tuple(_units(vertex)), passed, profile, rescues, served, needs)
+            yield vertex, peer, SourceRoute((), tuple(_units(vertex)), passed, profile, reroutes, served, needs)
 
     def _put(self, vertex_id: VertexId, parent: TreeVertex) -> TreeVertex:
         vertex = TreeVertex(vertex_id, parent)

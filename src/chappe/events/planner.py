@@ -10,7 +10,7 @@ from functools import partial
 from chappe.errors import ProtocolError
 from chappe.events.interest import Wanted
 from chappe.events.plan import Plan, mark, wanting
-from chappe.events.source_route import MAX_RESCUES, SourceRoute, Step, Unit, branches, encode
+from chappe.events.source_route import MAX_REROUTES, SourceRoute, Step, Unit, branches, encode
 from chappe.events.trace import crossed, related, visited, without_own
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.routes import Route
@@ -19,9 +19,9 @@ from chappe.measure.cost import PROFILES
 
 Marks = dict[VertexId, Wanted]
 
-HASTY = 2  # rescues in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
+HASTY = 2  # reroutes in a row at once; then an event waits until whoever has it knows more, or it would go to and fro
 MET = 1 << 16  # nodes and units that were once in the map
-SPLITS = 2  # rescues of an event for a part that is there no more which lead to all others: copies must not multiply
+SPLITS = 2  # reroutes of an event for a part that is there no more which lead to all others: copies must not multiply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class _Draft:
     profile: str
     inside: int
     trace: tuple[str, ...]
-    rescued: int
+    rerouted: int
     served: tuple[str, ...]
     patient: bool  # what cannot be reached as it was stated waits
     strays: bool  # something is not reached as it was stated: places that have the event may be touched again
@@ -129,7 +129,7 @@ class Planner:
         onward: Iterable[Sequence[Unit]] = (),
         inside: int = 1,
         trace: tuple[str, ...] = (),
-        rescued: int = 0,
+        rerouted: int = 0,
         served: tuple[str, ...] = (),
         repair: bool = False,
         needs: tuple[str, ...] = (),
@@ -141,10 +141,10 @@ class Planner:
         lacks a capability of `needs` is touched, and nothing that is `denied`: what cannot be reached for that reason
         is withheld, and not waited for.
         """
-        patient = not repair and rescued >= HASTY
+        patient = not repair and rerouted >= HASTY
         avoid = denied | self.lacking(needs) if needs else denied
         draft = _Draft(
-            Plan(self.me.node), profile, inside, trace, rescued, served, patient, repair, needs=needs, avoid=avoid
+            Plan(self.me.node), profile, inside, trace, rerouted, served, patient, repair, needs=needs, avoid=avoid
         )
         routes: dict[VertexId, Route] = {}
         for vertex_id in sorted(marks):
@@ -157,7 +157,7 @@ class Planner:
             elif not repair or not self._around(draft, vertex_id, marks[vertex_id]):
                 draft.lost[vertex_id] = marks[vertex_id]
         self._onward(draft, onward)
-        ready = self._ready(draft, rescued + draft.strays)
+        ready = self._ready(draft, rerouted + draft.strays)
         paths = {vertex_id: (draft.plan.path(vertex_id), route) for vertex_id, route in routes.items()}
         ready += draft.handed
         left = (*draft.lost, *draft.never)
@@ -173,7 +173,7 @@ class Planner:
     def repair(self, source_route: SourceRoute, steps: Iterable[Step], onward: Iterable[Sequence[Unit]]) -> Planned:
         """A new plan for all that a route was to reach through what is lost, but for nodes that had the event."""
         marks, onward = self._asked(source_route, steps, onward)
-        if source_route.rescues >= MAX_RESCUES:
+        if source_route.reroutes >= MAX_REROUTES:
             return Planned((), (*marks, *(vertex_id for tree in onward for vertex_id in destinations(tree))), ())
         trace = without_own(self.me, source_route.trace)
         return self.plan(
@@ -182,7 +182,7 @@ class Planner:
             onward,
             1,
             trace,
-            source_route.rescues,
+            source_route.reroutes,
             source_route.served,
             repair=True,
             needs=source_route.needs,
@@ -215,12 +215,12 @@ class Planner:
         }
         return marks, [*onward, *(tree for step in steps for tree in branches(step.leaves))]
 
-    def _ready(self, draft: _Draft, rescues: int) -> list[tuple[str, bytes]]:
+    def _ready(self, draft: _Draft, reroutes: int) -> list[tuple[str, bytes]]:
         """The routes of a finished tree, as bytes, for peers that can be sent to."""
         ready = []
         entry = partial(self.exit, draft.profile)
         for vertex, peer, source_route in draft.plan.source_routes(
-            entry, draft.trace, draft.profile, rescues, draft.served, draft.needs
+            entry, draft.trace, draft.profile, reroutes, draft.served, draft.needs
         ):
             try:
                 raw = encode(source_route) if peer and self._connected(peer) else b""
@@ -248,7 +248,7 @@ class Planner:
                 draft.plan.hang(units, draft.plan.graft(route.vertex_ids))
             elif draft.avoid and not left and self._direct(draft.profile, vertex_id, draft.inside) is not None:
                 draft.withheld += destinations(units)
-            elif left or draft.rescued >= MAX_RESCUES:
+            elif left or draft.rerouted >= MAX_REROUTES:
                 draft.never += destinations(units)
             elif draft.patient:
                 draft.lost.update(destinations(units))
@@ -270,7 +270,7 @@ class Planner:
             if self._seen(vertex_id) != vertex_id
             else [*(self._state.resolve(vertex_id) or self._elsewhere(vertex_id))]
         )
-        if "@" in vertex_id.name and draft.rescued >= SPLITS:
+        if "@" in vertex_id.name and draft.rerouted >= SPLITS:
             del parts[1:]
         found = 0
         for part in parts:
@@ -289,7 +289,7 @@ class Planner:
         left = tuple(name for name in draft.trace if not related(name.partition("@")[0], vertex_id.path))
         branch = (
             peer,
-            encode(SourceRoute((), (unit,), left, draft.profile, draft.rescued + 1, draft.served, draft.needs)),
+            encode(SourceRoute((), (unit,), left, draft.profile, draft.rerouted + 1, draft.served, draft.needs)),
         )
         if branch not in draft.handed:  # several parts may have become one
             draft.handed.append(branch)

@@ -51,12 +51,12 @@ class Reroute:
         self._engine = engine
         self._forwarding = forwarding
         self._decision = decision
-        self._stranded_ns = undeliverable_ns
+        self._undeliverable_ns = undeliverable_ns
         self._limit = undeliverable_bytes
         self._slice = slice
         self._lost: dict[int, str] = {}  # ports whose queues are not empty yet, and who was there
         self._order: deque[_Undeliverable] = deque()  # by age, with some that wait no more
-        self._by_way: dict[bytes, deque[_Undeliverable]] = {}
+        self._by_route: dict[bytes, deque[_Undeliverable]] = {}
         self._due: dict[bytes, None] = {}  # routes to try again
         self._not_before: dict[bytes, int] = {}  # routes that were given again and again, and led nowhere
         self._again: dict[bytes, tuple[int, int]] = {}  # when each is tried again though the map stays, and the pause
@@ -64,7 +64,7 @@ class Reroute:
         self._kept: Counter[int] = Counter()  # how many wait, by port
         self.next_ns = FAR_NS  # when to try again what waits
         self.waiting = 0  # events that have no route at the moment
-        self.rescued = 0
+        self.rerouted = 0
         self.expired = 0  # waited for too long
         self.crowded = 0  # the oldest, when there was no room for more
 
@@ -85,19 +85,19 @@ class Reroute:
     def arrived(self, now_ns: int) -> None:
         """Keep what came or was published while there was no route to some of its destinations."""
         for event in self._engine.take_undeliverable():
-            self._strand(_Undeliverable(event, NOWHERE, now_ns + self._stranded_ns), now_ns)
+            self._keep(_Undeliverable(event, NOWHERE, now_ns + self._undeliverable_ns), now_ns)
 
     def returned(self, port: int) -> None:
         """The neighbour is there again: what found no other route in between takes its old one."""
         self._lost.pop(port, None)
-        for source_route, group in list(self._by_way.items()):
-            del self._by_way[source_route]
+        for source_route, group in list(self._by_route.items()):
+            del self._by_route[source_route]
             for each in group:
                 if each.port != port:
-                    self._by_way.setdefault(source_route, deque()).append(each)
+                    self._by_route.setdefault(source_route, deque()).append(each)
                     continue
                 self._engine.reroute(each.event, [(port, source_route)])
-                self.rescued += 1
+                self.rerouted += 1
                 self._settle(each)
 
     def work(self, now_ns: int) -> None:
@@ -128,11 +128,11 @@ class Reroute:
             if not self._kept[port]:
                 self._engine.forget_undelivered(port)
         for event in events:
-            hops = self._forwarding.rescue(event.source_route, name if event.received else "")
+            hops = self._forwarding.reroute(event.source_route, name if event.received else "")
             self._send(event, hops)
             if hops.rest:
                 kept = event._replace(source_route=hops.rest)
-                self._strand(_Undeliverable(kept, port, now_ns + self._stranded_ns), now_ns)
+                self._keep(_Undeliverable(kept, port, now_ns + self._undeliverable_ns), now_ns)
         return len(events)
 
     def retry(self, now_ns: int) -> None:
@@ -140,10 +140,10 @@ class Reroute:
         waits = {
             source_route: when
             for source_route, when in self._not_before.items()
-            if when > now_ns and source_route in self._by_way
+            if when > now_ns and source_route in self._by_route
         }
         self._not_before = waits
-        self._due = {source_route: None for source_route in self._by_way if source_route not in waits}
+        self._due = {source_route: None for source_route in self._by_route if source_route not in waits}
         self._plan()
 
     def again(self, now_ns: int) -> None:
@@ -151,7 +151,7 @@ class Reroute:
 
         Each route has a pause of its own: one that leads nowhere for long does not keep others waiting.
         """
-        for source_route in self._by_way:
+        for source_route in self._by_route:
             when_ns, pause_ns = self._again.get(source_route, (0, AGAIN_NS))
             when_ns = max(when_ns, self._not_before.get(source_route, 0))
             if when_ns <= now_ns:
@@ -161,9 +161,9 @@ class Reroute:
 
     def _plan(self) -> None:
         """When the next of those that wait is tried again."""
-        self._again = {source_route: self._again[source_route] for source_route in self._by_way}
+        self._again = {source_route: self._again[source_route] for source_route in self._by_route}
         self._not_before = {
-            source_route: when for source_route, when in self._not_before.items() if source_route in self._by_way
+            source_route: when for source_route, when in self._not_before.items() if source_route in self._by_route
         }
         times = (
             max(when_ns, self._not_before.get(source_route, 0)) for source_route, (when_ns, _) in self._again.items()
@@ -172,11 +172,11 @@ class Reroute:
 
     def _retry(self, source_route: bytes, limit: int) -> int:
         """Send up to so many of those that wait with that route wherever there is one now; how many were looked at."""
-        group = self._by_way.get(source_route)
+        group = self._by_route.get(source_route)
         if group is None:
             del self._due[source_route]
             return 0
-        hops = self._forwarding.rescue(source_route)
+        hops = self._forwarding.reroute(source_route)
         if not hops.branches and hops.rest:
             del self._due[source_route]
             return 1
@@ -187,12 +187,12 @@ class Reroute:
             self._send(each.event, hops)
             if hops.rest:
                 each.event = each.event._replace(source_route=hops.rest)
-                self._by_way.setdefault(hops.rest, deque()).append(each)
+                self._by_route.setdefault(hops.rest, deque()).append(each)
                 self._again.setdefault(hops.rest, self._again[source_route])
             else:
                 self._settle(each)
         if not group:
-            del self._by_way[source_route]
+            del self._by_route[source_route]
         if not group or hops.rest == source_route:
             del self._due[source_route]
         return looked
@@ -208,20 +208,20 @@ class Reroute:
     def _send(self, event: Undelivered, hops: NextHops) -> None:
         if hops.branches:
             self._engine.reroute(event, self._decision(hops, event.kind, event.topic).next_hops)
-            self.rescued += 1
+            self.rerouted += 1
 
-    def _strand(self, stranded: _Undeliverable, now_ns: int) -> None:
-        source_route = stranded.event.source_route
-        if source_route not in self._by_way:
+    def _keep(self, undeliverable: _Undeliverable, now_ns: int) -> None:
+        source_route = undeliverable.event.source_route
+        if source_route not in self._by_route:
             self._again[source_route] = now_ns + AGAIN_NS, 2 * AGAIN_NS
             self.next_ns = min(self.next_ns, now_ns + AGAIN_NS)
         patience = self._forwarding.patience(source_route)
         if patience and self._not_before.get(source_route, 0) <= now_ns:
             self._not_before[source_route] = now_ns + min(AGAIN_NS << (patience - 1), PATIENCE_NS)
-        self._order.append(stranded)
-        self._by_way.setdefault(stranded.event.source_route, deque()).append(stranded)
-        self._bytes += stranded.size
-        self._kept[stranded.port] += 1
+        self._order.append(undeliverable)
+        self._by_route.setdefault(undeliverable.event.source_route, deque()).append(undeliverable)
+        self._bytes += undeliverable.size
+        self._kept[undeliverable.port] += 1
         self.waiting += 1
         while self._bytes > self._limit:
             each = self._order.popleft()
@@ -231,9 +231,9 @@ class Reroute:
 
     def _give_up(self, each: _Undeliverable, *, waited: bool) -> None:
         source_route = each.event.source_route
-        self._by_way[source_route].remove(each)
-        if not self._by_way[source_route]:
-            del self._by_way[source_route]
+        self._by_route[source_route].remove(each)
+        if not self._by_route[source_route]:
+            del self._by_route[source_route]
         self._engine.drop_undelivered(each.event, waited)
         self._settle(each)
 

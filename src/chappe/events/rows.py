@@ -137,20 +137,20 @@ def tree(member: Member) -> list[Row]:
 
 
 def routes(member: Member, profile: str) -> list[Row]:
-    """The way in use to everything in the map."""
+    """The route in use to everything in the map."""
     found = []
     for vertex_id in member.state.vertex_ids():
-        way = member.state.routes.route(profile or member.settings.profile, vertex_id)
-        if way is not None:
+        best = member.state.routes.route(profile or member.settings.profile, vertex_id)
+        if best is not None:
             found.append({
-                "to": str(vertex_id), "level": vertex_id.level, "way": [str(step) for step in way.vertex_ids],
-                "hops": len(way.vertex_ids), "cost": way.cost, "latency_ms": way.latency_ms,
+                "to": str(vertex_id), "level": vertex_id.level, "way": [str(step) for step in best.vertex_ids],
+                "hops": len(best.vertex_ids), "cost": best.cost, "latency_ms": best.latency_ms,
             })  # fmt: skip
     return found
 
 
 def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
-    """The ways from this node to a node or unit, and why one of them is in use."""
+    """The routes from this node to a node or unit, and why one of them is in use."""
     me = member.me.node
     if profile and profile not in cost.PROFILES:
         raise RefusedError(
@@ -173,7 +173,7 @@ def route(member: Member, origin: str, to: str, profile: str) -> list[Row]:
 
 
 def _elsewhere(member: Member, origin: str, to: str, profile: str) -> Row:
-    """The best way between two others, by the map of this node: what they do is known to them alone."""
+    """The best route between two others, by the map of this node: what they do is known to them alone."""
     import rustworkx
 
     named = profile or member.settings.profile
@@ -198,11 +198,11 @@ def _elsewhere(member: Member, origin: str, to: str, profile: str) -> Row:
             )
     found = rustworkx.dijkstra_shortest_paths(graph, places[origin], places[to], lambda edge: edge["cost"] + 1e-9)
     if places[to] not in found:
-        raise RefusedError(f"the map of {member.me.node} has no way from {origin} to {to}", "unknown")
-    way = list(found[places[to]])
-    edges = [min(graph.get_all_edge_data(a, b), key=lambda edge: edge["cost"]) for a, b in pairwise(way)]
+        raise RefusedError(f"the map of {member.me.node} has no route from {origin} to {to}", "unknown")
+    hops = list(found[places[to]])
+    edges = [min(graph.get_all_edge_data(a, b), key=lambda edge: edge["cost"]) for a, b in pairwise(hops)]
     return {
-        "what": "best", "used": False, "way": [graph[place] for place in way], "hops": len(edges),
+        "what": "best", "used": False, "way": [graph[place] for place in hops], "hops": len(edges),
         "cost": sum(edge["cost"] for edge in edges), "latency_ms": sum(edge["latency_ms"] for edge in edges),
         "why": f"by the map of {member.me.node}; {origin} itself knows which one it uses",
     }  # fmt: skip

@@ -20,7 +20,7 @@ MAX_UNITS = 4096
 MAX_GROUPS = 1024
 MAX_TRACE = 64  # no event goes through more units than this
 MAX_LEVEL = 16
-MAX_RESCUES = 8  # then it is given up: no event can be handed to and fro for ever
+MAX_REROUTES = 8  # then it is given up: no event can be handed to and fro for ever
 MAX_NAME = 1024
 MAX_GROUP_NAME = 255
 MAX_NEEDS = 64
@@ -54,7 +54,7 @@ class SourceRoute(msgspec.Struct, array_like=True, frozen=True):
     units: tuple[Unit, ...] = ()
     trace: tuple[str, ...] = ()  # units that were left for good, by path: an event never comes back there
     profile: str = "default"
-    rescues: int = 0  # how often it was planned anew after a loss: if at all, nodes that had the event pass it on, too
+    reroutes: int = 0  # how often it was planned anew after a loss: if at all, nodes that had the event pass it on, too
     served: tuple[str, ...] = ()  # nodes that were lost after they had delivered the event: there it is done
     needs: tuple[str, ...] = ()  # capabilities of every node that the event may cross
 
@@ -78,11 +78,11 @@ def encode(source_route: SourceRoute) -> bytes:
 def decode(raw: bytes) -> SourceRoute:
     """The route in these bytes, its structure checked; ProtocolError says what is wrong with it."""
     if len(raw) > MAX_BYTES:
-        raise ProtocolError(f"way of {len(raw)} bytes: at most {MAX_BYTES} are allowed")
+        raise ProtocolError(f"route of {len(raw)} bytes: at most {MAX_BYTES} are allowed")
     try:
         source_route = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"way: {error}") from None
+        raise ProtocolError(f"route: {error}") from None
     _check(source_route)
     return source_route
 
@@ -109,20 +109,22 @@ def branches(items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _check(source_route: SourceRoute) -> None:
     if bool(source_route.tree) == bool(source_route.units):
-        raise ProtocolError("way: it has either a tree of nodes or a tree of units, never both or none")
+        raise ProtocolError("route: it has either a tree of nodes or a tree of units, never both or none")
     if len(source_route.tree) > MAX_STEPS:
-        raise ProtocolError(f"way of {len(source_route.tree)} nodes: at most {MAX_STEPS} are allowed")
+        raise ProtocolError(f"route of {len(source_route.tree)} nodes: at most {MAX_STEPS} are allowed")
     if len(source_route.trace) > MAX_TRACE:
-        raise ProtocolError(f"way through {len(source_route.trace)} units: at most {MAX_TRACE} are allowed")
-    if not 0 <= source_route.rescues <= MAX_RESCUES:
-        raise ProtocolError(f"way: rescued {source_route.rescues} times; at most {MAX_RESCUES} are allowed")
-    if len(source_route.served) > MAX_RESCUES:
-        raise ProtocolError(f"way: {len(source_route.served)} nodes were lost on it; at most {MAX_RESCUES} are allowed")
+        raise ProtocolError(f"route through {len(source_route.trace)} units: at most {MAX_TRACE} are allowed")
+    if not 0 <= source_route.reroutes <= MAX_REROUTES:
+        raise ProtocolError(f"route: rerouted {source_route.reroutes} times; at most {MAX_REROUTES} are allowed")
+    if len(source_route.served) > MAX_REROUTES:
+        raise ProtocolError(
+            f"route: {len(source_route.served)} nodes were lost on it; at most {MAX_REROUTES} are allowed"
+        )
     for name in source_route.served:
         _check_name(name, "lost node")
     if len(source_route.needs) > MAX_NEEDS or any(not 1 <= len(word) <= MAX_WORD for word in source_route.needs):
         raise ProtocolError(
-            f"way: {len(source_route.needs)} capabilities; at most {MAX_NEEDS} of {MAX_WORD} characters"
+            f"route: {len(source_route.needs)} capabilities; at most {MAX_NEEDS} of {MAX_WORD} characters"
         )
     for name in source_route.trace:
         _check_name(name, "unit in the trace")
@@ -134,21 +136,21 @@ def _check(source_route: SourceRoute) -> None:
         _check_groups(step.groups)
         _check_nesting([unit.below for unit in step.leaves], "unit", single=False)
     if len({step.node for step in source_route.tree}) < len(source_route.tree):
-        raise ProtocolError("way: a node stands twice in its tree")
+        raise ProtocolError("route: a node stands twice in its tree")
     _check_units([source_route.units, *(step.leaves for step in source_route.tree)])
 
 
 def _check_units(forests: list[tuple[Unit, ...]]) -> None:
     units = [unit for forest in forests for unit in forest]
     if len(units) > MAX_UNITS:
-        raise ProtocolError(f"way to {len(units)} units: at most {MAX_UNITS} are allowed")
+        raise ProtocolError(f"route to {len(units)} units: at most {MAX_UNITS} are allowed")
     for unit in units:
         _check_name(unit.name, "unit")
         _check_groups(unit.groups)
         if not 1 <= unit.level <= MAX_LEVEL:
-            raise ProtocolError(f"way: unit {unit.name!r} of level {unit.level}; levels are 1 to {MAX_LEVEL}")
+            raise ProtocolError(f"route: unit {unit.name!r} of level {unit.level}; levels are 1 to {MAX_LEVEL}")
     if len({(unit.level, unit.name) for unit in units}) < len(units):
-        raise ProtocolError("way: a unit stands twice in it")
+        raise ProtocolError("route: a unit stands twice in it")
     for forest in forests:
         for tree in branches(forest):
             _check_levels(tree)
@@ -162,7 +164,7 @@ def _check_levels(tree: Sequence[Unit]) -> None:
             parents.pop()
         if parents and unit.level < parents[-1][1].level:
             raise ProtocolError(
-                f"way: {unit.name!r} of level {unit.level} cannot be below {parents[-1][1].name!r} of a higher level"
+                f"route: {unit.name!r} of level {unit.level} cannot be below {parents[-1][1].name!r} of a higher level"
             )
         parents.append((at + 1 + unit.below, unit))
 
@@ -175,20 +177,22 @@ def _check_nesting(below: list[int], what: str, *, single: bool) -> None:
             ends.pop()
         end = at + 1 + count
         if count < 0 or end > ends[-1]:
-            raise ProtocolError(f"way: {what} {at} claims {count} below it, beyond those of its parent")
+            raise ProtocolError(f"route: {what} {at} claims {count} below it, beyond those of its parent")
         ends.append(end)
     if single and below and below[0] != len(below) - 1:
-        raise ProtocolError(f"way: its tree of {what}s has more than one root")
+        raise ProtocolError(f"route: its tree of {what}s has more than one root")
 
 
 def _check_groups(groups: tuple[str, ...]) -> None:
     if len(groups) > MAX_GROUPS:
-        raise ProtocolError(f"way: {len(groups)} queue groups at one place; at most {MAX_GROUPS} are allowed")
+        raise ProtocolError(f"route: {len(groups)} queue groups at one place; at most {MAX_GROUPS} are allowed")
     for group in groups:
         if not 1 <= len(group.encode()) <= MAX_GROUP_NAME:
-            raise ProtocolError(f"way: a queue group's name has 1 to {MAX_GROUP_NAME} bytes, not {len(group.encode())}")
+            raise ProtocolError(
+                f"route: a queue group's name has 1 to {MAX_GROUP_NAME} bytes, not {len(group.encode())}"
+            )
 
 
 def _check_name(name: str, what: str) -> None:
     if not 1 <= len(name) <= MAX_NAME:
-        raise ProtocolError(f"way: the name of a {what} has 1 to {MAX_NAME} characters, not {len(name)}")
+        raise ProtocolError(f"route: the name of a {what} has 1 to {MAX_NAME} characters, not {len(name)}")

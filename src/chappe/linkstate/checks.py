@@ -41,9 +41,9 @@ class Checks:
         if not 0 <= level <= me.depth:
             return f"level {level} in a mesh of depth {me.depth}"
         if advert.scope != self._scopes[level]:
-            return f"told in {advert.scope[:64]!r}, this node is in {me.scope(level)!r} at level {level}"
+            return f"advertised in {advert.scope[:64]!r}, this node is in {me.scope(level)!r} at level {level}"
         if from_level > level:
-            return f"told inside {advert.scope!r}, where the neighbour that sent it does not lie"
+            return f"advertised inside {advert.scope!r}, where the neighbour that sent it does not lie"
         if not 1 <= advert.sequence < MAX_SEQUENCE:
             return f"sequence {advert.sequence}"
         if not self._named(level, advert.origin):
@@ -101,7 +101,7 @@ class Checks:
                 if wrong:
                     return wrong
         if len({fact.id for fact in links}) != len(links):
-            return "a link is told twice"
+            return "a link is advertised twice"
         return ""
 
     def _fact(self, advert: LinkAdvert, fact: LinkFact) -> str:
@@ -110,7 +110,7 @@ class Checks:
         if len(fact.id) != ID_BYTES:
             return f"link id of {len(fact.id)} bytes; it has {ID_BYTES}"
         if fact.level < advert.level:
-            return f"link of level {fact.level} is not told at level {advert.level}"
+            return f"link of level {fact.level} is not advertised at level {advert.level}"
         if fact.level == advert.level:
             if fact.far == advert.origin:
                 return f"link from {fact.far!r} to itself"

@@ -187,7 +187,7 @@ class Routes:
         second = next_best(choices.shortest, target, best)
         if second is not None and second != path:
             other = self._route(second, costs)
-            rows.append(Explained("next best", other, f"costs {other.cost - used.cost:.3g} more than the way in use"))
+            rows.append(Explained("next best", other, f"costs {other.cost - used.cost:.3g} more than the route in use"))
         static = Shortest(self._arcs, self._arcs.weights(self._costs.static), self._here).path(target)
         why = "by the levels of its links only, then by hops and names"
         rows.append(Explained("static", self._route(static, self._costs.static), why))

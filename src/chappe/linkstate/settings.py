@@ -39,7 +39,7 @@ class Settings:
     recompute_most_ns: int = 10 * SECOND  # to which it grows, twofold each time, while such changes keep coming
     settle_ns: int = 200 * MS  # a controller waits so long before it originates for a cluster, twice for the next unit
     parted_ns: int = SECOND  # a unit is reported to have fallen apart when it was so for this time
-    missed_ns: int = 2 * SECOND  # what vanished is wanted so long: it may live on in a part that nobody knows
+    missed_ns: int = 2 * SECOND  # what was withdrawn is wanted so long: it may live on in a part that nobody knows
     capabilities: tuple[str, ...] = ()  # of this node
     summary: int = 64  # patterns that a unit advertises itself
     # limits against hostile input

@@ -58,7 +58,7 @@ cdef class Reader:
     cdef public list control
     cdef public list status
     cdef dict topics
-    cdef dict ways
+    cdef dict routes
     cdef dict issuers
     cdef bytes rest
 
@@ -66,7 +66,7 @@ cdef class Reader:
         self.control = []
         self.status = []
         self.topics = {}
-        self.ways = {}
+        self.routes = {}
         self.issuers = {}
         self.rest = b""
 
@@ -75,7 +75,7 @@ cdef class Reader:
         self.rest = b""
 
     def events(self, bytes piece not None):
-        """(session, sequence, topic, way or None) of each event that is complete with this piece."""
+        """(session, sequence, topic, route or None) of each event that is complete with this piece."""
         cdef list found = []
         cdef bytes data = self.rest + piece if self.rest else piece
         cdef const uint8_t* start = <const uint8_t*> PyBytes_AS_STRING(data)
@@ -91,17 +91,17 @@ cdef class Reader:
                 issuer = (<uint32_t> frame[9] << 16) | (<uint32_t> frame[10] << 8) | frame[11]
                 number = get32(frame + 4)
                 found.append((self.issuers.get(issuer), get32(frame + 12), self.topics.get(number),
-                              self.ways.get(number)))
+                              self.routes.get(number)))
             elif frame[0] == TOPIC:
                 at = 10 + frame[9]
                 number = get32(frame + 4)
                 self.topics[number] = <bytes> frame[at:size]
-                self.ways.pop(number, None)
+                self.routes.pop(number, None)
             elif frame[0] == ROUTE:
                 at = 12 + ((<uint32_t> frame[10] << 8) | frame[11])
                 number = get32(frame + 4)
                 self.topics[number] = <bytes> frame[at:size]
-                self.ways[number] = <bytes> frame[12:at]
+                self.routes[number] = <bytes> frame[12:at]
             elif frame[0] == ISSUER:
                 self.issuers[get32(frame + 4) & 0xFFFFFF] = <bytes> frame[12:28]
             elif frame[0] == CONTROL:

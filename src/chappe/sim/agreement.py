@@ -73,7 +73,7 @@ class State:
 
     adverts: int
     links: int  # of its map
-    routes: int  # things that it has a way to
+    routes: int  # destinations that it has a route to
     patterns: int  # of interest, in all advertisements
     bytes: int  # of all advertisements as they are sent
 

@@ -22,7 +22,7 @@ from chappe.sim.connection import Connection
 from chappe.sim.network import Network
 from chappe.sim.node import Node
 
-WAYS = 100_000  # whose meaning is remembered
+ROUTES = 100_000  # whose meaning is remembered
 Matches = Callable[[str, str], bool]  # whether a pattern of a subscriber takes a topic
 
 
@@ -34,7 +34,7 @@ class Entry:
     sequence: int
     topic: str
     sent_ns: int
-    rescued: bool = False  # somebody on its way lost a neighbour
+    rerouted: bool = False  # somebody on its way lost a neighbour
     parted: bool = False  # a unit among its destinations was in parts
     got: dict[Client, int] = field(default_factory=dict)
     forwards: dict[tuple[str, int], list[tuple[Connection, int, int]]] = field(
@@ -67,7 +67,7 @@ class Sums:
     again: int = 0  # arrived again where they were not: its node was started anew in between, or cut off
     disorder: int = 0  # arrived after a later one of the same publisher and topic
     twice: int = 0  # forwarded again by one node for no reason
-    rescued: int = 0  # forwarded again because somebody on its way had lost a neighbour
+    rerouted: int = 0  # forwarded again because somebody on its way had lost a neighbour
     parted: int = 0  # forwarded again because a unit had fallen apart, and each part is a destination
     late: int = 0  # was due, and arrived after it had been judged
     strangers: int = 0  # arrived so late that nothing is known of it any more
@@ -89,7 +89,7 @@ class Ledger:
         self._subscribers: list[Client] = []
         self._wanted: dict[str, list[tuple[Client, str]]] = {}
         self._newest: dict[tuple[Client, bytes, str], int] = {}
-        self._ways: dict[bytes, tuple[bool, bool]] = {}
+        self._routes: dict[bytes, tuple[bool, bool]] = {}
         self._awaited: set[tuple[bytes, int, Client]] = set()
         self._readers: dict[tuple[Connection, str], tuple[int, Reader]] = {}
         self._names = list(network.nodes)
@@ -152,39 +152,39 @@ class Ledger:
         if reader is None or life != link.life:
             reader = Reader()
             self._readers[link, node.name] = (link.life, reader)
-        for issuer, sequence, _, way in reader.events(piece):
+        for issuer, sequence, _, route in reader.events(piece):
             self.sums.forwards += 1
             entry = self._open.get((issuer or b"", sequence))
             if entry is None:
                 continue
-            if way is not None:
-                rescued, parted = self._troubles(way)
-                entry.rescued, entry.parted = entry.rescued or rescued, entry.parted or parted
+            if route is not None:
+                rerouted, parted = self._troubles(route)
+                entry.rerouted, entry.parted = entry.rerouted or rerouted, entry.parted or parted
             before = entry.forwards.setdefault((node.name, node.counts.lives), [])
             if before:
                 self._again(entry, before, link)
             before.append((link, link.life, self._network.clock.now_ns))
 
-    def _troubles(self, way: bytes) -> tuple[bool, bool]:
-        """Whether somebody had to leave the way that was planned at first, and whether a unit on it is in parts."""
-        found = self._ways.get(way)
+    def _troubles(self, route: bytes) -> tuple[bool, bool]:
+        """Whether somebody had to leave the route that was planned at first, and whether a unit on it is in parts."""
+        found = self._routes.get(route)
         if found is None:
-            if len(self._ways) >= WAYS:
-                self._ways.clear()
-            read = decode(way)
+            if len(self._routes) >= ROUTES:
+                self._routes.clear()
+            read = decode(route)
             names = [unit.name for unit in (*read.units, *(leaf for step in read.tree for leaf in step.leaves))]
             parted = any("@" in name for name in (*names, *read.trace))
-            found = self._ways[way] = (read.rescues > 0, parted)
+            found = self._routes[route] = (read.reroutes > 0, parted)
         return found
 
     def _again(self, entry: Entry, before: list[tuple[Connection, int, int]], link: Connection) -> None:
-        """A node sends an event again: to another branch at once, in the course of a rescue, or wrongly."""
+        """A node sends an event again: to another branch at once, in the course of a reroute, or wrongly."""
         repeated = any(link is other and link.life == life for other, life, _ in before)
         if not repeated and all(when_ns == self._network.clock.now_ns for _, _, when_ns in before):
             return
-        entry.rescued = entry.rescued or any(other.life != life or not other.connected for other, life, _ in before)
-        if entry.rescued:
-            self.sums.rescued += 1
+        entry.rerouted = entry.rerouted or any(other.life != life or not other.connected for other, life, _ in before)
+        if entry.rerouted:
+            self.sums.rerouted += 1
         elif entry.parted:
             self.sums.parted += 1
         else:

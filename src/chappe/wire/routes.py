@@ -19,27 +19,27 @@ class RouteDefinition:
 
     number: int
     topic: TopicName
-    way: bytes
+    route: bytes
 
     def encode(self) -> bytes:
         """The payload of a ROUTE frame."""
-        if not 1 <= len(self.way) <= ROUTE_LIMIT:
-            raise ProtocolError(f"a route has 1 to {ROUTE_LIMIT} bytes, not {len(self.way)}")
+        if not 1 <= len(self.route) <= ROUTE_LIMIT:
+            raise ProtocolError(f"a route has 1 to {ROUTE_LIMIT} bytes, not {len(self.route)}")
         if self.topic.group:
             raise ProtocolError("a route belongs to a topic without a group")
         topic = self.topic.encode()
         head = unsigned(self.number, 4, "topic number") + topic[:2]
-        return head + len(self.way).to_bytes(2, "big") + self.way + topic[2:]
+        return head + len(self.route).to_bytes(2, "big") + self.route + topic[2:]
 
     @staticmethod
     def decode(payload: bytes) -> RouteDefinition:
         """The definition in a ROUTE payload."""
         cursor = Cursor(payload, "ROUTE")
         number, head = cursor.unsigned(4, "topic number"), cursor.take(2, "type")
-        way = cursor.take(cursor.unsigned(2, "length of the route"), "route")
-        if head[1] or not way:
+        route = cursor.take(cursor.unsigned(2, "length of the route"), "route")
+        if head[1] or not route:
             raise ProtocolError("ROUTE: it needs a route, and no group")
-        return RouteDefinition(number, TopicName.decode(head + cursor.rest()), way)
+        return RouteDefinition(number, TopicName.decode(head + cursor.rest()), route)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def test_a_node_out_of_reach_is_waited_for() -> None:
     assert decode(outputs.rest).tree == (Step("a", 1, False), Step("c", 0))
     net.link("a", "c")
     net.settle()
-    assert [peer for peer, _ in net.forwarding["a"].rescue(outputs.rest).branches] == ["c"]
+    assert [peer for peer, _ in net.forwarding["a"].reroute(outputs.rest).branches] == ["c"]
 
 
 def test_after_a_lost_link_it_takes_another_way() -> None:
@@ -78,7 +78,7 @@ def test_after_a_lost_link_it_takes_another_way() -> None:
         if next(once, False):
             net.cut("b", "d")
 
-    journey = net.publish("a", f"d@{ID}", between, rescue=True, kind="n")
+    journey = net.publish("a", f"d@{ID}", between, reroute=True, kind="n")
     assert +journey.delivered == {"d": 1}
 
 
@@ -96,7 +96,7 @@ def test_a_part_of_a_unit_passes_on_what_is_in_the_other_part() -> None:
     net = mesh({"x": "x1 x2", "y": "y1 y2 y3"}, "x1-x2 x1-y1 x2-y2 y1-y2 y2-y3")
     net.cut("y1", "y2")
     for name in ("y1", "y3"):
-        journey = net.publish("x1", f"y/{name}@{ID}", lambda: net.step(3), rescue=True, kind="n")
+        journey = net.publish("x1", f"y/{name}@{ID}", lambda: net.step(3), reroute=True, kind="n")
         assert +journey.delivered == {name: 1}
     net.settle()
     for name in ("y1", "y3"):

@@ -90,7 +90,7 @@ def test_a_way_that_comes_back_is_refused() -> None:
     ]:
         with pytest.raises(ProtocolError, match=reason):
             net.forwarding["a2"].forward("b1", encode(wrong), "s", b"t")
-    with pytest.raises(ProtocolError, match="way: "):
+    with pytest.raises(ProtocolError, match="route: "):
         net.forwarding["a2"].forward("b1", b"\xc1", "s", b"t")
 
 
@@ -121,7 +121,7 @@ def test_a_destination_without_a_way_is_counted() -> None:
 
 
 def test_a_unit_is_entered_once_though_its_own_map_prefers_otherwise() -> None:
-    """Inside b the link to c is far away, so that b's own best way to c leads through d; the way says: from b to c."""
+    """Inside b the link to c is far away, so that b's own best route leads through d; the route says: from b to c."""
     net = mesh(
         {"x/a": "a", "x/b": "b1 b2", "x/c": "c", "x/d": "d"},
         "a-b1:1 b1-b2:50 b2-c:1 b1-d:20 d-c:1 a-d:21",
@@ -139,7 +139,7 @@ def test_a_unit_is_entered_once_though_its_own_map_prefers_otherwise() -> None:
 
 @pytest.mark.spec("MR-020")
 def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() -> None:
-    """From x the best way to q leads back through y, where the event came from; its way says: from x into q."""
+    """From x the best route to q leads back through y, where the event came from; its route says: from x into q."""
     net = mesh(
         {"p/y/c": "y1", "p/x/a": "x1 x2", "q/z/d": "q1"},
         "y1-x1:1 x1-x2:50 x2-q1:50 y1-q1:70",
@@ -157,7 +157,7 @@ def test_a_unit_that_was_left_is_not_passed_again_on_the_way_to_a_wider_one() ->
     outputs = net.forwarding["x1"].forward(
         "y1", source_route, "s", b"t"
     )  # after a loss there is no other way than back through y
-    assert way_to(outputs, "y1") == SourceRoute((), (Unit(2, "p/y", 1, False), Unit(3, "q")), ("p/x",), rescues=1)
+    assert way_to(outputs, "y1") == SourceRoute((), (Unit(2, "p/y", 1, False), Unit(3, "q")), ("p/x",), reroutes=1)
     net.cut("y1", "q1")
     net.settle()
     outputs = net.forwarding["x1"].forward("y1", source_route, "s", b"t")
@@ -343,8 +343,8 @@ def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way() -> None:
     net.settle()
     sent = dict(net.forwarding["a"].publish("s", b"t").branches)["b"]
     net.cut("a", "b")
-    outputs = net.forwarding["a"].rescue(sent)
-    assert way_to(outputs, "c") == SourceRoute((Step("c", 1, False), Step("d")), rescues=1)
+    outputs = net.forwarding["a"].reroute(sent)
+    assert way_to(outputs, "c") == SourceRoute((Step("c", 1, False), Step("d")), reroutes=1)
     assert not outputs.local
     assert outputs.rest == b""
 
@@ -357,13 +357,13 @@ def test_what_has_no_way_now_is_kept_apart_for_later() -> None:
     source_route = encode(SourceRoute((Step("b", 2, False), Step("c"), Step("d"))))
     net.cut("b", "c")
     net.settle()
-    outputs = net.forwarding["a"].rescue(source_route)
+    outputs = net.forwarding["a"].reroute(source_route)
     assert [peer for peer, _ in outputs.branches] == ["d"]
     assert outputs.undeliverable == (VertexId(0, "c"),)
     assert decode(outputs.rest) == SourceRoute((Step("b", 2, False), Step("c"), Step("d", 0, False)))
     net.link("a", "c")
     net.settle()
-    later = net.forwarding["a"].rescue(outputs.rest)
+    later = net.forwarding["a"].reroute(outputs.rest)
     assert [peer for peer, _ in later.branches] == ["c"]
 
 
@@ -375,7 +375,7 @@ def test_a_gateway_that_lost_its_link_hands_over_to_another() -> None:
     net.cut("a2", "b1")
     net.settle()
     outputs = net.forwarding["a2"].forward("a1", sent, "s", b"t")
-    assert way_to(outputs, "a1").rescues == 1
+    assert way_to(outputs, "a1").reroutes == 1
     assert way_to(outputs, "a1").tree == (Step("a1", 1, False), Step("a3", 0, False, (), (Unit(1, "x/b"),)))
 
 
@@ -391,16 +391,16 @@ def test_gateways_that_lost_their_links_at_once_do_not_hand_an_event_to_and_fro(
     outputs = net.forwarding["a2"].forward("a3", source_route, "s", b"t")
     assert outputs.branches == (), "it knows no better than a3 does: both wait until they have heard of each other"
     net.settle()
-    later = net.forwarding["a2"].rescue(outputs.rest)
+    later = net.forwarding["a2"].reroute(outputs.rest)
     assert way_to(later, "a1").tree == (Step("a1", 1, False), Step("a4", 0, False, (), (Unit(1, "x/b"),)))
 
 
-def test_rescues_come_to_an_end() -> None:
+def test_reroutes_come_to_an_end() -> None:
     net = mesh({"": "a b c"}, "a-b a-c c-b")
     net.subscribe("b", "t")
     net.settle()
-    source_route = SourceRoute((Step("b"),), rescues=8)
-    outputs = net.forwarding["a"].rescue(encode(source_route))
+    source_route = SourceRoute((Step("b"),), reroutes=8)
+    outputs = net.forwarding["a"].reroute(encode(source_route))
     assert outputs.branches == ()
     assert outputs.undeliverable == (VertexId(0, "b"),)
     assert decode(outputs.rest) == source_route

@@ -20,7 +20,7 @@ def test_who_names_a_unit_as_a_whole_reaches_its_parts() -> None:
     (peer, source_route), *_ = outputs.branches
     assert peer == "a"
     assert [unit.name for unit in decode(source_route).units] == ["x/a", "x/c", "x/b@b2"]
-    assert decode(source_route).rescues == 1
+    assert decode(source_route).reroutes == 1
 
 
 def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() -> None:
@@ -29,7 +29,7 @@ def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() 
     for node in ("b1", "b2"):
         net.subscribe(node, "t")
     net.settle()
-    at_a = SourceRoute((), (Unit(1, "x/a", 1, False), Unit(1, "x/b@b2")), ("x/b@b1",), rescues=1)
+    at_a = SourceRoute((), (Unit(1, "x/a", 1, False), Unit(1, "x/b@b2")), ("x/b@b1",), reroutes=1)
     (back,) = net.forwarding["a"].forward("b1", encode(at_a), "s", b"t").branches  # it has not heard that b fell apart
     assert back[0] == "b1"
     assert [unit.name for unit in decode(back[1]).units] == ["x/b@b2"]
@@ -38,7 +38,7 @@ def test_what_comes_back_to_the_wrong_part_of_a_unit_goes_on_to_the_right_one() 
     outputs = net.forwarding["b1"].forward("a", back[1], "s", b"t")
     assert not outputs.local
     assert [unit.name for unit in way_to(outputs, "a").units] == ["x/a", "x/c", "x/b@b2"]
-    assert way_to(outputs, "a").rescues == 2
+    assert way_to(outputs, "a").reroutes == 2
     first = net.forwarding["b1"].forward("a", encode(SourceRoute((), (Unit(1, "x/b@b2"),), ("x/a",))), "s", b"t")
     assert first.local, "it was not here before, and who sent it may be right"
     assert [unit.name for unit in way_to(first, "a").units] == ["x/a", "x/c", "x/b@b2"]
@@ -54,11 +54,11 @@ def test_what_leads_back_to_a_part_that_sent_it_counts_as_planned_anew() -> None
     assert outputs.back
     ((peer, source_route),) = outputs.branches
     assert peer == "b1"
-    assert decode(source_route).rescues == 1
+    assert decode(source_route).reroutes == 1
     net.cut("b1", "b2")
     net.settle()
     again = net.forwarding["b1"].forward("a", source_route, "s", b"t")
-    assert way_to(again, "a").rescues == 2
+    assert way_to(again, "a").reroutes == 2
     assert [unit.name for unit in way_to(again, "a").units] == ["x/a", "x/b@b2", "x/c"]
 
 
@@ -71,7 +71,7 @@ def test_a_node_that_is_in_another_part_now_is_found_there() -> None:
     net.settle()
     net.cut("a2", "a3")
     net.settle()
-    outputs = net.forwarding["a1"].rescue(source_route)
+    outputs = net.forwarding["a1"].reroute(source_route)
     assert set(dict(outputs.branches)) == {"b"}
     assert "x/a@a3" in [unit.name for unit in way_to(outputs, "b").units]
 
@@ -83,16 +83,16 @@ def test_what_waits_for_another_part_of_the_own_unit_goes_on_when_that_is_whole_
     net.settle()
     net.cut("b1", "b2")
     net.settle()
-    waiting = encode(SourceRoute((Step("b1", 0, False, (), (Unit(1, "x/b@b2"),)),), (), ("x/a", "x/b@b1"), rescues=2))
-    outputs = net.forwarding["b1"].rescue(waiting)
+    waiting = encode(SourceRoute((Step("b1", 0, False, (), (Unit(1, "x/b@b2"),)),), (), ("x/a", "x/b@b1"), reroutes=2))
+    outputs = net.forwarding["b1"].reroute(waiting)
     assert (outputs.branches, outputs.rest) == ((), waiting)
     net.link("b1", "b2", 1)
     net.settle()
-    outputs = net.forwarding["b1"].rescue(waiting)
+    outputs = net.forwarding["b1"].reroute(waiting)
     assert outputs.rest == b""
     ((peer, source_route),) = outputs.branches
     assert peer == "b2"
-    assert decode(source_route) == SourceRoute((), (Unit(1, "x/b"),), ("x/a",), rescues=3)
+    assert decode(source_route) == SourceRoute((), (Unit(1, "x/b"),), ("x/a",), reroutes=3)
     assert dict(net.forwarding["b2"].forward("b1", source_route, "s", b"t").branches).keys() == {"b3"}
 
 
@@ -105,12 +105,12 @@ def test_a_part_that_is_out_of_reach_is_not_taken_for_one_with_this_one() -> Non
     net.settle()
     net.cut("b3", "a")
     net.settle()
-    waiting = encode(SourceRoute((Step("b1", 0, False, (), (Unit(1, "x/b@b3"),)),), (), ("x/a", "x/b@b1"), rescues=2))
-    outputs = net.forwarding["b1"].rescue(waiting)
+    waiting = encode(SourceRoute((Step("b1", 0, False, (), (Unit(1, "x/b@b3"),)),), (), ("x/a", "x/b@b1"), reroutes=2))
+    outputs = net.forwarding["b1"].reroute(waiting)
     assert (outputs.branches, outputs.rest) == ((), waiting)
     net.link("b3", "a", 1)
     net.settle()
-    assert dict(net.forwarding["b1"].rescue(waiting).branches).keys() == {"a"}
+    assert dict(net.forwarding["b1"].reroute(waiting).branches).keys() == {"a"}
 
 
 def test_who_plans_a_whole_unit_anew_may_be_one_that_the_event_had_left() -> None:
@@ -118,9 +118,9 @@ def test_who_plans_a_whole_unit_anew_may_be_one_that_the_event_had_left() -> Non
     net.subscribe("c", "t")
     net.settle()
     source_route = encode(
-        SourceRoute((Step("b", 0, False, (), (Unit(2, "p@c"),)),), (), ("p/y", "p@a", "q"), rescues=2)
+        SourceRoute((Step("b", 0, False, (), (Unit(2, "p@c"),)),), (), ("p/y", "p@a", "q"), reroutes=2)
     )
-    ((peer, handed),) = net.forwarding["b"].rescue(source_route).branches
+    ((peer, handed),) = net.forwarding["b"].reroute(source_route).branches
     assert peer == "a"
-    assert decode(handed) == SourceRoute((), (Unit(2, "p"),), ("q",), rescues=3)
+    assert decode(handed) == SourceRoute((), (Unit(2, "p"),), ("q",), reroutes=3)
     assert dict(net.forwarding["a"].forward("b", handed, "s", b"t").branches).keys() == {"b"}

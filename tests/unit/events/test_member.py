@@ -1,4 +1,4 @@
-"""A member of the mesh: joining, measuring, ways by what was measured, and rescue of what a lost neighbour held."""
+"""A member of the mesh: joining, measuring, ways by what was measured, and reroute of what a lost neighbour held."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_what_a_lost_neighbour_had_not_confirmed_takes_another_way_once() -> Non
         mesh.run(0.002)
     mesh.run(1)
     assert sorted(int(body) for body in wanting.bodies) == list(range(100))
-    assert mesh.places["a"].member.reroute.rescued > 0
+    assert mesh.places["a"].member.reroute.rerouted > 0
 
 
 def test_with_no_other_way_events_wait_for_the_neighbour() -> None:
@@ -296,15 +296,15 @@ def test_an_answer_from_an_old_map_keeps_the_event_and_the_next_map_sends_it() -
     c = mesh.places["c"]
     c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d"))), 20))
     mesh.run(0.01)
-    rescue = c.member.reroute
-    assert rescue.waiting + rescue.crowded == 20
-    assert rescue.crowded > 0, "the oldest are given up when there is no room"
-    assert c.engine.counters()["drop_no_route"] == rescue.crowded
-    kept = rescue.waiting
+    reroute = c.member.reroute
+    assert reroute.waiting + reroute.crowded == 20
+    assert reroute.crowded > 0, "the oldest are given up when there is no room"
+    assert c.engine.counters()["drop_no_route"] == reroute.crowded
+    kept = reroute.waiting
     mesh.link("c", "d", 1)
     mesh.run(2)
     assert [int(body) for body in wanting.bodies] == list(range(21 - kept, 21))
-    assert rescue.waiting == 0
+    assert reroute.waiting == 0
 
 
 def events(source_route: SourceRoute, count: int) -> bytes:
@@ -324,7 +324,7 @@ def test_an_event_that_was_planned_anew_often_waits_though_the_map_changes() -> 
     mesh.cut("c", "d")
     mesh.run(1)
     c = mesh.places["c"]
-    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d")), rescues=4), 1))
+    c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d")), reroutes=4), 1))
     mesh.run(0.01)
     mesh.link("c", "d", 1)
     mesh.run(0.5)
@@ -339,15 +339,15 @@ def test_what_waits_for_long_keeps_nothing_else_waiting() -> None:
     mesh.cut("c", "d")
     mesh.run(1)
     c = mesh.places["c"]
-    rescue = c.member.reroute
+    reroute = c.member.reroute
     c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("d"))), 1))
     mesh.run(10)
-    mesh.run((rescue.next_ns - c.engine.mono_ns) / 1e9 + 0.01)
-    assert rescue.next_ns - c.engine.mono_ns > 4 * AGAIN_NS, "it is looked at seldom by now"
+    mesh.run((reroute.next_ns - c.engine.mono_ns) / 1e9 + 0.01)
+    assert reroute.next_ns - c.engine.mono_ns > 4 * AGAIN_NS, "it is looked at seldom by now"
     c.engine.feed(c.ports["b"], events(SourceRoute((Step("c", 1, False), Step("x"))), 1))
     mesh.run(0.01)
-    assert rescue.waiting == 2
-    assert rescue.next_ns - c.engine.mono_ns <= AGAIN_NS
+    assert reroute.waiting == 2
+    assert reroute.next_ns - c.engine.mono_ns <= AGAIN_NS
 
 
 def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
@@ -361,8 +361,8 @@ def test_events_that_waited_too_long_are_given_up_and_counted() -> None:
     publisher.publish("n", b"1")
     mesh.cut("a", "b")
     mesh.run(2)
-    rescue = mesh.places["a"].member.reroute
-    assert (rescue.waiting, rescue.expired, rescue.crowded) == (0, 1, 0)
+    reroute = mesh.places["a"].member.reroute
+    assert (reroute.waiting, reroute.expired, reroute.crowded) == (0, 1, 0)
     assert mesh.places["a"].engine.counters()["drop_waited"] == 1
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chappe.errors import ProtocolError
-from chappe.events.source_route import MAX_BYTES, MAX_RESCUES, SourceRoute, Step, Unit, branches, decode, encode
+from chappe.events.source_route import MAX_BYTES, MAX_REROUTES, SourceRoute, Step, Unit, branches, decode, encode
 
 
 def raw(source_route: object) -> bytes:
@@ -44,7 +44,7 @@ def forwarding(draw: st.DrawFn) -> SourceRoute:
     names, below = draw(trees("u"))
     units = tuple(Unit(1, n, b, draw(st.booleans()), draw(groups)) for n, b in zip(names, below, strict=True))
     if draw(st.booleans()):
-        return SourceRoute((), units, trace, "media", draw(st.integers(0, MAX_RESCUES)))
+        return SourceRoute((), units, trace, "media", draw(st.integers(0, MAX_REROUTES)))
     nodes, counts = draw(trees("n"))
     gate = draw(st.integers(0, len(nodes) - 1))
     steps = tuple(
@@ -111,9 +111,9 @@ BAD = {
     "a group with a long name": (((N("a", groups=("ü" * 128,)),),), "queue group's name"),
     "a long trace": (((N("a"),), (), ("u",) * 65), "through 65 units"),
     "no profile": (((N("a"),), (), (), ""), "name of a profile"),
-    "rescued for ever": (((N("a"),), (), (), "default", MAX_RESCUES + 1), "rescued 9 times"),
-    "too many nodes": (((N("a", 4096), *(N(f"n{i}") for i in range(4096))),), "way of 4097 nodes"),
-    "too many units": (((), (U(1, "u", 4096), *(U(1, f"{i}") for i in range(4096)))), "way to 4097 units"),
+    "rerouted for ever": (((N("a"),), (), (), "default", MAX_REROUTES + 1), "rerouted 9 times"),
+    "too many nodes": (((N("a", 4096), *(N(f"n{i}") for i in range(4096))),), "route of 4097 nodes"),
+    "too many units": (((), (U(1, "u", 4096), *(U(1, f"{i}") for i in range(4096)))), "route to 4097 units"),
     "too many groups": (((N("a", groups=tuple(map(str, range(1025)))),),), "1025 queue groups"),
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_a_way_too_long_for_a_frame_says_what_to_do() -> None:
     ],
 )
 def test_other_values_are_no_way(data: bytes) -> None:
-    with pytest.raises(ProtocolError, match="way: "):
+    with pytest.raises(ProtocolError, match="route: "):
         decode(data)
 
 

@@ -353,7 +353,7 @@ GOOD = advert("b", 2, fact(AB, "a"))
 BAD = {
     "level 3 in a mesh of depth 2": msgspec.structs.replace(GOOD, level=3),
     "level -1": msgspec.structs.replace(GOOD, level=-1),
-    "told in 'e/9', this node is in 'w/1'": msgspec.structs.replace(GOOD, scope="e/9"),
+    "advertised in 'e/9', this node is in 'w/1'": msgspec.structs.replace(GOOD, scope="e/9"),
     "speaks for the node 'b'": msgspec.structs.replace(GOOD, originator="c"),
     "sequence 0": advert("d", 0),
     f"sequence {1 << 63}": msgspec.structs.replace(GOOD, sequence=1 << 63),
@@ -368,7 +368,7 @@ BAD = {
     "jitter of nan": advert("b", 2, fact(AB, "a", jitter=math.nan)),
     "bandwidth of -5": advert("b", 2, fact(AB, "a", bandwidth=-5.0)),
     "link id of 3 bytes": advert("b", 2, fact(b"abc", "a")),
-    "told twice": advert("b", 2, fact(AB, "a"), fact(AB, "c")),
+    "advertised twice": advert("b", 2, fact(AB, "a"), fact(AB, "c")),
     "to itself": advert("b", 2, fact(AB, "b")),
     "in which it lies": advert("b", 2, fact(AB, "w/1", level=1)),
     "nothing this node can see": advert("b", 2, fact(AB, "e/1", level=1)),

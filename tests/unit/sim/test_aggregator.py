@@ -14,9 +14,9 @@ from chappe.measure import messages, monitor
 from chappe.measure.messages import AlertEvent, Announce, ControlRequest, RealmSnapshot
 from chappe.measure.record import Record
 from chappe.sim.aggregator import SimAggregator
+from chappe.sim.build import Design, plain_config
 from chappe.sim.link import Quality
 from chappe.sim.network import Network
-from chappe.sim.node import Design, plain_config
 
 
 def measuring_chain(seed: int) -> Network:

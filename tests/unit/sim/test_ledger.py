@@ -44,7 +44,7 @@ def test_what_stays_connected_is_due_and_arrives() -> None:
     ledger.close()
     sums = ledger.sums
     assert (sums.published, sums.due, sums.met, sums.forwards) == (10, 10, 10, 20)
-    assert sums.repeats == sums.disorder == sums.twice == sums.rescued == sums.strangers == 0
+    assert sums.repeats == sums.disorder == sums.twice == sums.rerouted == sums.strangers == 0
     assert ledger.missing == []
     assert set(ledger.latencies_ns) == {20_000_000}
 
@@ -106,7 +106,7 @@ def test_repeats_disorder_and_double_forwarding_are_seen() -> None:
     network.run(2.0)
     ledger.close()
     sums = ledger.sums
-    assert (sums.repeats, sums.again, sums.disorder, sums.twice, sums.rescued) == (1, 0, 1, 2, 0)
+    assert (sums.repeats, sums.again, sums.disorder, sums.twice, sums.rerouted) == (1, 0, 1, 2, 0)
 
 
 def test_what_arrives_again_after_its_node_was_started_anew_is_told_apart() -> None:
@@ -140,7 +140,7 @@ def test_an_event_sent_again_because_a_neighbour_was_lost_is_no_double_forwardin
     network.run(0.5)
     network.restart("b")
     network.run(1.0)
-    assert (ledger.sums.twice, ledger.sums.rescued) == (0, 1)
+    assert (ledger.sums.twice, ledger.sums.rerouted) == (0, 1)
     assert sum(node.forwarded() for node in network.nodes.values()) == 1
 
 
