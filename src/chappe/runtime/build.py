@@ -67,6 +67,7 @@ class Parts:
     feeds: Feeds
     facts: Facts
     renewal: Renewal
+    audit: AuditLog | None
 
     def follow_brokers(self, urls: Iterable[str]) -> None:
         """Keep a management link to each of these, and to no others."""
@@ -75,14 +76,15 @@ class Parts:
 
 
 def build_parts(
-    config: Config, *, dev: bool, process: bytes, book: RuleBook, credentials: Credentials, audit: AuditLog | None,
-    hurry: Callable[[], None], role: MakeRoleProcess | None = None,
+    config: Config, *, dev: bool, process: bytes, credentials: Credentials, hurry: Callable[[], None],
+    role: MakeRoleProcess | None = None,
 ) -> Parts:  # fmt: skip
     """The parts of a node that does not run yet. `hurry()` asks for a tick soon.
 
     Parts that call each other get functions that look the other one up here when they are called.
     """
     name = config.node.name
+    audit = AuditLog(config.audit) if config.audit else None
     roles: list[RoleProcess] = []
     make_role = role or role_of(config, process)
 
@@ -94,7 +96,7 @@ def build_parts(
     reports, verifier, membership = _membership(config, credentials, dev)
     functions = Functions(name, lambda raw, admit: listening.accept_worker(raw, admit))
     core = build_node(
-        config, process=process, book=book, carry_out=lambda effects: shell.perform(effects),
+        config, process=process, book=rules_of(config, dev), carry_out=lambda effects: shell.perform(effects),
         configure=lambda channels: channels_.configure(channels), functions=functions,
         role=remember if make_role is not None else None, membership=membership,
     )  # fmt: skip
@@ -154,8 +156,13 @@ def build_parts(
     return Parts(
         core, roles[0] if roles else None, mesh, connections, peers, channels_, carrier, datagrams, alternates,
         ManagementLinks(peers, objection), shell, gate, reception, listening, functions, feeds, facts,
-        Renewal(name, peers, connections),
+        Renewal(name, peers, connections), audit,
     )  # fmt: skip
+
+
+def rules_of(config: Config, dev: bool) -> RuleBook:
+    """Who may do what: in development everybody everything."""
+    return RuleBook.open() if dev else RuleBook.of(config.rule)
 
 
 def switches_of(config: Config) -> dict[str, Switches]:

@@ -17,7 +17,7 @@ from chappe.links._turns import LoopTurns
 from chappe.links.address import Address
 from chappe.links.tick import FlushTick
 from chappe.machine import Effect
-from chappe.runtime.build import MakeRoleProcess, build_parts
+from chappe.runtime.build import MakeRoleProcess, build_parts, rules_of
 from chappe.runtime.config.checks import fixed, problems
 from chappe.runtime.drain import drain as drained
 from chappe.runtime.links.connections import Connection
@@ -25,9 +25,7 @@ from chappe.runtime.metrics import Snapshot
 from chappe.runtime.reload import apply
 from chappe.runtime.snapshot import take
 from chappe.runtime.ticker import TICK_S, Ticker, rest_s
-from chappe.security.audit import AuditLog
 from chappe.security.credentials import Credentials
-from chappe.security.rules import RuleBook
 from chappe.wire.control import Goodbye
 
 log = structlog.get_logger(__name__)
@@ -50,13 +48,10 @@ class Node:
         own = self.credentials.own
         if own is not None and (own.role, own.name) != ("node", config.node.name):
             raise ConfigError(f"tls.cert: the certificate is for {own}; node.name is {config.node.name!r}")
-        self._audit = AuditLog(config.audit) if config.audit else None
         self._ticker = Ticker(config.node.name, self._on_tick)
-        book = RuleBook.open() if dev else RuleBook.of(config.rule)
         parts = build_parts(
-            config, dev=dev, process=self.process, book=book, credentials=self.credentials, audit=self._audit,
-            hurry=self._ticker.hurry, role=role,
-        )  # fmt: skip
+            config, dev=dev, process=self.process, credentials=self.credentials, hurry=self._ticker.hurry, role=role
+        )
         self.core, self.role, self.mesh = parts.core, parts.role, parts.mesh
         self.connections, self.peers, self.datagrams = parts.connections, parts.peers, parts.datagrams
         self.shell, self.reception, self.functions = parts.shell, parts.reception, parts.functions
@@ -173,9 +168,9 @@ class Node:
         self._ticker.stop()
         self._close_turns()
         await self.datagrams.close()
-        if self._audit is not None:
+        if parts.audit is not None:
             await self._administered("stop")
-            self._audit.close()
+            parts.audit.close()
         log.info("stopped", node=self.name)
 
     # --- reload
@@ -185,13 +180,13 @@ class Node:
         found = problems(config, dev=self.dev) + fixed(self.config, config)
         if found:
             raise ConfigError("\n".join(found))
-        book = RuleBook.open() if self.dev else RuleBook.of(config.rule)
+        rules = rules_of(config, self.dev)
         shown = self.credentials.own
         await asyncio.to_thread(self.credentials.reload)
         self.config = config
         if self.credentials.own != shown:
             self._parts.renewal.begin()
-        await apply(self._parts, config, book, self.tick, self._lapsed)
+        await apply(self._parts, config, rules, self.tick, self._lapsed)
         log.info("configuration reloaded", node=self.name)
         await self._administered("reload")
 
@@ -200,8 +195,8 @@ class Node:
 
     async def _administered(self, what: str) -> None:
         """Write down what somebody at this machine did to the node."""
-        if self._audit is not None:
-            await asyncio.to_thread(self._audit.record, None, "admin", f"{self.name}/{what}", "done")
+        if self._parts.audit is not None:
+            await asyncio.to_thread(self._parts.audit.record, None, "admin", f"{self.name}/{what}", "done")
 
     # --- to see it
 

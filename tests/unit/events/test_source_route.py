@@ -68,19 +68,19 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=300)
 @given(st.binary(max_size=200) | damaged())
-def test_bytes_from_strangers_are_a_way_or_an_error(data: bytes) -> None:
+def test_bytes_from_strangers_are_a_route_or_an_error(data: bytes) -> None:
     try:
         source_route = decode(data)
     except ProtocolError as error:
         reason = str(error)
     else:
         assert decode(encode(source_route)) == source_route
-        reason = "way"
-    assert reason.startswith("way")
+        reason = "route"
+    assert reason.startswith("route")
 
 
 @given(forwarding())
-def test_a_branch_of_a_way_is_a_way(source_route: SourceRoute) -> None:
+def test_a_branch_of_a_route_is_a_route(source_route: SourceRoute) -> None:
     parts: list[tuple[Step, ...] | tuple[Unit, ...]] = [
         tuple(part) for part in branches(source_route.tree[1:] or source_route.units[1:])
     ]

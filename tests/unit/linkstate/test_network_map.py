@@ -372,7 +372,7 @@ BAD = {
     "to itself": advert("b", 2, fact(AB, "b")),
     "in which it lies": advert("b", 2, fact(AB, "w/1", level=1)),
     "nothing this node can see": advert("b", 2, fact(AB, "e/1", level=1)),
-    "is not told at level 1": msgspec.structs.replace(UNIT, links=(fact(AX, "a"),)),
+    "is not advertised at level 1": msgspec.structs.replace(UNIT, links=(fact(AX, "a"),)),
     "members": msgspec.structs.replace(GOOD, members=-1),
     "age -1": stated(GOOD, age_ms=-1),
     "links; at most": advert("b", 2, *(fact(number.to_bytes(16, "big"), "a") for number in range(9000))),
