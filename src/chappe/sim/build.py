@@ -62,8 +62,8 @@ def node_session(port: int, peer: str, manager: bool) -> Session:
     return Session(port, peer, "node", dev_identity(peer, "node"), manager=manager, security=2)
 
 
-def client_session(core: NodeCore, port: int, name: str, issuer: bytes) -> Session:
-    """The session of a client."""
+def client_session(core: NodeCore, port: int, name: str, issuer: bytes, internal: bool) -> Session:
+    """The session of a client; `internal`: of the worker of that node."""
     identity = dev_identity(name, "client")
     usage = core.sessions.usage(identity.name)
-    return Session(port, name, "client", identity, issuer, usage=usage, security=2)
+    return Session(port, name, "client", identity, issuer, usage=usage, security=2, internal=internal)

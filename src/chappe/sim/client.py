@@ -95,10 +95,11 @@ class Client:
     Other requests than subscriptions it does not repeat: `on_attach` is called after each time it was attached.
     """
 
-    def __init__(self, node: Host, name: str, issuer: bytes) -> None:
+    def __init__(self, node: Host, name: str, issuer: bytes, internal: bool = False) -> None:
         self.node = node
         self.name = name
         self.issuer = issuer
+        self.internal = internal  # the worker of its node
         self.port = -1
         self.subscriptions: list[Subscription] = []
         self.arrivals: list[Arrival] = []

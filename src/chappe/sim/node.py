@@ -290,9 +290,9 @@ class Node:
 
     # --- clients
 
-    def client(self, name: str) -> Client:
-        """A new client of this node."""
-        client = Client(self, name, number_of(f"{self.name}/{name}"))
+    def client(self, name: str, internal: bool = False) -> Client:
+        """A new client of this node, or its worker."""
+        client = Client(self, name, number_of(f"{self.name}/{name}"), internal)
         self.clients.append(client)
         if self.running:
             client.attach()
@@ -305,7 +305,7 @@ class Node:
         if client is self._own:
             self.core.access.trust(port)
             return port
-        self.core.sessions.open(client_session(self.core, port, client.name, client.issuer))
+        self.core.sessions.open(client_session(self.core, port, client.name, client.issuer, client.internal))
         self._give(port, Connected(client.name))
         return port
 

@@ -17,7 +17,7 @@ from chappe.client.client import Client
 from chappe.client.structs import decoder_of
 from chappe.errors import ChappeError, LinkError
 from chappe.status.condensation.calculators import CALCULATORS, TRIGGERS, load
-from chappe.status.condensation.functions import Condensation, Result
+from chappe.status.condensation.functions import Condensation, Result, covers
 from chappe.status.condensation.worker_protocol import FunctionState, Run
 from chappe.worker.alarm import Alarm
 from chappe.worker.budget import Budget, BudgetExceeded
@@ -178,9 +178,7 @@ class Runner:
         at = self._positions.get(variable_id)
         if condensation is None or at is None or self.state == "stopped":
             return
-        variable, interval_ns = self.run.inputs[at], self.run.function.inputs[at].interval_ns
-        every = interval_ns * variable.rate_num // variable.rate_den
-        if every > 1 and result.created * variable.rate_num // variable.rate_den % every:
+        if not covers(self.run.inputs[at], self.run.function.inputs[at].interval_ns, result.created):
             return
         if condensation.hears(variable_id):
             self._feed(condensation, variable_id, result.value, result.created)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from chappe.errors import StaleEpochError
@@ -11,7 +13,17 @@ from chappe.sim.managed.network import ManagedNetwork
 from chappe.sim.managed.store import RoleStore
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Answer, Done, Qos
-from chappe.wire.management import ChangeMode, ClearFlood, SetFlood
+from chappe.wire.management import (
+    ChangeMode,
+    ClearFlood,
+    Condense,
+    Function,
+    Input,
+    Issued,
+    SetFlood,
+    Uncondense,
+)
+from chappe.wire.status import decode_status
 
 S = 1_000_000_000
 URLS = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
@@ -205,3 +217,93 @@ def test_the_same_seed_gives_the_same_run() -> None:
         deployed.network.run(10)
         runs.append((deployed.network.clock.happened, deployed.stream.arrivals, deployed.stream.slowest_ns))
     assert runs[0] == runs[1]
+
+
+class Summed:
+    """r0, r1, r3 and r4 publish each second, a function adds what they publish, another router watches it."""
+
+    def __init__(self, topology: Topology, reader: str, place: str = "") -> None:
+        self.network = ManagedNetwork(topology, 7)
+        self.network.start()
+        self.network.run(10)
+        routers = self.network.routers
+        self.publishers = [routers[name].client(name) for name in ("r0", "r1", "r3", "r4")]
+        for publisher in self.publishers:
+            publisher.register(publisher.router, "power", S)
+        self.reader = routers[reader].client("reader")
+        self.network.run(2)
+        inputs = tuple(Input(publisher.router, "power") for publisher in self.publishers)
+        self.asked = self.reader.client.request(
+            Condense, function=Function(publisher="area", variable="total", type="int", inputs=inputs, place=place,
+                                        calculator="builtin:sum", trigger="event", interval_ns=S)
+        )  # fmt: skip
+        self.network.run(5)
+        self.stream = self.reader.watch("area", "total", Qos(interval_ns=S))
+        self.network.run(5)
+        self.publish()
+
+    def publish(self) -> None:
+        for publisher in self.publishers:
+            publisher.publish()
+        clock = self.network.clock
+        clock.at((clock.now_ns // S + 1) * S, self.publish)
+
+    def run(self, seconds: float) -> list[int]:
+        """The sums that arrive meanwhile."""
+        found: list[int] = []
+
+        def taken(payload: bytes) -> None:
+            found.extend(int(each.value_as("int")) for each in decode_status(payload))
+
+        self.reader.client.on_records = taken
+        self.network.run(seconds)
+        return found
+
+    def places(self) -> list[str]:
+        return [name for name, router in self.network.routers.items() if len(router.functions)]
+
+
+@pytest.mark.parametrize(("clouds", "reader"), [(1, "r5"), (2, "r5")])
+def test_a_function_is_placed_and_its_results_reach_a_subscriber(clouds: int, reader: str) -> None:
+    summed = Summed(ring(clouds=clouds), reader)
+    answer = summed.reader.client.answers[summed.asked]
+    assert isinstance(answer, Issued)
+    assert (summed.stream.state, summed.stream.variable_id) == ("granted", answer.variable_id)
+    assert answer.place.rsplit("/", 1)[1] in summed.places()
+    assert len(summed.places()) == clouds  # of two: r3 and r4 are added in their own, and the rest where r0 and r1 are
+    sums = summed.run(20)
+    assert len(sums) >= 18
+    assert all(value % 4 == 0 for value in sums)  # all publish the same number
+    assert [later - value for value, later in pairwise(sums)] == [4] * (len(sums) - 1)
+    summed.reader.client.request(Uncondense, publisher="area", variable="total")
+    summed.network.run(30)
+    assert summed.places() == []
+    assert summed.run(5) == []
+
+
+def test_a_router_that_comes_back_gets_its_function_again() -> None:
+    summed = Summed(ring(), "r5", place="r4")
+    assert summed.places() == ["r4"]
+    before = summed.run(5)
+    router = summed.network.routers["r4"]
+    router.stop()
+    assert summed.places() == []
+    assert len(summed.run(10)) <= 1
+    router.start()
+    assert len(summed.run(20)) >= 10
+    assert summed.places() == ["r4"]
+    assert len(before) >= 4
+
+
+def test_a_function_by_time_gives_a_value_an_interval_while_its_inputs_rest() -> None:
+    summed = Summed(ring(), "r5")
+    inputs = (Input("r1", "power"),)
+    function = Function(publisher="area", variable="beat", type="int", inputs=inputs, calculator="builtin:sum",
+                        trigger="time", interval_ns=S // 4)  # fmt: skip
+    summed.reader.client.request(Condense, function=function)
+    summed.network.run(5)
+    stream = summed.reader.watch("area", "beat", Qos(interval_ns=S // 4))
+    summed.network.run(5)
+    before = stream.arrivals
+    summed.network.run(10)
+    assert 38 <= stream.arrivals - before <= 42

@@ -129,7 +129,7 @@ class StatusClient:
     def _register(self, publication: Publication) -> None:
         publication.variable_id = publication.since_ns = 0
         number = self.client.request(
-            control.Register, publisher=publication.publisher, variable=publication.variable, rate_num=1,
+            control.Register, publisher=publication.publisher, variable=publication.variable, type="int", rate_num=1,
             rate_den=publication.interval_ns, priority=publication.priority,
         )  # fmt: skip
         self._asked[number] = publication

@@ -12,6 +12,7 @@ from chappe.sim.clock import Clock
 from chappe.sim.connection import Connection, Timing
 from chappe.sim.link import Quality
 from chappe.sim.managed.broker import BrokerProcess, Make
+from chappe.sim.managed.functions import Functions
 from chappe.sim.managed.links import ManagementLink
 from chappe.sim.managed.router import Router
 from chappe.sim.managed.store import RoleStore
@@ -55,7 +56,9 @@ class ManagedNetwork:
 
     def _router(self, name: str, cloud: str) -> Router:
         config = Config(node=NodeSection(name=name), broker=BrokerLink(name=cloud, urls=()))
-        return Router(self._network.add_node(Address((), name), Design(config)), cloud)
+        functions = Functions(self.clock, lambda: node.client("worker", internal=True))
+        node = self._network.add_node(Address((), name), Design(config, functions=functions))
+        return Router(node, cloud, functions)
 
     def _link(self) -> None:
         """Routers dial every process of their broker, brokers every process of their parent."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from chappe.core.paths import PathTable
 from chappe.sim.managed.client import StatusClient
+from chappe.sim.managed.functions import Functions
 from chappe.sim.managed.links import ManagementLink
 from chappe.sim.node import Node
 from chappe.wire import management
@@ -29,10 +30,11 @@ class _ToBroker:
 class Router:
     """A node that its brokers manage. `installed` are the paths in its table, each with the time since when."""
 
-    def __init__(self, node: Node, role: str) -> None:
+    def __init__(self, node: Node, role: str, functions: Functions) -> None:
         self.node = node
         self.name = node.name
         self.role = role
+        self.functions = functions  # that brokers placed here
         self.down: list[tuple[int, int]] = []  # from, until: when it did not run
         self.links: list[ManagementLink] = []
         self.installed: dict[tuple[int, int], tuple[management.Path, int]] = {}
@@ -71,6 +73,7 @@ class Router:
         for peer in self.node.ports:
             self._sent_before[peer] = self.sent(peer)
         self.node.stop()
+        self.functions.clear()
         self._stopped_ns = self.node.now_ns
         for link in self.links:
             link.end()

@@ -122,6 +122,12 @@ class Condensation:
         return Result(value, self._last_ns)
 
 
+def covers(variable: Variable, interval_ns: int, created: int) -> bool:
+    """Whether an event with that stamp is one of those that a subscriber at that interval gets."""
+    every = interval_ns * variable.rate_num // variable.rate_den
+    return every <= 1 or created * variable.rate_num // variable.rate_den % every == 0
+
+
 def fitting(kind: str, value: Any) -> Any:
     """The value as the type of the output has it; None if it has no such value."""
     if value is None:
