@@ -111,7 +111,7 @@ async def test_listings_show_the_forwarding_table_and_what_each_identity_holds(n
         [first, second] = await desk.list("forwarding")
         assert (first["id"], first["variable"], first["flooding"]) == (speed, "plant/speed", 0)
         assert [output["intervals"] for output in first["outputs"]] == [[5]]
-        assert first["modes"] == list(range(16))
+        assert (first["modes"], first["more_outputs"]) == (list(range(16)), 0)
         assert (second["id"], second["outputs"], second["modes"]) == (load, [], [])
         assert len(first["inputs"]) == len(second["inputs"]) == 1
         held = await desk.list("accounts")
@@ -277,3 +277,12 @@ async def test_the_node_forgets_everything_of_a_client_that_left(node: Node) -> 
         await eventually(lambda: len(node.engine.open_ports()) == ports - 1 and node.engine.topics.subscriptions() == 0)
         publisher.publish("t/1/x", b"")
         await publisher.flush()
+
+
+async def test_a_variable_with_many_subscribers_is_a_row_of_bounded_size(node: Node) -> None:
+    async with clients(node, 41) as (publisher, *watchers), chappe.connect(node.url, name="desk") as desk:
+        await publisher.register("plant/speed", rate_hz=10)
+        for watcher in watchers:
+            await watcher.watch("plant/speed")
+        [row] = await desk.list("forwarding")
+        assert (len(row["outputs"]), row["more_outputs"]) == (32, 8)

@@ -409,11 +409,13 @@ cdef class StatusTable(EntryTable):
             path = <Path*> pool_at(self.paths, index)
             paths[path.number] = path.port
             index = path.next
-        modes, flooding = {}, {}
+        modes, flooding, known = {}, {}, {}
         if vector != NULL:
             for slot in range(SLOTS):
                 if vector.sets[slot]:
-                    modes[slot] = self._describe_set(vector.sets[slot])
+                    if vector.sets[slot] not in known:  # most modes share one
+                        known[vector.sets[slot]] = self._describe_set(vector.sets[slot])
+                    modes[slot] = known[vector.sets[slot]]
                 if vector.levels[slot]:
                     flooding[slot] = vector.levels[slot]
         return {

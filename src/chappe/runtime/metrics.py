@@ -23,8 +23,11 @@ _COUNTED = {
     "events": "Events through ports",
     "control": "Control messages through ports",
 }
-_FORMER = {"rerouted": "rescued", "route_errors": "way_errors", "drop_no_route": "drop_no_way"}
-"""Former names of counters of the engine: for one release they are shown beside the present ones."""
+_FORMER = {"rerouted": "rescued", "route_errors": "way_errors"}
+"""Former names of counters of the engine: for one release they are shown beside the present ones.
+
+Not of drops: those are added up over their reasons, and none may count twice.
+"""
 
 
 @dataclass(slots=True)
@@ -136,8 +139,7 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
         for name, text in _COUNTED.items()
     }
     drops = CounterMetricFamily(
-        "chappe_port_drops", "What was dropped for or from a port (deprecated: no_way, now no_route)",
-        labels=[*labels, "reason"],
+        "chappe_port_drops", "What was dropped for or from a port", labels=[*labels, "reason"],
     )  # fmt: skip
     other = CounterMetricFamily(
         "chappe_port_actions",
@@ -160,8 +162,7 @@ def _ports(snapshot: Snapshot) -> Iterator[Metric]:
             if kind in directed and direction in ("in", "out"):
                 directed[kind].add_metric([*where, direction], value)
             elif name.startswith("drop_"):
-                for reason in _names(name):
-                    drops.add_metric([*where, reason.removeprefix("drop_")], value)
+                drops.add_metric([*where, name.removeprefix("drop_")], value)
             else:
                 for action in _names(name):
                     other.add_metric([*where, action], value)

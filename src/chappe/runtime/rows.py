@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Protocol
 
 from chappe.core.cursor import Row, Rows
@@ -17,6 +18,7 @@ from chappe.security.rules import Rights
 from chappe.wire.constants import MODES
 from chappe.wire.control import List
 
+OUTPUTS = 32  # of a variable in one row of `forwarding`; the rest is counted
 MAX_TOPICS = 100_000  # different subscriptions that one listing counts
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
@@ -237,15 +239,16 @@ class Facts:
             [variable] = found
             following = variable + 1
             described = status.describe(variable)
+            outputs = described["modes"].get(status.slot, {})
             entry = self._variables.directory.numbered(variable)
             yield {
                 "id": variable,
                 "variable": "/".join(entry.name) if entry else "",
                 "inputs": [names.get(port, str(port)) for port in described["inputs"]],
                 "outputs": [
-                    {"to": names.get(port, str(port)), **terms}
-                    for port, terms in described["modes"].get(status.slot, {}).items()
+                    {"to": names.get(port, str(port)), **terms} for port, terms in islice(outputs.items(), OUTPUTS)
                 ],
+                "more_outputs": max(0, len(outputs) - OUTPUTS),
                 "flooding": described["flooding"].get(status.slot, 0),
                 "modes": sorted(mode for mode in {*described["modes"], *described["flooding"]} if mode < MODES),
             }
