@@ -19,7 +19,7 @@ from chappe.runtime.broker.role import BrokerRole
 from chappe.runtime.node import Node
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec
 from chappe.wire.base import Done, Failed, Qos
-from chappe.wire.control import List, Register, Registered, Unwatch, Watch, Watching
+from chappe.wire.control import List, Listing, Register, Registered, Unwatch, Watch, Watching
 from chappe.wire.management import ChangeMode
 from tests.support.nodes import NodeProcess, eventually, free_port
 from tests.support.tables import expected_hops, hops_of
@@ -76,6 +76,20 @@ def leading(nodes: dict[str, Node]) -> Callable[[], bool]:
     return lambda: all(role.state == "leading" for role in roles)
 
 
+async def settled(*brokers: str) -> None:
+    """Every broker sees all routers and channels of its own: until then it may refuse what needs two paths."""
+    async with asyncio.timeout(30), contextlib.AsyncExitStack() as stack:
+        operators = [await stack.enter_async_context(connected(each, name="settled")) for each in brokers]
+        for operator in operators:
+            while not await sees_all(operator):  # noqa: ASYNC110  brokers announce nothing to operators
+                await asyncio.sleep(0.02)
+
+
+async def sees_all(operator: WireClient) -> bool:
+    listings = [await operator.ask(List, what=what) for what in ("routers", "channels")]
+    return all(isinstance(each, Listing) and each.rows and all(row["up"] for row in each.rows) for each in listings)
+
+
 def routers(nodes: dict[str, Node]) -> list[Node]:
     return [node for node in nodes.values() if node.core.edge is not None]
 
@@ -90,6 +104,7 @@ async def register(client: WireClient, names: list[str]) -> list[int]:
 async def test_a_subscription_between_clouds(tmp_path: Path) -> None:
     async with running(configs_of(deployment(tmp_path))) as nodes:
         await eventually(leading(nodes))
+        await settled(*(nodes[name].url for name in ("root", "north", "south")))
         async with (
             connected(nodes["n1"].url, name="pub") as publisher,
             connected(nodes["s3"].url, name="sub") as subscriber,
@@ -160,6 +175,7 @@ async def test_the_root_dies_while_it_sets_up_paths_between_clouds(tmp_path: Pat
         async with running(configs_of(plan, but="root")) as nodes:
             processes.append(await start_process(roots[1], tmp_path))
             await eventually(leading(nodes))
+            await settled(str(roots[0].listen[0].url), nodes["north"].url, nodes["south"].url)
             async with (
                 connected(nodes["n1"].url, name="pub") as publisher,
                 connected(nodes["s3"].url, name="sub") as subscriber,

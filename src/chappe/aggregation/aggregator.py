@@ -23,6 +23,7 @@ from chappe.measure.messages import (
     ControlRequest,
     Metric,
     RealmSnapshot,
+    Texts,
 )
 from chappe.measure.record import Record, RecordError, problem
 
@@ -51,7 +52,7 @@ class StandingOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     action: Literal["start", "stop", "set_interval", "report_only"]
     nodes: tuple[str, ...] = ("*",)
-    links: tuple[str, ...] = ()
+    links: Texts = ()
     metrics: tuple[Metric, ...] = ()
     interval_ms: float | None = None
     change: Change | None = None

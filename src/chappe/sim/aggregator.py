@@ -8,6 +8,7 @@ from chappe.aggregation.access import Access
 from chappe.aggregation.aggregator import Aggregator, AggregatorInput, Settings
 from chappe.aggregation.alerts import Alerts
 from chappe.machine import Append, Appended, Delivered, Effect, Log, Publish
+from chappe.measure.record import Record
 from chappe.sim.clock import WALL_NS, Timer
 from chappe.sim.node import Node
 
@@ -20,6 +21,7 @@ class SimAggregator:
     def __init__(self, node: Node, settings: Settings, access: Access, alerts: Alerts) -> None:
         self.machine = Aggregator(settings, access, alerts, lambda now_ns: now_ns + WALL_NS)
         self.stored: list[msgspec.Struct] = []
+        self._keys: set[tuple[str, str, int]] = set()  # of the records
         self.logs: list[Log] = []
         self.lost = 0
         self._clock = node.clock
@@ -58,4 +60,6 @@ class SimAggregator:
 
     def _commit(self, items: list[msgspec.Struct]) -> None:
         self.stored += items
-        self._give("store", Appended(len(items)))
+        known = len(self._keys)
+        self._keys |= {(each.link, each.node, each.stamp_ns) for each in items if isinstance(each, Record)}
+        self._give("store", Appended(len(self._keys) - known))

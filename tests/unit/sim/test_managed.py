@@ -279,6 +279,11 @@ def test_a_function_is_placed_and_its_results_reach_a_subscriber(clouds: int, re
     summed.network.run(30)
     assert summed.places() == []
     assert summed.run(5) == []
+    for client in (*summed.publishers, summed.reader):
+        client.leave()
+    summed.network.run(90)
+    routers = summed.network.routers.values()
+    assert {(len(router.paths), router.node.engine.status.entries()) for router in routers} == {(0, 0)}
 
 
 def test_a_router_that_comes_back_gets_its_function_again() -> None:
@@ -307,3 +312,21 @@ def test_a_function_by_time_gives_a_value_an_interval_while_its_inputs_rest() ->
     before = stream.arrivals
     summed.network.run(10)
     assert 38 <= stream.arrivals - before <= 42
+
+
+@pytest.mark.parametrize("intervals", [(S, 4 * S), (4 * S, S)])
+def test_two_functions_of_a_router_share_an_input_at_intervals_of_their_own(intervals: tuple[int, int]) -> None:
+    summed = Summed(ring(), "r5")
+    streams = []
+    for interval_ns in intervals:
+        function = Function(publisher="area", variable=f"each{interval_ns}", type="int", calculator="builtin:sum",
+                            inputs=(Input("r1", "power", interval_ns=interval_ns),), place="r4")  # fmt: skip
+        summed.reader.client.request(Condense, function=function)
+        summed.network.run(5)
+        streams.append(summed.reader.watch("area", function.variable, Qos()))
+        summed.network.run(5)
+    before = [stream.arrivals for stream in streams]
+    summed.network.run(40)
+    found = {at: stream.arrivals - was for at, stream, was in zip(intervals, streams, before, strict=True)}
+    assert 38 <= found[S] <= 42
+    assert 9 <= found[4 * S] <= 11

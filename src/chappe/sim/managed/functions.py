@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from chappe.sim.client import Client, ValueArrival
@@ -16,15 +17,20 @@ AGAIN_S = 0.5  # after an input that is not here yet
 
 
 class Functions:
-    """Runs what brokers place at a router. `connect()` is a new client of the router, let in as its worker."""
+    """Runs what brokers place at a router. `connect()` is a new client of the router, let in as its worker.
+
+    The worker has what functions need at the moment and no more; it leaves with the last of them.
+    """
 
     def __init__(self, clock: Clock, connect: Callable[[], Client]) -> None:
         self._clock = clock
         self._connect = connect
         self._worker: Client | None = None
-        self._starting: Timer | None = None
+        self._due: Timer | None = None  # when the worker looks at what has changed
         self._running: dict[int, _Function] = {}
-        self._asked: dict[int, tuple[_Function, int]] = {}  # function and position of an input, by request
+        self._published: dict[int, Variable] = {}  # outputs that the worker registered
+        self._watched: dict[int, int] = {}  # interval of each input that it watches
+        self._asked: dict[int, int] = {}  # input by request
 
     def __len__(self) -> int:
         return len(self._running)
@@ -36,14 +42,12 @@ class Functions:
         problem = check(command.function, command.inputs)
         if problem:
             return problem
-        number = command.output.variable_id
-        known = self._running.get(number)
-        if known is not None and known.command == command:
+        known = self._running.get(command.output.variable_id)
+        if known is not None and known.same(command):
             return ""
-        self.displace(number)
-        self._running[number] = _Function(self._clock, command, self._publish)
-        if self._starting is None:
-            self._starting = self._clock.after(START_S, self._begin)
+        self.displace(command.output.variable_id)
+        self._running[command.output.variable_id] = _Function(self._clock, command, self._publish)
+        self._look(START_S)
         return ""
 
     def displace(self, variable_id: int) -> str:
@@ -51,6 +55,7 @@ class Functions:
         function = self._running.pop(variable_id, None)
         if function is not None:
             function.stop()
+            self._look(0)
         return ""
 
     def clear(self) -> None:
@@ -69,63 +74,90 @@ class Functions:
 
     # --- the worker
 
-    def _begin(self) -> None:
-        """Ask for what functions need that were placed since."""
-        self._starting = None
+    def _look(self, delay_s: float) -> None:
+        if self._due is None or not self._due.waits:
+            self._due = self._clock.after(delay_s, self._follow)
+
+    def _attached(self, client: Client) -> None:
+        """The router knows nothing of this worker."""
+        self._published, self._watched, self._asked = {}, {}, {}
+        self._look(0)
+
+    def _follow(self) -> None:
+        """Ask for what functions need, and give back what none of them has any more."""
         if not self._running:
+            if self._worker is not None:
+                self._worker.leave()
             return
         if self._worker is None:
             self._worker = self._connect()
             self._worker.on_answer, self._worker.on_value = self._answered, self._arrived
-            self._worker.on_attach = lambda client: self._begin()
+            self._worker.on_attach = self._attached
         elif not self._worker.attached:
             self._worker.attach()
             return
+        self._follow_inputs(self._worker)
+        self._follow_outputs(self._worker)
         for function in self._running.values():
-            if not function.begun:
-                self._ask(function)
+            function.start()
 
-    def _ask(self, function: _Function) -> None:
-        assert self._worker is not None
-        function.begun = True
-        output = function.output
-        self._worker.request(
-            control.Register, publisher=output.publisher, variable=output.variable, type=output.type,
-            rate_num=output.rate_num, rate_den=output.rate_den, priority=output.priority, options=output.options,
-        )  # fmt: skip
-        for at in range(len(function.inputs)):
-            self._watch(function, at)
-        function.wait()
+    def _follow_inputs(self, worker: Client) -> None:
+        """One subscription a variable, at an interval that has all that functions ask for."""
+        variables: dict[int, Variable] = {}
+        intervals: dict[int, int] = {}
+        for function in self._running.values():
+            for variable, asked in zip(function.inputs, function.asked, strict=True):
+                number = variable.variable_id
+                known = intervals.get(number, asked.interval_ns)
+                variables[number] = variable
+                intervals[number] = math.gcd(known, asked.interval_ns) if known and asked.interval_ns else 0
+        for number in self._watched.keys() - intervals.keys():
+            del self._watched[number]
+            worker.request(control.Unwatch, variable_id=number)
+        for number, interval_ns in intervals.items():
+            if self._watched.get(number) != interval_ns:
+                self._watched[number] = interval_ns
+                variable = variables[number]
+                request = worker.request(
+                    control.Watch, publisher=variable.publisher, variable=variable.variable, interval_ns=interval_ns
+                )
+                self._asked[request] = number
 
-    def _watch(self, function: _Function, at: int) -> None:
-        if self._worker is None or not self._worker.attached or function.stopped:
-            return
-        variable, asked = function.inputs[at], function.command.function.inputs[at]
-        number = self._worker.request(
-            control.Watch, publisher=variable.publisher, variable=variable.variable, interval_ns=asked.interval_ns
-        )
-        self._asked[number] = function, at
+    def _follow_outputs(self, worker: Client) -> None:
+        for number, output in list(self._published.items()):
+            function = self._running.get(number)
+            if function is None or function.output != output:
+                del self._published[number]
+                worker.request(control.Withdraw, variable_id=number)
+        for number, function in self._running.items():
+            if number not in self._published:
+                output = self._published[number] = function.output
+                worker.request(
+                    control.Register, publisher=output.publisher, variable=output.variable, type=output.type,
+                    rate_num=output.rate_num, rate_den=output.rate_den, priority=output.priority,
+                    options=output.options,
+                )  # fmt: skip
 
     def _answered(self, client: Client, message: Message) -> None:
         match message:
             case management.Withdrawn():
-                for function in self._running.values():
-                    for at, variable in enumerate(function.inputs):
-                        if variable.variable_id == message.variable_id:
-                            self._clock.after(AGAIN_S, self._watch, function, at)
+                self._again(message.variable_id)
             case control.Watching():
                 self._asked.pop(message.id, None)
             case Failed():
-                waits = self._asked.pop(message.id, None)
-                if waits is not None:  # its path is not here yet
-                    self._clock.after(AGAIN_S, self._watch, *waits)
+                number = self._asked.pop(message.id, None)
+                if number is not None:  # its path is not here yet
+                    self._again(number)
+
+    def _again(self, number: int) -> None:
+        if self._watched.pop(number, None) is not None:
+            self._look(AGAIN_S)
 
     def _arrived(self, client: Client, arrival: ValueArrival) -> None:
         number, created = arrival.record.variable, arrival.record.created
         for function in self._running.values():
-            kind = function.kinds.get(number)
-            if kind is not None:
-                function.feed(number, Result(arrival.record.value_as(kind), created))  # type: ignore[arg-type]
+            if function.takes(number, created):
+                function.feed(number, Result(arrival.record.value_as(function.kinds[number]), created))  # type: ignore[arg-type]
 
     def _publish(self, output: Variable, result: Result) -> None:
         """To the router, and to functions of this worker: a router sends nothing back to where it came from."""
@@ -141,21 +173,37 @@ class _Function:
     """One function at work; `publish(output, result)` takes what it computes."""
 
     def __init__(self, clock: Clock, command: management.Place, publish: Callable[[Variable, Result], None]) -> None:
-        self.command = command
-        self.output, self.inputs = command.output, command.inputs
+        self.output, self.inputs, self.asked = command.output, command.inputs, command.function.inputs
         self.kinds = {variable.variable_id: variable.type for variable in command.inputs}
-        self.begun = False  # its output and inputs were asked for
-        self.stopped = False
+        self._function = command.function
         self._clock = clock
         self._publish = publish
         self._condensation = Condensation(command.function, command.output, command.inputs)
         self._positions = {variable.variable_id: at for at, variable in enumerate(command.inputs)}
         self._timer: Timer | None = None
+        self._state = "waiting"
+
+    def same(self, command: management.Place) -> bool:
+        """Whether the command is to run just this."""
+        return (command.output, command.function, command.inputs) == (self.output, self._function, self.inputs)
+
+    def start(self) -> None:
+        """Its output and inputs were asked for."""
+        if self._state == "waiting":
+            self._state = "running"
+            self._wait()
+
+    def stop(self) -> None:
+        self._state = "stopped"
+        if self._timer is not None:
+            self._timer.cancel()
 
     def takes(self, variable_id: int, created: int) -> bool:
         """Whether an event of a variable with that stamp is one of those that it asked for."""
         at = self._positions.get(variable_id)
-        return at is not None and covers(self.inputs[at], self.command.function.inputs[at].interval_ns, created)
+        if at is None or self._state != "running":
+            return False
+        return covers(self.inputs[at], self.asked[at].interval_ns, created)
 
     def feed(self, variable_id: int, event: Result) -> None:
         if self._condensation.hears(variable_id):
@@ -163,21 +211,16 @@ class _Function:
         else:
             self._condensation.refresh([(self._positions[variable_id], event)])
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """Be called when a result is due by time."""
         deadline_ns = self._condensation.deadline_ns()
-        if deadline_ns is not None and not self.stopped:
-            self._timer = self._clock.at(self._clock.now_ns + deadline_ns - self._clock.wall_ns, self._due)
+        if deadline_ns is not None and self._state == "running":
+            self._timer = self._clock.at(self._clock.now_ns + deadline_ns - self._clock.wall_ns, self._tick)
 
-    def _due(self) -> None:
+    def _tick(self) -> None:
         self._give(self._condensation.tick(self._clock.wall_ns))
-        self.wait()
+        self._wait()
 
     def _give(self, result: Result | None) -> None:
-        if result is not None and not self.stopped:
+        if result is not None and self._state == "running":
             self._publish(self.output, result)
-
-    def stop(self) -> None:
-        self.stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
