@@ -81,7 +81,7 @@ class Planner:
 
     def changed(self) -> None:
         """The map is another one."""
-        self._met.update(dict.fromkeys(self._state.vertex_ids()))
+        self._met.update(dict.fromkeys(self._state.routes.view.index))  # not computed anew for this
         while len(self._met) > MET:
             del self._met[next(iter(self._met))]
         self._own.clear()
