@@ -43,7 +43,7 @@ demo: $(STAMPS)/build $(if $(LONG),$(SPARK)) ## two clouds with brokers, modes, 
 .PHONY: test
 test: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## the whole test suite; ARGS="-k wire" selects
 	@$(if $(JAVA_17),,echo "make: no Java 17 or newer: the Spark extra is left out (sudo apt install openjdk-17-jre-headless)")
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist load --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist load --max-worker-restart 0 --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
 
 .PHONY: lint
 lint: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## ruff, mypy --strict, import-linter, cython-lint
