@@ -80,7 +80,8 @@ async def test_a_killed_router_on_one_of_two_paths_costs_nothing(tmp_path: Path)
             await made.start("b")
             await stream.more(500)
         await reader.until(lambda: len(reader.records) >= stream.sent)
-        assert got(reader) == [float(number) for number in range(stream.sent)]
+        # b may be quicker, when it is back, than what still waits on the way over c
+        assert sorted(got(reader)) == [float(number) for number in range(stream.sent)]
 
 
 @pytest.mark.spec("GS-152", "GS-091")
@@ -232,5 +233,5 @@ async def test_flooding_reaches_whoever_wants_all_and_loses_no_event_of_a_subscr
             await crowd.until(lambda: len(crowd.records) > 20)
             assert isinstance(await made.operator.ask(ClearFlood, **flood), Done)
         await reader.until(lambda: len(reader.records) >= stream.sent)
-        assert got(reader) == [float(number) for number in range(stream.sent)]
+        assert sorted(got(reader)) == [float(number) for number in range(stream.sent)]
         assert len(set(got(crowd))) == len(crowd.records) < stream.sent
