@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := .stamps
 ARGS ?=
+# AGAIN=yes: tests that do not pass beside others are run once more, alone, and named; CI does that.
+AGAIN ?=
+ONCE_MORE = { echo "make: what did not pass, once more and alone:"; $(BIN)/python -m pytest --again=$(STAMPS)/results.json --results=$(STAMPS)/results.json $(ARGS); }
 # Processes that tests run in; much of their time is waiting. WORKERS=0: in one, with output as it comes.
 WORKERS ?= $(shell n=$$((2 * $$(nproc 2>/dev/null || echo 2))); echo $$((n < 12 ? n : 12)))
 # Seconds that the demo runs; empty means until Ctrl-C. Always written $(SECONDS): the shell has a variable of that name.
@@ -43,7 +46,8 @@ demo: $(STAMPS)/build $(if $(LONG),$(SPARK)) ## two clouds with brokers, modes, 
 .PHONY: test
 test: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## the whole test suite; ARGS="-k wire" selects
 	@$(if $(JAVA_17),,echo "make: no Java 17 or newer: the Spark extra is left out (sudo apt install openjdk-17-jre-headless)")
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist load --max-worker-restart 0 --results=$(STAMPS)/results.json $(ARGS)  # with "=": pytest takes a file that exists for a test path
+	@rm -f $(STAMPS)/results.json
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist load --max-worker-restart 0 --results=$(STAMPS)/results.json $(ARGS) $(if $(AGAIN),|| $(ONCE_MORE))  # with "=": pytest takes a file that exists for a test path
 
 .PHONY: lint
 lint: $(STAMPS)/build $(STAMPS)/dev $(SPARK) ## ruff, mypy --strict, import-linter, cython-lint

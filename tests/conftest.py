@@ -27,6 +27,7 @@ MOST_WORKERS = 12
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--results", type=Path, help="write the outcome of each test there, for `make spec`")
+    parser.addoption("--again", type=Path, help="run only those that did not pass according to that file of results")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         number, each = int(worker.removeprefix("gw")) % MOST_WORKERS, (ports.LAST - ports.FIRST) // MOST_WORKERS
         os.environ[ports.RANGE] = f"{ports.FIRST + number * each}-{ports.FIRST + (number + 1) * each}"
     elif (path := config.getoption("--results")) is not None:
-        config.pluginmanager.register(Outcomes(path))
+        config.pluginmanager.register(Outcomes(path, config.getoption("--again")))
     settings.register_profile("chappe", deadline=None)  # a busy machine is no counterexample
     settings.load_profile("chappe")
 
@@ -55,6 +56,10 @@ def pytest_asyncio_loop_factories(
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     rows = load_rows()
+    if (path := config.getoption("--again")) is not None:
+        passed = {test for test, outcome in json.loads(path.read_text()).items() if outcome != "failed"}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     if _worker(config):
         items.sort(key=lambda item: rank(item.nodeid))
     for item in items:
@@ -122,9 +127,11 @@ def _worker(config: pytest.Config) -> str:
 class Outcomes:
     """How each test ended, those that ran in other processes included; written at the end, for `make spec`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, before: Path | None = None) -> None:
+        """`before`: the results of an earlier run that this one completes."""
         self.path = path
         self.found: dict[str, str] = {}
+        self._before: dict[str, str] = json.loads(before.read_text()) if before is not None else {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # A failing teardown must not be hidden by the call that passed before it.
@@ -134,7 +141,7 @@ class Outcomes:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not session.config.getoption("collectonly"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.found, indent=0, sort_keys=True))
+            self.path.write_text(json.dumps({**self._before, **self.found}, indent=0, sort_keys=True))
 
 
 @pytest.hookimpl(wrapper=True)
