@@ -21,6 +21,7 @@ EXAMPLES = (
     "chappe watch meter/frequency",
     "chappe watch meter frequency --interval 0.333",
     "chappe watch pmu/bus-0001 pmu/bus-0002 --count 10 --json",
+    "chappe watch 'pmu/#' '+/alarm' --interval 1",
 )
 
 
@@ -29,14 +30,18 @@ def watch(
     target: Target,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="PUBLISHER/VARIABLE...", help="Variables; of one alone also PUBLISHER VARIABLE."),
+        typer.Argument(
+            metavar="PUBLISHER/VARIABLE...",
+            help="Variables, or patterns with + and # that also take in what is published later; of one alone also "
+            "PUBLISHER VARIABLE.",
+        ),
     ],
     interval: Annotated[float, typer.Option(min=0, help="Seconds between values; 0: every value.")] = 0.0,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
     seconds: Annotated[
         float, typer.Option(min=0, help="End after so long; with --count and fewer values: exit code 1.")
     ] = 0.0,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds that a variable may take to appear.")] = 0.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds that a named variable may take to appear.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="For scripts: one JSON object a line.")] = False,
 ) -> None:
     """Print the values of variables, until Ctrl-C, --count or --seconds. The node does the thinning."""
@@ -54,15 +59,27 @@ def variables(words: list[str]) -> list[tuple[str, str]]:
     return found
 
 
+def wanted_of(words: list[str]) -> list[tuple[str, str] | str]:
+    """The same, and words that are patterns as they are."""
+    if all(map(_plain, words)):
+        return [*variables(words)]
+    return [variables([word])[0] if _plain(word) else word for word in words]
+
+
+def _plain(word: str) -> bool:
+    """Whether it stands for one variable alone."""
+    return {"+", "#"}.isdisjoint(word.split("/"))
+
+
 async def _watch(
     target: Target, names: list[str], interval: float, count: int, seconds: float, wait: float, as_json: bool
 ) -> int:
-    wanted = variables(names)
+    wanted = wanted_of(names)
     async with target.connect("watch") as client:
         client.on_disconnect = warn_lost
         client.on_loss = lambda status, _: say(f"the node dropped {status} values for this watcher: it is too slow")
         stream = await client.watch_many(wanted, interval=interval or None, wait_s=wait)
-        say(f"watching {', '.join('/'.join(each) for each in wanted)}")
+        say(f"watching {', '.join(each if isinstance(each, str) else '/'.join(each) for each in wanted)}")
         left = [count]
         try:
             async with asyncio.timeout(seconds or None):

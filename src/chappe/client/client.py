@@ -205,7 +205,7 @@ class Client(Connection):
 
     async def watch_many(
         self,
-        variables: Sequence[tuple[str, str]],
+        variables: str | Sequence[tuple[str, str] | str],
         *,
         interval: Seconds | None = None,
         qos: Qos | Mapping[int, Qos] | None = None,
@@ -215,15 +215,29 @@ class Client(Connection):
         on_full: str = "drop",
         wait_s: float = 0.0,
     ) -> StatusStream:
-        """One stream of many variables given as (publisher, variable); its `watches` hold the newest value of each."""
-        if not variables:
-            raise ValueError("watch_many needs at least one (publisher, variable)")
+        """One stream of many variables; its `watches` hold the newest value of each.
+
+        Given as (publisher, variable), or as patterns over publisher/variable such as "scada/#": these take in what is
+        published later, too, and the stream goes on while nothing that matches is published.
+        """
+        words = [variables] if isinstance(variables, str) else list(variables)
+        if not words:
+            raise ValueError("watch_many needs at least one (publisher, variable), or a pattern")
         options = WatchOptions(
             request=qos_request(qos, interval, modes), kind=None if type is None else value_type(type), wait_s=wait_s
         )
         stream = StatusStream(max_queue=max_queue, on_full=on_full)
         await self._exchange.connected()
-        await self._watched.watch(variables, options, stream)
+        named = [word for word in words if not isinstance(word, str)]
+        if named:
+            await self._watched.watch(named, options, stream)
+        try:
+            for word in words:
+                if isinstance(word, str):
+                    await self._patterns.watch(word, options, stream)
+        except BaseException:
+            await self.unwatch(stream)
+            raise
         return stream
 
     def monitor(
@@ -287,6 +301,8 @@ class Client(Connection):
         """Stop; iterators end after what is queued."""
         if self._floods.stream is not None and watched is self._floods.stream:
             self._floods.close()
+        if isinstance(watched, StatusStream):
+            await self._patterns.unwatch(watched)
         await self._watched.unwatch(watched)
 
     # --- the node

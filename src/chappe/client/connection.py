@@ -57,6 +57,7 @@ class Connection:
         self.reporting = parts.reporting
         self._requests, self._exchange, self._node = parts.requests, parts.exchange, parts.node
         self._published, self._watched, self._floods = parts.published, parts.watched, parts.floods
+        self._patterns = parts.patterns
         self._subscribed, self._replies = parts.subscribed, parts.replies
         self._options = options
         self._data: DataLink | None = None
@@ -131,6 +132,11 @@ class Connection:
         return self._mode
 
     @property
+    def finds(self) -> bool:
+        """Whether the node finds variables by pattern."""
+        return self.node is not None and "find" in self.node.capabilities
+
+    @property
     def next_mode(self) -> int:
         """The mode that is coming; the present one if none is."""
         return self._next_mode
@@ -152,7 +158,8 @@ class Connection:
     def counters(self) -> dict[str, int]:
         """Everything that was counted, by name."""
         subscriptions = self._subscribed.subscriptions
-        queues: set[Queue] = {*subscriptions, *(watch.stream for watch in self._watched.watches)}
+        watched = (watch.stream for watch in self._watched.watches)
+        queues: set[Queue] = {*subscriptions, *watched, *self._patterns.streams}
         if self._floods.stream is not None:
             queues.add(self._floods.stream)
         return {
@@ -190,6 +197,7 @@ class Connection:
             self._restoring.cancel()
         self._close_datagrams()
         self._published.connection_lost()
+        self._patterns.connection_lost()
         self._watched.connection_lost()
         self._floods.connection_lost()
         self._requests.fail(LinkError(f"the connection was lost before the answer: {error or 'end of stream'}"))
@@ -218,6 +226,7 @@ class Connection:
             self._exchange.up.set()
             self._call(self.on_reconnect)
             again.append(asyncio.ensure_future(self._watched.watch_again()))
+            self._patterns.find_again()
             for outcome in await asyncio.gather(self._open_datagrams(), *subscribed, return_exceptions=True):
                 if isinstance(outcome, Exception) and not isinstance(outcome, LinkError):
                     self.report(outcome)
@@ -263,10 +272,12 @@ class Connection:
         for queue in (
             *self._subscribed.subscriptions,
             *(watch.stream for watch in self._watched.watches),
+            *self._patterns.streams,
             self._floods.stream,
         ):
             if queue is not None:
                 queue.end(failure)
+        self._patterns.close()
         closed = failure or LinkError("the client was closed")
         self._watched.watchdog.close()
         if self.reporting is not None:
@@ -338,6 +349,8 @@ class Connection:
                 self._enter(message.mode, message.next)
             case control.Watching():
                 self._watched.regrant(message)
+            case control.Found():
+                self._patterns.found(message)
             case Withdrawn():
                 self._watched.end_withdrawn(message.variable_id, message.reason)
             case control.Goodbye():

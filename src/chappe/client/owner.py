@@ -25,6 +25,9 @@ class Owner(Protocol):
     def reconnections(self) -> int: ...
     @property
     def mode(self) -> int: ...
+    @property
+    def finds(self) -> bool:
+        """Whether the node finds variables by pattern."""
 
     def subscription_has_room(self, queue: Subscription | StatusStream) -> None:
         """A queue that was full has been read from."""

@@ -10,6 +10,7 @@ from chappe.client.exchange import Exchange
 from chappe.client.floods import Floods
 from chappe.client.node_requests import NodeRequests
 from chappe.client.owner import Owner
+from chappe.client.patterns import Patterns
 from chappe.client.replies import Replies
 from chappe.client.requests import Requests
 from chappe.client.session import ConnectOptions
@@ -25,6 +26,7 @@ class Parts:
     node: NodeRequests
     published: published.Published
     watched: watched.Watched
+    patterns: Patterns
     floods: Floods
     reporting: reporting.QualityReporter | None
     subscribed: subscribed.Subscribed
@@ -52,6 +54,7 @@ def build_parts(owner: Owner, options: ConnectOptions) -> Parts:
         node=node,
         published=published.Published(owner, core, requests),
         watched=watches,
+        patterns=Patterns(owner, requests, exchange, watches),
         floods=Floods(core, node),
         reporting=reporter,
         subscribed=subscriptions,

@@ -421,8 +421,10 @@ class Client:
         return Watch(self._loop, self._loop.run(self._client.watch(publisher, variable, **arguments)))
 
     @_signature_of(asynchronous.Client.watch_many)
-    def watch_many(self, variables: Sequence[tuple[str, str]], **arguments: Unpack[WatchManyArguments]) -> Stream:
-        """One stream of many variables."""
+    def watch_many(
+        self, variables: str | Sequence[tuple[str, str] | str], **arguments: Unpack[WatchManyArguments]
+    ) -> Stream:
+        """One stream of many variables, named or by pattern."""
         return Stream(self._loop, self._loop.run(self._client.watch_many(variables, **arguments)))
 
     @_signature_of(asynchronous.Client.group)

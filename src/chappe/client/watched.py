@@ -45,14 +45,13 @@ class Watched:
         self._core = core
         self._requests = requests
         self._named: dict[tuple[str, str], list[Watch]] = {}
+        self._open: set[StatusStream] = set()  # that do not end with their last watch
         self._asked: dict[int, QosRequest] = {}  # by variable: what the node was asked for last
 
     async def watch(self, variables: Sequence[tuple[str, str]], options: WatchOptions, stream: StatusStream) -> None:
         """Watch the variables, all in one stream; nothing is watched if one of them is refused."""
-        stream.owner = self._owner
-        stream.loop = asyncio.get_running_loop()
-        stream.before_wait = self._core.write_now
-        watches = [self._make_watch(publisher, variable, options, stream) for publisher, variable in variables]
+        self._bind(stream)
+        watches = [self.make_watch(publisher, variable, options, stream) for publisher, variable in variables]
         asked = (partial(self._ask_watch, watch, options.wait_s) for watch in watches)
         named = "/".join(variables[0]) + (f" and {len(watches) - 1} more" if len(watches) > 1 else "")
         try:
@@ -68,7 +67,34 @@ class Watched:
             self._keep(watch)
         self._refine({watch.variable_id for watch in watches})
 
-    def _make_watch(self, publisher: str, variable: str, options: WatchOptions, stream: StatusStream) -> Watch:
+    def _bind(self, stream: StatusStream) -> None:
+        stream.owner = self._owner
+        stream.loop = asyncio.get_running_loop()
+        stream.before_wait = self._core.write_now
+
+    def open(self, stream: StatusStream) -> None:
+        """A stream for watches that may come later: it goes on without any."""
+        self._bind(stream)
+        self._open.add(stream)
+
+    def shut(self, stream: StatusStream) -> None:
+        """No more watches come to a stream."""
+        self._open.discard(stream)
+
+    async def admit_found(self, watches: Sequence[Watch], options: WatchOptions) -> list[BaseException | None]:
+        """Watch variables that the node has named, each for itself; the error of each, or None."""
+        asked = (partial(self._ask_watch, watch) for watch in watches)
+        errors = await attempts(asked, self._owner.timeout_s, "watch what was found")
+        for watch, error in zip(watches, errors, strict=True):
+            if error is None:
+                _quality(watch).withdrawn = None
+                self.watchdog.follow(watch, options.supervision, self._owner.mode)
+                self._keep(watch)
+        self._refine({watch.variable_id for watch, error in zip(watches, errors, strict=True) if error is None})
+        return errors
+
+    def make_watch(self, publisher: str, variable: str, options: WatchOptions, stream: StatusStream) -> Watch:
+        """A watch that was not asked for yet."""
         finest = min(
             wanted.interval_ns for mode in range(MODES) if (wanted := options.request.in_mode(mode)) is not None
         )
@@ -147,7 +173,7 @@ class Watched:
         leaving = [watch for watch in chosen if watch in self.watches]
         for watch in leaving:
             self._drop(watch)
-        if isinstance(watched, StatusStream) or len(stream.watches) == 1:
+        if isinstance(watched, StatusStream) or (len(stream.watches) == 1 and stream not in self._open):
             stream.end()
             self._owner.subscription_has_room(stream)
         await self._forget(leaving)
@@ -184,11 +210,13 @@ class Watched:
             quality.withdrawn = error
             watch.active = False
             self._drop(watch)
-            if not any(each in self.watches for each in watch.stream.watches):
+            expected = watch.stream in self._open  # by pattern: variables come and go
+            if not expected and not any(each in self.watches for each in watch.stream.watches):
                 watch.stream.end(error)
                 self._owner.subscription_has_room(watch.stream)
             if quality.on_withdrawn is None:
-                self._owner.report(error)
+                if not expected:
+                    self._owner.report(error)
             else:
                 asyncio.get_running_loop().call_soon(quality.on_withdrawn, watch, error)
 

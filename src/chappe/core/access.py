@@ -161,10 +161,12 @@ class Access:
             ("subscribe", (kind, pattern)) for kind, pattern, _ in session.subscriptions
         ]
         topics += [("publish", key) for key in session.advertised]
-        actions: tuple[Action, ...] = ("subscribe", "publish", "inbox", "confirm")
+        actions: tuple[Action, ...] = ("subscribe", "publish", "watch", "inbox", "confirm")
         rights = {action: self.book.rights(session.identity, action) for action in actions}
         for action, key in topics:
             yield self._lost_right(session, rights[action], action, topic_address(*key))
+        for pattern in session.finds:
+            yield self._lost_right(session, rights["watch"], "watch", pattern)
         if session.inboxes:
             yield self._lost_right(session, rights["inbox"], "inbox", self._address)
         start = 0

@@ -1,4 +1,4 @@
-"""What peers must know about variables: collected, then sent in messages of a bounded size."""
+"""What peers must know about variables, and what is wanted of theirs: sent in messages of a bounded size."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from chappe.machine import Send
-from chappe.wire.control import Announce, Retract, Variable
+from chappe.wire.base import DemandTerm
+from chappe.wire.control import Announce, Demand, Retract, Variable
 
 ANNOUNCED_AT_ONCE = 100  # variables in one message: a peer works on it for about a millisecond
 RETRACTED_AT_ONCE = 1_000
+DEMANDED_AT_ONCE = 100
 MESSAGES_AT_ONCE = 8  # to each peer, before data is forwarded again
 
 
@@ -20,6 +22,10 @@ class _Pending:
 
     announced: dict[int, Variable] = field(default_factory=dict)
     retracted: dict[int, None] = field(default_factory=dict)
+    demanded: dict[int, tuple[DemandTerm, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.retracted or self.announced or self.demanded)
 
 
 class Announcements:
@@ -50,6 +56,13 @@ class Announcements:
             pending.retracted[variable_id] = None
             self.waiting = True
 
+    def demand(self, port: int, variable_id: int, terms: tuple[DemandTerm, ...]) -> None:
+        """That is what is wanted of a variable of that peer."""
+        pending = self._pending.get(port)
+        if pending is not None:
+            pending.demanded[variable_id] = terms
+            self.waiting = True
+
     def take(self) -> list[Send]:
         """The next messages. What was retracted goes first: an id may be announced again under another name."""
         effects: list[Send] = []
@@ -61,11 +74,11 @@ class Announcements:
                 if message is None:
                     break
                 effects.append(Send(port, message))
-        self.waiting = any(pending.announced or pending.retracted for pending in self._pending.values())
+        self.waiting = any(self._pending.values())
         return effects
 
 
-def _next(pending: _Pending) -> Announce | Retract | None:
+def _next(pending: _Pending) -> Announce | Retract | Demand | None:
     if pending.retracted:
         ids = tuple(islice(pending.retracted, RETRACTED_AT_ONCE))
         for variable_id in ids:
@@ -76,4 +89,9 @@ def _next(pending: _Pending) -> Announce | Retract | None:
         for variable in variables:
             del pending.announced[variable.variable_id]
         return Announce(variables=variables)
+    if pending.demanded:
+        wanted = tuple(islice(pending.demanded.items(), DEMANDED_AT_ONCE))
+        for variable_id, _ in wanted:
+            del pending.demanded[variable_id]
+        return Demand(wanted=wanted)
     return None

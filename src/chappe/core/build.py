@@ -14,6 +14,7 @@ from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands, Configure, Functions
 from chappe.core.control import Control
 from chappe.core.edge import Edge
+from chappe.core.finder import Finder
 from chappe.core.mesh_requests import MeshRequests
 from chappe.core.node import NodeCore
 from chappe.core.paths import PathTable
@@ -112,6 +113,7 @@ def build_node(
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
         VariableRequests(registrations, variables, commands, access, config.limits),
+        Finder(variables, sessions, access, config.limits, edge is not None),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
         AccessRequests(name, access), PeerMessages(variables, registrations, access, edge),
     )  # fmt: skip

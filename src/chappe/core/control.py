@@ -9,6 +9,7 @@ from chappe.core.access_requests import AccessRequests
 from chappe.core.answers import failed
 from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands
+from chappe.core.finder import Finder
 from chappe.core.mesh_requests import MeshRequests
 from chappe.core.peer_messages import PeerMessages
 from chappe.core.registrations import Registrations
@@ -42,6 +43,7 @@ class Control:
         registrations: Registrations,
         command_requests: CommandRequests,
         variable_requests: VariableRequests,
+        finder: Finder,
         topic_requests: TopicRequests,
         mesh_requests: MeshRequests,
         access_requests: AccessRequests,
@@ -54,9 +56,11 @@ class Control:
         self._registrations = registrations
         self._command_requests = command_requests
         self._variable_requests = variable_requests
+        self._finder = finder
         self._topics = topic_requests
         self._requests: dict[type[control.Message], Answer] = {
             **variable_requests.answers,
+            **finder.answers,
             **topic_requests.answers,
             **mesh_requests.answers,
             **access_requests.answers,
@@ -72,7 +76,7 @@ class Control:
 
     def limit(self, limits: Limits) -> None:
         """Apply other limits to what is asked from now on."""
-        self._variable_requests.limits = self._topics.limits = limits
+        self._variable_requests.limits = self._finder.limits = self._topics.limits = limits
 
     # --- a machine
 
@@ -125,6 +129,7 @@ class Control:
             or self._commands.busy
             or self._variables.busy
             or self._registrations.busy
+            or self._finder.busy
         )
 
     @property
@@ -134,7 +139,7 @@ class Control:
 
     def work(self) -> list[Effect]:
         """The next slice of a mode change and of what clients left behind; call it again while `busy`."""
-        effects = self._variables.work() + self._registrations.work()
+        effects = self._variables.work() + self._registrations.work() + self._finder.work()
         self._topics.work()
         return effects + self._command_requests.work()
 
@@ -149,7 +154,7 @@ class Control:
         if session.role == "client":
             return [Send(session.port, modes.state)] if modes.changing else []
         if not session.manager:
-            self._variables.peer_up(session.port, connected.fresh, now_ns)
+            self._variables.peer_up(session.port, connected.fresh, now_ns, "demand" in session.capabilities)
         return self.flush()
 
     def _disconnected(self, session: Session, now_ns: int) -> list[Effect]:
@@ -157,6 +162,7 @@ class Control:
         if session.role == "client":
             self.advertisements.gone(session)
             self._topics.gone(session)
+            self._finder.gone(session)
             self._variables.client_gone(session.port, session.variables, session.watched, now_ns)
         elif not session.manager:
             self._variables.peer_down(session.port)

@@ -6,8 +6,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from chappe.core.demand import Demand
 from chappe.core.table import Table
-from chappe.wire.control import Variable
+from chappe.wire.control import DemandTerm, Variable
 
 COUNTERS = 1 << 22  # ids of one leaf
 BLOCK = 64  # ids of a publisher begin at a multiple
@@ -25,7 +26,8 @@ class Entry:
     owner_name: str = ""  # kept while the client is away; empty: nobody is expected back
     inputs: tuple[int, ...] = ()  # ports of peers that announced it
     watchers: dict[int, int] = field(default_factory=dict)  # port -> path
-    routes: dict[tuple[str, int], int] = field(default_factory=dict)  # (static route, port) -> path
+    routes: dict[tuple[str, int], DemandTerm] = field(default_factory=dict)  # (static route, port) -> what it allows
+    demand: Demand | None = None  # made when somebody wants it
     next_path: int = STATIC_PATHS
     held: int = 0  # bits of PATHS, FLOODED, PLACED
     sources: tuple[int, ...] = ()  # ports that paths of brokers come from

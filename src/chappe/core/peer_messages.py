@@ -32,6 +32,7 @@ class PeerMessages:
         self.of_nodes: dict[type[control.Message], Answer] = {
             control.Announce: self._announce,
             control.Retract: self._retract,
+            control.Demand: self._demand,
             control.Goodbye: self._goodbye,
             control.Failed: self._goodbye,
             **dict.fromkeys(MESH, self._meshless),
@@ -60,6 +61,11 @@ class PeerMessages:
 
     def _retract(self, session: Session, message: control.Retract, now_ns: int) -> list[Effect]:
         self._variables.retracted(session.port, message.variable_ids, now_ns)
+        return []
+
+    def _demand(self, session: Session, message: control.Demand, now_ns: int) -> list[Effect]:
+        for reason in self._variables.demanded(session.port, message.wanted)[:10]:
+            log.error("demand refused", link=session.name, reason=reason)
         return []
 
     def _meshless(self, session: Session, message: control.Message, now_ns: int) -> list[Effect]:

@@ -81,6 +81,15 @@ def _bad_qos(wanted: tuple[control.Qos, ...]) -> str | None:
     return None
 
 
+def bad_find(request: control.Find) -> str | None:
+    """Why variables cannot be looked for so, or None."""
+    try:
+        space = AddressPattern.address(request.pattern).space
+    except PatternError as error:
+        return str(error)
+    return None if space == "text" else f"{request.pattern[:80]!r} is no pattern over publisher/variable"
+
+
 def bad_subscribe(request: control.Subscribe) -> str | None:
     """Why a topic cannot be subscribed to so, or None."""
     if request.kind not in ("s", "i", "l"):

@@ -58,7 +58,7 @@ class Usage:
 
     connections: int = 0
     variables: Tally = field(default_factory=Tally)  # registered
-    subscriptions: Tally = field(default_factory=Tally)  # topics and watched variables
+    subscriptions: Tally = field(default_factory=Tally)  # topics, watched variables and patterns of them
     inboxes: Tally = field(default_factory=Tally)
 
     @property
@@ -76,12 +76,14 @@ class Session:
     identity: Identity
     issuer: bytes = b""  # of a client: who publishes its events
     manager: bool = False  # a broker that this node dialled
+    capabilities: tuple[str, ...] = ()  # that both ends have
     internal: bool = False  # a worker of this node: needs no broker
     leaves: bool = False  # a client that said goodbye: it is not expected back
     usage: Usage = field(default_factory=Usage)  # of all connections of its identity
     variables: Counted[int] = field(init=False)  # ids it registered
     watched: Counted[int] = field(init=False)  # ids
     subscriptions: Counted[tuple[str, str, str]] = field(init=False)  # (kind, pattern, group)
+    finds: Counted[str] = field(init=False)  # patterns of variables that it looks for
     inboxes: Counted[str] = field(init=False)  # addresses of the inboxes that it opened
     advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
     waiting: int = 0  # watches that wait for their variable, or for a broker
@@ -95,6 +97,7 @@ class Session:
         self.variables = Counted(self.usage.variables)
         self.watched = Counted(self.usage.subscriptions)
         self.subscriptions = Counted(self.usage.subscriptions)
+        self.finds = Counted(self.usage.subscriptions)
         self.inboxes = Counted(self.usage.inboxes)
 
     @property
@@ -105,5 +108,5 @@ class Session:
     def release(self) -> None:
         """It is over: what it had counts no more for its identity."""
         self.usage.connections -= 1
-        for each in (self.variables, self.watched, self.subscriptions, self.inboxes):
+        for each in (self.variables, self.watched, self.subscriptions, self.finds, self.inboxes):
             each.release()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from chappe.core.announcements import Announcements
+from chappe.core.demand import EVERYTHING, Demand, Terms, combined, problem_of, terms_by_mode
 from chappe.core.directory import Directory, Entry
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
 from chappe.security.patterns import AddressPattern, variable_address
-from chappe.wire.control import Variable
+from chappe.wire.control import DemandTerm, Demanded, Variable
+
+log = structlog.get_logger(__name__)
 
 WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come from the configuration or a broker
 SLICE = 100  # entries handled in one turn of the loop when a client with many variables leaves
@@ -34,6 +39,11 @@ class StaticRoute:
     priority: int
     modes: int
 
+    @property
+    def term(self) -> DemandTerm:
+        """What goes there at most."""
+        return DemandTerm(self.interval_ns, self.priority, self.modes)
+
 
 def static_routes(config: Config) -> tuple[StaticRoute, ...]:
     """The `[[path]]` entries of a configuration."""
@@ -49,7 +59,9 @@ def static_routes(config: Config) -> tuple[StaticRoute, ...]:
 class Variables:
     """The directory, the status table of the engine and the static paths, kept in step.
 
-    `peer_port(name)` is the port of a peer whether it is connected or not, None if it is unknown.
+    A static path says what a peer may have. One that states what it wants gets that much of it, and this node states
+    what it wants of what peers announce: so a link carries what is wanted behind it. A peer that cannot state it gets
+    all of its paths. `peer_port(name)` is the port of a peer whether it is connected or not, None if it is unknown.
     """
 
     def __init__(
@@ -64,6 +76,9 @@ class Variables:
         self._announcements = Announcements()
         self._routed: dict[int, dict[int, Variable]] = {}  # port -> what is forwarded to it, by id
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
+        self._stating: set[int] = set()  # ports of peers that state what they want
+        self._outdated: dict[int, dict[int, bool]] = {}  # port -> ids to look at; True: what was stated is forgotten
+        self.came: deque[Entry] | None = None  # variables that are published again or for the first time, if asked for
         self.behind = False  # more is to be forgotten than one tick does
         self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
@@ -93,6 +108,7 @@ class Variables:
         return self._own(entry, port, owner_name)
 
     def _own(self, entry: Entry, port: int, owner_name: str) -> Entry:
+        self._note_coming(entry)
         self._engine.status.add_input(entry.variable.variable_id, port)
         entry.owner, entry.owner_name = port, owner_name
         self._changed(entry)
@@ -109,13 +125,15 @@ class Variables:
         path = WATCH_PATH + port
         every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
         entry.watchers[port] = path
+        self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
 
     def retune(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
         """Other terms for what a port gets already, in place: nothing is sent again and nothing is missed."""
-        path = entry.watchers[port]
-        return self._engine.status.setup_path(
-            entry.variable.variable_id, port, path, intervals_ns, priorities, modes)  # fmt: skip
+        path, number = entry.watchers[port], entry.variable.variable_id
+        every = self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes)
+        self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
+        return every
 
     def unwatch(self, entry: Entry, port: int) -> None:
         """Nothing of it goes to that port any more."""
@@ -123,6 +141,7 @@ class Variables:
         if path is not None:
             with suppress(UnknownVariableError):
                 self._engine.status.terminate_path(entry.variable.variable_id, path)
+            self._serve(entry, port, {})
             self._forget_if_unused(entry)
 
     def abandoned(self, entry: Entry) -> None:
@@ -136,8 +155,14 @@ class Variables:
 
     # --- peers
 
-    def peer_up(self, port: int, fresh: bool, now_ns: int) -> None:
-        """A link carries this port (again): announce everything; `fresh`: the peer has restarted and announces, too."""
+    def peer_up(self, port: int, fresh: bool, now_ns: int, states: bool = False) -> None:
+        """A link carries this port (again): announce everything; `fresh`: the peer has restarted and announces, too.
+
+        `states`: it states what it wants. What it stated before it restarted is forgotten, bit by bit.
+        """
+        if fresh or states != (port in self._stating):
+            self._outdated[port] = dict.fromkeys(self._routed.get(port, ()), fresh)
+        (self._stating.add if states else self._stating.discard)(port)
         self._announcements.open(port, self._routed.get(port, {}))
         if fresh and self._inputs.get(port):
             self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
@@ -150,10 +175,13 @@ class Variables:
         """The port of that peer is about to be freed."""
         self._announcements.close(port)
         self._unconfirmed.pop(port, None)
+        self._outdated.pop(port, None)
+        self._stating.discard(port)
         for variable_id in self._routed.pop(port, {}):
             entry = self.directory.numbered(variable_id)
             if entry is not None:
-                entry.routes = {key: path for key, path in entry.routes.items() if key[1] != port}
+                entry.routes = {key: term for key, term in entry.routes.items() if key[1] != port}
+                self._forget_served(entry, port)
         self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
 
     def announced_by(self, port: int) -> list[Variable]:
@@ -173,7 +201,40 @@ class Variables:
                 entry.inputs = tuple(other for other in entry.inputs if other != port)
                 self._inputs.get(port, set()).discard(variable_id)
                 self._forbid(entry, port)
+                if entry.demand is not None:
+                    entry.demand.asked.pop(port, None)
                 self._source_lost(entry, now_ns)
+
+    def demanded(self, port: int, wanted: Iterable[Demanded]) -> list[str]:
+        """A peer states what it wants of variables; the answer says what was refused and why.
+
+        What was retracted while this was on its way is passed over.
+        """
+        refused = []
+        routed, outdated = self._routed.get(port, {}), self._outdated.get(port, {})
+        for number, terms in wanted:
+            entry = self.directory.numbered(number)
+            if entry is None or number not in routed or port not in self._stating:
+                continue
+            outdated.pop(number, None)
+            problem = problem_of(terms)
+            if not problem:
+                before = entry.demand.stated.get(port, ()) if entry.demand is not None else ()
+                problem = self._state(entry, port, terms)
+                if problem:
+                    self._state(entry, port, before)
+            if problem:
+                refused.append(f"{'/'.join(entry.name)}: {problem}")
+        return refused
+
+    def _state(self, entry: Entry, port: int, terms: Terms) -> str:
+        if entry.demand is None:
+            entry.demand = Demand()
+        if terms:
+            entry.demand.stated[port] = terms
+        else:
+            entry.demand.stated.pop(port, None)
+        return self._forward(entry, port)
 
     # --- time and configuration
 
@@ -205,11 +266,13 @@ class Variables:
     @property
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
-        return bool(self._leaving) or self._announcements.waiting or bool(self._evicted)
+        return bool(self._leaving or self._evicted or self._outdated) or self._announcements.waiting
 
     def work(self) -> list[Effect]:
-        """A slice of what clients that left have left behind."""
+        """A slice of what clients that left have left behind, and of what peers stated before they restarted."""
         left = SLICE
+        for port in list(self._outdated)[:1]:
+            self._look_again(port)
         while self._leaving:
             port, owned, watched, since_ns = self._leaving[0]
             while left and watched:
@@ -307,13 +370,22 @@ class Variables:
             entry = self.directory.add(Entry(variable))
         elif entry.owner < 0:
             self.directory.replace(entry, variable)
+        self._note_coming(entry)
         if port not in entry.inputs:
             entry.inputs = (*entry.inputs, port)
             self._inputs.setdefault(port, set()).add(number)
         if port in self._unconfirmed:
             self._unconfirmed[port][1].discard(number)
+        before = entry.demand.asked.pop(port, ()) if entry.demand is not None else ()
         self._changed(entry)
+        if before:  # it may have forgotten it, or not
+            self._demand(entry, again=port)
         return ""
+
+    def _note_coming(self, entry: Entry) -> None:
+        """It is about to be published, perhaps again."""
+        if self.came is not None and not entry.published:
+            self.came.append(entry)
 
     def _may(self, entry: Entry, peer: str) -> bool:
         return bool(self._may_send(peer, *entry.name))
@@ -325,6 +397,7 @@ class Variables:
         for port in entry.targets():
             self._routed[port][entry.variable.variable_id] = entry.variable
             self._announcements.announce(port, entry.variable)
+        self._demand(entry)
 
     def _route(self, entry: Entry) -> None:
         if not self._routes:
@@ -340,21 +413,108 @@ class Variables:
                     continue
                 if not self._may(entry, name):
                     continue
-                path = entry.path()
-                self._engine.status.setup_path(number, port, path, [route.interval_ns], [route.priority], route.modes)
-                entry.routes[route.key, port] = path
+                entry.routes[route.key, port] = route.term
                 if number not in self._routed.setdefault(port, {}):
                     self._routed[port][number] = entry.variable
                     self._announcements.announce(port, entry.variable)
+                problem = self._forward(entry, port)
+                if problem:
+                    log.error("a static path cannot be used", peer=name, variable="/".join(entry.name), reason=problem)
 
     def _unroute(self, entry: Entry, keys: Iterable[tuple[str, int]]) -> None:
         before = entry.targets()
         for key in keys:
-            with suppress(UnknownVariableError):
-                self._engine.status.terminate_path(entry.variable.variable_id, entry.routes.pop(key))
-        for port in before - entry.targets():
+            del entry.routes[key]
+        left = entry.targets()
+        for port in before:
+            if port in left:
+                self._forward(entry, port)
+                continue
+            self._forget_served(entry, port, terminate=True)
             self._routed.get(port, {}).pop(entry.variable.variable_id, None)
             self._announcements.retract(port, entry.variable.variable_id)
+
+    # --- demand
+
+    def _forward(self, entry: Entry, port: int) -> str:
+        """Let the engine forward to a peer what its paths allow and it wants; why that cannot be, if it cannot."""
+        allowed = [term for (_, to), term in entry.routes.items() if to == port]
+        demand = entry.demand or Demand()
+        terms = set(allowed) if port not in self._stating else combined(allowed, demand.stated.get(port, ()))
+        served, number = demand.served.get(port, {}), entry.variable.variable_id
+        paths = {term: path for term, path in served.items() if term in terms}
+        for term in sorted(terms - paths.keys()):
+            path = entry.path()
+            terms_of_path = [term.interval_ns], [term.priority], term.modes
+            try:
+                if served or paths or port not in self._stating or not term.modes >> self._engine.status.slot & 1:
+                    self._engine.status.setup_path(number, port, path, *terms_of_path)
+                else:  # it has nothing yet: the present value goes there at once, as it goes to a client
+                    self._engine.watch(port, number, path, *terms_of_path)
+            except ValueError as error:
+                for added in paths.keys() - served.keys():
+                    self._engine.status.terminate_path(number, paths[added])
+                return str(error)
+            paths[term] = path
+        for term in served.keys() - terms:
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(number, served[term])
+        self._serve(entry, port, paths)
+        return ""
+
+    def _forget_served(self, entry: Entry, port: int, terminate: bool = False) -> None:
+        """Nothing goes to that peer any more. `terminate`: its port stays."""
+        if entry.demand is None:
+            return
+        entry.demand.stated.pop(port, None)
+        for path in entry.demand.served.get(port, {}).values() if terminate else ():
+            with suppress(UnknownVariableError):
+                self._engine.status.terminate_path(entry.variable.variable_id, path)
+        self._serve(entry, port, {})
+
+    def _serve(self, entry: Entry, port: int, paths: Mapping[DemandTerm, int]) -> None:
+        """That is what a port gets now: peers that bring the variable hear of it if it is more or less than before."""
+        if entry.demand is None:
+            if not paths:
+                return
+            entry.demand = Demand()
+        if entry.demand.serve(port, paths):
+            self._demand(entry)
+
+    def _demand(self, entry: Entry, again: int = -1) -> None:
+        """State to the peers that announce it what is wanted here and behind this node; `again`: to that port anyway.
+
+        Whose publisher is here wants it from nobody else. Two nodes that announce it to each other, as in a ring of
+        static paths, cannot know the demand of one from the echo of the other's: between them everything goes.
+        """
+        demand = entry.demand
+        if demand is None or not entry.inputs:
+            return
+        terms = demand.wanted(entry.variable) if entry.owner < 0 else ()
+        targets = entry.targets()
+        for port in entry.inputs:
+            if port not in self._stating:
+                continue
+            wanted = EVERYTHING if port in targets and entry.owner < 0 else terms
+            if port == again or wanted != demand.asked.get(port, ()):
+                demand.asked[port] = wanted
+                self._announcements.demand(port, entry.variable.variable_id, wanted)
+        if not any(demand.asked.values()) and not entry.sources and self._stating.issuperset(entry.inputs):
+            self._engine.status.forget_last(entry.variable.variable_id)  # it will not be the present value for long
+
+    def _look_again(self, port: int) -> None:
+        """A slice of what a peer stated before it restarted, or goes there for it states nothing, or now does."""
+        outdated = self._outdated[port]
+        for number in list(outdated)[:SLICE]:
+            forget = outdated.pop(number)
+            entry = self.directory.numbered(number)
+            if entry is None or number not in self._routed.get(port, {}):
+                continue
+            if forget and entry.demand is not None:
+                entry.demand.stated.pop(port, None)
+            self._forward(entry, port)
+        if not outdated:
+            del self._outdated[port]
 
     def _forbid(self, entry: Entry, port: int) -> None:
         if port >= 0 and not entry.permits(port):
@@ -364,6 +524,7 @@ class Variables:
     def _watcher_gone(self, variable_id: int, port: int) -> None:
         entry = self.directory.numbered(variable_id)
         if entry is not None and entry.watchers.pop(port, None) is not None:
+            self._serve(entry, port, {})
             self._forget_if_unused(entry)
 
     def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
@@ -373,6 +534,7 @@ class Variables:
             self._source_lost(entry, since_ns)
 
     def _source_lost(self, entry: Entry, now_ns: int) -> None:
+        self._demand(entry)
         if not entry.published and not entry.away_since_ns:
             entry.away_since_ns = now_ns
             self._away.append(entry.variable.variable_id)

@@ -375,6 +375,10 @@ cdef class StatusTable(EntryTable):
             return kept.head[:24]
         return kept.head[:24] + kept.options[:entry.last_size - 24]
 
+    def forget_last(self, variable):
+        """The newest record is not the present value any more: who watches it next waits for another one."""
+        self._known(variable).last_size = 0
+
     def entries(self):
         """How many variables are in the table."""
         return self.n_entries

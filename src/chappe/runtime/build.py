@@ -106,7 +106,7 @@ def build_parts(
     connections.transports.follow(switches_of(config))
     peers = Peers(
         name, process, engine, core.ports,
-        lambda peer, raw, identity, of, beat_ns, dialled: carrier.carry_peer(peer, raw, identity, of, beat_ns, dialled),
+        lambda peer, raw, identity, agreement: carrier.carry_peer(peer, raw, identity, agreement),
         lambda: credentials.client, config.tls is not None, config.node.capabilities,
         lambda: tuple(str(address) for address in listening.addresses),
     )  # fmt: skip

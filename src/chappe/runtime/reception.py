@@ -83,7 +83,7 @@ class Reception:
         finally:
             self.greeting -= 1
         if hello.role == "node":
-            self.peers.accepted(raw, hello, guest.identity, max(hello.heartbeat_ns, 50_000_000))
+            self.peers.accepted(raw, hello, welcome, guest.identity)
         else:
             self.open_client(raw, hello, welcome, guest.identity, admit is not None)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from chappe.wire.constants import ALL_MODES
+
 
 class Notice(msgspec.Struct, tag_field="k", tag=True, omit_defaults=True):
     """Expects no answer."""
@@ -103,3 +105,11 @@ class Grant(msgspec.Struct, array_like=True, frozen=True):
     redundancy: int
     priority: int
     bound_ns: int = 0  # what admission keeps the latency below from then on; 0: no bound
+
+
+class DemandTerm(msgspec.Struct, array_like=True, frozen=True, order=True):
+    """An interval at which a variable is wanted behind a link (0: every event), in the modes of the bit mask."""
+
+    interval_ns: int = 0
+    priority: int = 3
+    modes: int = ALL_MODES

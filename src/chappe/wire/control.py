@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, Union, get_args
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args
 
 import msgspec
+from msgspec import Meta
 
 from chappe.errors import ProtocolError
 from chappe.wire.base import Answer as Answer
 from chappe.wire.base import Command as Command
+from chappe.wire.base import DemandTerm as DemandTerm
 from chappe.wire.base import DerivedValue as DerivedValue
 from chappe.wire.base import Done as Done
 from chappe.wire.base import Failed as Failed
@@ -24,8 +26,11 @@ from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
 MAJOR, MINOR = 2, 0  # MINOR stays 0: whatever is added later is a capability
-Capability: TypeAlias = Literal["credit", "loss", "datagram", "stamp"]
+Capability: TypeAlias = Literal["credit", "loss", "datagram", "stamp", "demand", "find"]
 CAPABILITIES: tuple[str, ...] = get_args(Capability)
+
+MAX_TERMS = 16  # of one variable on one link: who wants more than so many different ones wants everything
+MAX_DEMANDED = 1_000  # variables in one Demand
 
 
 # --- handshake -------------------------------------------------------------------------------------------------
@@ -143,6 +148,23 @@ class Watching(Answer):
 
 class Unwatch(Request):
     variable_id: int
+
+
+class Find(Request):
+    """Name the variables that match a pattern over publisher/variable, now and as they come: in `Found`."""
+
+    pattern: str
+
+
+class Unfind(Request):
+    pattern: str
+
+
+class Found(Notice):
+    """Variables that a client looks for; one may be named again when its publisher comes back."""
+
+    pattern: str
+    variables: tuple[tuple[str, str], ...]  # publisher, variable
 
 
 class Subscribe(Request):
@@ -285,6 +307,16 @@ class Retract(Notice):
     variable_ids: tuple[int, ...]
 
 
+Demanded: TypeAlias = tuple[int, Annotated[tuple[DemandTerm, ...], Meta(max_length=MAX_TERMS)]]
+"""A variable id and the terms on which it is wanted; none: it is not wanted any more."""
+
+
+class Demand(Notice):
+    """What the sender wants of variables that the receiver has announced to it, in place of what it wanted before."""
+
+    wanted: Annotated[tuple[Demanded, ...], Meta(max_length=MAX_DEMANDED)]
+
+
 # --- commands of brokers; the others are in `chappe.wire.management` -------------------------------------------
 
 
@@ -300,10 +332,10 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure,
+    Unwatch, Find, Unfind, Found, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure,
     OpenLink, List, Listing,
     OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
-    DatagramClosed, Announce, Retract, PrepareMode,
+    DatagramClosed, Announce, Retract, Demand, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind_name(kind): kind for kind in _ALL}

@@ -10,6 +10,7 @@ from chappe.core.build import build_node
 from chappe.core.sections import BrokerLink, Config, Limits, NodeSection, Peer, Route
 from chappe.core.session import Session
 from chappe.machine import Audit, AuditIntent, AuditWritten, Connected, Disconnected, Effect, FreePort, Send
+from chappe.security.config import Rule
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.wire import control, management
@@ -20,12 +21,13 @@ SECOND = 1_000_000_000
 class Table:
     """Ports by name; `peers` are connected at the start, `paths` are patterns that go to them.
 
-    With `managed` it is a router of the leaf broker `leaf`, to whose processes `broker` connects it.
+    With `managed` it is a router of the leaf broker `leaf`, to whose processes `broker` connects it. Of peers that
+    state what they want of variables `capabilities` says so.
     """
 
     def __init__(
         self, peers: tuple[str, ...] = (), paths: dict[str, tuple[str, ...]] | None = None, managed: bool = False,
-        **limits: int,
+        capabilities: tuple[str, ...] = (), rules: Sequence[Rule] = (), **limits: int,
     ) -> None:  # fmt: skip
         self.now_ns = 1_000 * SECOND
         routes = tuple(Route(variables=pattern, to=to) for pattern, to in (paths or {}).items())
@@ -35,7 +37,7 @@ class Table:
         )  # fmt: skip
         self.configured: list[management.Channel] = []
         self.core = build_node(
-            self.config, process=bytes(16), book=RuleBook.open(), carry_out=lambda effects: None,
+            self.config, process=bytes(16), book=RuleBook.of(rules) if rules else RuleBook.open(), carry_out=lambda effects: None,
             configure=self.configure,
         )  # fmt: skip
         self.engine, self.variables, self.control = self.core.engine, self.core.variables, self.core.control
@@ -44,8 +46,22 @@ class Table:
         for name in peers:
             port = self.ports[name] = self.core.ports.open(Peer(name=name))
             self.engine.resume_port(port)
-            self.core.sessions.open(Session(port, name, "node", dev_identity(name, "node")))
-            self.core.receive(port, Connected(name), self.now_ns)
+            self.connect(name, capabilities)
+
+    def connect(
+        self, name: str, capabilities: tuple[str, ...] = (), fresh: bool = True
+    ) -> list[tuple[str, control.Message]]:
+        """A connection to a peer is there; `fresh`: to a process that remembers nothing. What is sent because of it."""
+        port = self.ports[name]
+        self.core.sessions.open(Session(port, name, "node", dev_identity(name, "node"), capabilities=capabilities))
+        effects = self.core.receive(port, Connected(name, fresh=fresh), self.now_ns)
+        while self.variables.busy:
+            effects += self.core.work()
+        return self.sent(effects)
+
+    def disconnect(self, name: str) -> None:
+        """The connection to a peer is lost; its port stays."""
+        self.core.receive(self.ports[name], Disconnected(), self.now_ns)
 
     def configure(self, channels: Sequence[management.Channel]) -> str:
         self.configured = list(channels)

@@ -17,7 +17,7 @@ from chappe.links.tick import FlushTick
 from chappe.machine import Connected, Disconnected
 from chappe.runtime.links.connections import Connection, Connections
 from chappe.runtime.links.datagrams import Datagrams
-from chappe.runtime.links.peers import PeerLink, Peers
+from chappe.runtime.links.peers import Agreement, PeerLink, Peers
 from chappe.runtime.shell import Shell
 from chappe.security.identity import Identity
 from chappe.wire.control import Hello, Welcome
@@ -87,23 +87,22 @@ class Carrier:
 
     # --- other nodes
 
-    def carry_peer(
-        self, peer: PeerLink, raw: Raw, identity: Identity, process: bytes, heartbeat_ns: int, dialled: bool
-    ) -> Connection:
+    def carry_peer(self, peer: PeerLink, raw: Raw, identity: Identity, agreement: Agreement) -> Connection:
         """A connection carries the port of a peer from now on."""
         if peer.connection is not None:
             self._connections.abort(peer.connection, "connected anew")
-        fresh = process != peer.process
+        fresh = agreement.process != peer.process
         clocks(self._engine)
         self._engine.resume_port(peer.port)
-        session = Session(peer.port, peer.name, "node", identity, manager=peer.manager)
-        peer.process = process
-        connection = peer.connection = self._attach(raw, session, heartbeat_ns, dialled, fresh)
+        capabilities = agreement.capabilities
+        session = Session(peer.port, peer.name, "node", identity, manager=peer.manager, capabilities=capabilities)
+        peer.process = agreement.process
+        connection = peer.connection = self._attach(raw, session, agreement.heartbeat_ns, agreement.dialled, fresh)
         if connection.lost.is_set() or peer.manager:
             self._tick.soon()
             return connection
         self._linked(peer.port, connection.link.kind, peer.name)
-        if dialled and self._peers.by_datagrams(peer, raw):
+        if agreement.dialled and self._peers.by_datagrams(peer, raw):
             self._datagrams.ask(peer.port)
         elif peer.config.data == "multicast":
             self._datagrams.listen_to(peer.port, peer.config.interface)

@@ -13,7 +13,7 @@ from chappe.errors import ChappeError, RefusedError
 from chappe.links.backoff import Backoff
 from chappe.links.link import Raw
 from chappe.runtime.links.connections import Connection
-from chappe.runtime.links.peers import PeerLink, Peers
+from chappe.runtime.links.peers import PeerLink, Peers, agreed
 from chappe.security.certificates import identity_of
 from chappe.security.identity import Identity, dev_identity
 from chappe.security.tls import expect
@@ -99,8 +99,7 @@ class ManagementLinks:
             raw.close()
             raise
         self._names[url] = welcome.name
-        heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-        return self._peers.carry(peer, raw, identity, welcome.session, heartbeat_ns, True)
+        return self._peers.carry(peer, raw, identity, agreed(config, welcome))
 
     def _identify(self, raw: Raw, welcome: Welcome) -> Identity:
         if raw.certificate_der is None:

@@ -62,11 +62,27 @@ class PeerLink:
         return ", ".join(self.config.urls)
 
 
-Carry = Callable[[PeerLink, Raw, Identity, bytes, int, bool], Connection]
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the handshake with another node has come to."""
+
+    process: bytes  # number of the other one's process
+    heartbeat_ns: int
+    capabilities: tuple[str, ...]  # that both have
+    dialled: bool
+
+
+def agreed(config: Peer, welcome: Welcome) -> Agreement:
+    """With a peer that was dialled."""
+    heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
+    return Agreement(welcome.session, heartbeat_ns, welcome.capabilities, True)
+
+
+Carry = Callable[[PeerLink, Raw, Identity, Agreement], Connection]
 
 
 class Peers:
-    """All peers by name. `carry(peer, raw, identity, process, heartbeat_ns, dialled)` attaches a connection."""
+    """All peers by name. `carry(peer, raw, identity, agreement)` attaches a connection."""
 
     def __init__(
         self,
@@ -149,11 +165,12 @@ class Peers:
             return Refused(reason=f"{self._node} has a connection to {peer.name} already", code="address")
         return None
 
-    def accepted(self, raw: Raw, hello: Hello, identity: Identity, heartbeat_ns: int) -> Connection:
+    def accepted(self, raw: Raw, hello: Hello, welcome: Welcome, identity: Identity) -> Connection:
         """A node has connected."""
         peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
         peer.theirs = read(hello.name, hello.links, raw.peer.host)
-        return self.carry(peer, raw, identity, hello.session, heartbeat_ns, False)
+        heartbeat_ns = max(hello.heartbeat_ns, 50_000_000)
+        return self.carry(peer, raw, identity, Agreement(hello.session, heartbeat_ns, welcome.capabilities, False))
 
     def manager(self, name: str, url: str) -> PeerLink:
         """The link to a broker's process of that name; RefusedError if the name is that of another peer."""
@@ -250,8 +267,7 @@ class Peers:
             raw.close()
             raise
         peer.choice = f"{choice.kind}: {choice.reason}"
-        heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-        return self.carry(peer, raw, identity, welcome.session, heartbeat_ns, True)
+        return self.carry(peer, raw, identity, agreed(config, welcome))
 
     def _identify(self, peer: PeerLink, raw: Raw, welcome: Welcome) -> Identity:
         if welcome.name != peer.name:

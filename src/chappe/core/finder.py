@@ -1,0 +1,147 @@
+"""Variables that clients look for by pattern: their names, of those known here and of those that come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from chappe.core.access import Access
+from chappe.core.answers import failed
+from chappe.core.directory import Entry
+from chappe.core.requests import bad_find
+from chappe.core.sections import Limits
+from chappe.core.session import Session
+from chappe.core.sessions import Sessions
+from chappe.core.variables import Variables
+from chappe.machine import Effect, Send
+from chappe.security.patterns import AddressPattern, variable_address
+from chappe.wire import control
+from chappe.wire.base import Done
+
+COMPARED = 2_000  # names with patterns, in one turn of the loop
+NAMED_AT_ONCE = 100  # variables in one message
+
+
+@dataclass(slots=True)
+class _Sought:
+    """A pattern and the ports of the clients that look for it."""
+
+    pattern: AddressPattern
+    ports: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """A client that has not been told yet of all that is known here."""
+
+    session: Session
+    text: str
+    entries: Iterator[Entry]
+
+
+class Finder:
+    """Answers Find and Unfind. Names go out in slices; a client may hear one twice, and misses none."""
+
+    def __init__(
+        self, variables: Variables, sessions: Sessions, access: Access, limits: Limits, managed: bool
+    ) -> None:
+        self.limits = limits
+        self._variables = variables
+        self._sessions = sessions
+        self._access = access
+        self._managed = managed
+        self._sought: dict[str, _Sought] = {}
+        self._scans: deque[_Scan] = deque()
+        self.answers: dict[type[control.Message], Callable[[Session, Any, int], list[Effect]]] = {
+            control.Find: self._find,
+            control.Unfind: self._unfind,
+        }
+
+    def _find(self, session: Session, request: control.Find, now_ns: int) -> list[Effect]:
+        if self._managed:
+            reason = "a broker manages this node and finds no variables by pattern yet: name them"
+            return [failed(session.port, request, "unsupported", reason)]
+        problem = bad_find(request)
+        if problem:
+            return [failed(session.port, request, "invalid", problem)]
+        if "watch" not in self._access.everywhere(session):
+            refusal = self._access.refusal(session, request, "watch", request.pattern, whole=True)
+            if refusal is not None:
+                return [refusal]
+        if request.pattern not in session.finds and session.subscribed >= self.limits.subscriptions:
+            return [self._access.over_limit(session, request, "subscriptions", self.limits.subscriptions)]
+        session.finds.add(request.pattern)
+        sought = self._sought.setdefault(request.pattern, _Sought(AddressPattern.address(request.pattern)))
+        sought.ports.add(session.port)
+        if self._variables.came is None:
+            self._variables.came = deque()
+        self._scans.append(_Scan(session, request.pattern, self._variables.directory.walk()))
+        return [Send(session.port, Done(id=request.id))]
+
+    def _unfind(self, session: Session, request: control.Unfind, now_ns: int) -> list[Effect]:
+        if request.pattern not in session.finds:
+            return [failed(session.port, request, "unknown", f"{request.pattern!r} is not looked for by you")]
+        session.finds.discard(request.pattern)
+        self._forget(request.pattern, session.port)
+        return [Send(session.port, Done(id=request.id))]
+
+    def gone(self, session: Session) -> None:
+        """Its connection is over."""
+        for pattern in session.finds:
+            self._forget(pattern, session.port)
+
+    def _forget(self, pattern: str, port: int) -> None:
+        sought = self._sought[pattern]
+        sought.ports.discard(port)
+        if not sought.ports:
+            del self._sought[pattern]
+        if not self._sought:
+            self._variables.came = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._scans or self._variables.came)
+
+    def work(self) -> list[Effect]:
+        """Name some variables to those who look for them."""
+        found: dict[tuple[int, str], list[tuple[str, str]]] = {}
+        if self._scans:
+            self._scan(self._scans[0], found)
+        came = self._variables.came
+        if came:
+            for _ in range(min(len(came), max(1, COMPARED // max(1, len(self._sought))))):
+                self._name(came.popleft(), found)
+        return [
+            Send(port, control.Found(pattern=text, variables=tuple(names[at : at + NAMED_AT_ONCE])))
+            for (port, text), names in found.items()
+            for at in range(0, len(names), NAMED_AT_ONCE)
+        ]
+
+    def _scan(self, scan: _Scan, found: dict[tuple[int, str], list[tuple[str, str]]]) -> None:
+        sought = self._sought.get(scan.text)
+        if sought is None or scan.session.port not in sought.ports or not self._sessions.has(scan.session):
+            self._scans.popleft()
+            return
+        looked = 0
+        names = found.setdefault((scan.session.port, scan.text), [])
+        for entry in islice(scan.entries, COMPARED):
+            looked += 1
+            if entry.published and sought.pattern.covers(_address(entry)):
+                names.append(entry.name)
+        if looked < COMPARED:
+            self._scans.popleft()
+
+    def _name(self, entry: Entry, found: dict[tuple[int, str], list[tuple[str, str]]]) -> None:
+        address = _address(entry)
+        for text, sought in self._sought.items():
+            if sought.pattern.covers(address):
+                for port in sought.ports:
+                    found.setdefault((port, text), []).append(entry.name)
+
+
+def _address(entry: Entry) -> AddressPattern:
+    return AddressPattern.address(variable_address(*entry.name))
