@@ -14,6 +14,8 @@ from chappe.wire.mesh import LinkAdvert, Withdrawn
 def replaced(database: Database, location: Location) -> bool:
     """Whether another originator of the unit has withdrawn this one, after what it advertised last."""
     level, origin, name = location
+    if not level:
+        return False  # a node originates for itself alone
     originators = database.originators("l", level, origin)
     advertised = originators[name].advert.sequence if name in originators else 0
     return any(
