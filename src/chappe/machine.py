@@ -36,6 +36,7 @@ class Connected(msgspec.Struct, frozen=True):
     link: bytes = b""  # the UUID that this end gave it
     joins: bool = True  # False: the link is measured, and that is all
     fresh: bool = True  # the other end remembers nothing of an earlier connection
+    capabilities: tuple[str, ...] = ()  # that both ends have
 
 
 class Disconnected(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -55,20 +56,36 @@ def test_variables(url: str) -> None:
 
 
 def test_mesh(tmp_path: Path) -> None:
-    ports = free_ports(3)
+    ports = free_ports(4)
     blocks = re.findall(r"^```toml\n(.*?)^```", (TUTORIAL / "mesh.md").read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3
     with ExitStack() as stack:
         for number, block in enumerate(blocks):
             file = tmp_path / f"{number}.toml"
-            file.write_text(
-                re.sub(r"127\.0\.0\.1:740(\d)", lambda found: f"127.0.0.1:{ports[int(found[1]) - 1]}", block)
-            )
+            block = re.sub(r"127\.0\.0\.1:740(\d)", lambda found: f"127.0.0.1:{ports[int(found[1]) - 1]}", block)
+            file.write_text(block.replace("127.0.0.1:7482", f"127.0.0.1:{ports[3]}"))
             node = stack.enter_context(running("-m", "chappe.node", "--dev", str(file)))
             assert node.stdout is not None
             assert node.stdout.readline() == f"listening tcp://127.0.0.1:{ports[number]}\n"
         stack.enter_context(running("-c", programs("variables.md", f"tcp://127.0.0.1:{ports[0]}")[0]))
-        check_values(programs("variables.md", f"tcp://127.0.0.1:{ports[2]}")[1])
+        at_the_end = f"tcp://127.0.0.1:{ports[2]}"
+        check_values(programs("variables.md", at_the_end)[1])
+        before = crossed(ports[3])
+        words = ("watch", "meter/#", "--interval", "0.5", "--url", at_the_end, "--count", "5")
+        done = subprocess.run(
+            [sys.executable, "-m", "chappe.cli", *words], capture_output=True, text=True, timeout=30, check=True
+        )
+        assert done.stdout.count("meter/frequency") == 5
+        assert 5 <= crossed(ports[3]) - before <= 5 + 30 // 2  # two a second, not thirty; and what was under way before
+
+
+def crossed(port: int) -> int:
+    """How many values came over the link from west, as the page of the node in the middle says."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    found = re.search(r'^chappe_port_status_total\{direction="in",link="west".*?\} ([0-9.]+)$', text, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))
 
 
 def check_values(watcher: str) -> None:

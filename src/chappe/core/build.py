@@ -99,7 +99,15 @@ def build_node(
     engine.status.slot = node.mode
     ports = PeerPorts(engine)
     away_ns = round(node.away_s * 1e9)
-    variables = Variables(engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches)
+
+    def seek(pattern: str, on: bool) -> None:
+        if member is not None and meshed and edge is None:
+            member.discovery.seek(pattern, on)
+
+    variables = Variables(
+        engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches,
+        config.address if meshed and config.broker is None else "", seek,
+    )  # fmt: skip
     paths = PathTable(engine, variables, ports.get, access.neighbours, ports.names)
     commands = Commands(engine, paths, configure, functions)
     edge: Edge | None = None
@@ -108,7 +116,7 @@ def build_node(
     member: Member | None = None
     mesh: MeshClients | None = None
     if membership is not None:
-        member, mesh = _join(config, engine, access, membership)
+        member, mesh = _join(config, engine, access, membership, variables)
     registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
@@ -137,7 +145,9 @@ def _memory_budget() -> int:
     return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2, 1 << 30)
 
 
-def _join(config: Config, engine: Engine, access: Access, membership: Membership) -> tuple[Member, MeshClients]:
+def _join(
+    config: Config, engine: Engine, access: Access, membership: Membership, variables: Variables
+) -> tuple[Member, MeshClients]:
     from chappe.events.clients import MeshClients
     from chappe.events.member import Member
     from chappe.events.parts import MemberParts
@@ -148,7 +158,7 @@ def _join(config: Config, engine: Engine, access: Access, membership: Membership
     member = Member(MemberParts(
         Address.parse(unit, config.node.name), engine, membership.settings, membership.rng,
         sign=membership.sign, verify=membership.verify, decode=membership.decode, withheld=rules.withheld,
-        reporter=membership.reporter,
+        reporter=membership.reporter, source=variables,
     ))  # fmt: skip
     publications = [("s", pattern) for pattern in section.publications] if section is not None else []
     return member, MeshClients(member, publications, rules.publishes)

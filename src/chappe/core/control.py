@@ -154,7 +154,7 @@ class Control:
         if session.role == "client":
             return [Send(session.port, modes.state)] if modes.changing else []
         if not session.manager:
-            self._variables.peer_up(session.port, connected.fresh, now_ns, "demand" in session.capabilities)
+            self._variables.peer_up(session.port, connected.fresh, now_ns, "demand" in connected.capabilities)
         return self.flush()
 
     def _disconnected(self, session: Session, now_ns: int) -> list[Effect]:
@@ -165,7 +165,7 @@ class Control:
             self._finder.gone(session)
             self._variables.client_gone(session.port, session.variables, session.watched, now_ns)
         elif not session.manager:
-            self._variables.peer_down(session.port)
+            self._variables.peer_down(session.port, now_ns)
         return self._variables.flush()
 
     def _leave(self, session: Session, message: control.Goodbye, now_ns: int) -> list[Effect]:

@@ -31,6 +31,8 @@ class Entry:
     next_path: int = STATIC_PATHS
     held: int = 0  # bits of PATHS, FLOODED, PLACED
     sources: tuple[int, ...] = ()  # ports that paths of brokers come from
+    origin: str = ""  # address of the node in the mesh where it is published; empty: this one
+    rooted: bool = False  # it counts as published here
     away_since_ns: int = 0  # since when nobody publishes it; 0: somebody does
 
     @property

@@ -45,9 +45,7 @@ class _Scan:
 class Finder:
     """Answers Find and Unfind. Names go out in slices; a client may hear one twice, and misses none."""
 
-    def __init__(
-        self, variables: Variables, sessions: Sessions, access: Access, limits: Limits, managed: bool
-    ) -> None:
+    def __init__(self, variables: Variables, sessions: Sessions, access: Access, limits: Limits, managed: bool) -> None:
         self.limits = limits
         self._variables = variables
         self._sessions = sessions
@@ -74,7 +72,10 @@ class Finder:
         if request.pattern not in session.finds and session.subscribed >= self.limits.subscriptions:
             return [self._access.over_limit(session, request, "subscriptions", self.limits.subscriptions)]
         session.finds.add(request.pattern)
-        sought = self._sought.setdefault(request.pattern, _Sought(AddressPattern.address(request.pattern)))
+        sought = self._sought.get(request.pattern)
+        if sought is None:
+            sought = self._sought[request.pattern] = _Sought(AddressPattern.address(request.pattern))
+            self._variables.seek(request.pattern, True)
         sought.ports.add(session.port)
         if self._variables.came is None:
             self._variables.came = deque()
@@ -98,6 +99,7 @@ class Finder:
         sought.ports.discard(port)
         if not sought.ports:
             del self._sought[pattern]
+            self._variables.seek(pattern, False)
         if not self._sought:
             self._variables.came = None
 

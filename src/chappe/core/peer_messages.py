@@ -48,7 +48,8 @@ class PeerMessages:
             log.error("announcement ignored: paths of this node come from its broker", link=session.name)
             return []
         taken = self._access.announced(session, message.variables)
-        refused = self._variables.announced(session.port, taken)
+        origins = dict(zip((each.variable_id for each in message.variables), message.origins, strict=False))
+        refused = self._variables.announced(session.port, taken, [origins.get(each.variable_id, "") for each in taken])
         for reason in refused[:10]:
             log.error("announcement refused", link=session.name, reason=reason)
         effects: list[Effect] = []

@@ -17,6 +17,7 @@ from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
 from chappe.machine import NEVER, Effect, Send
+from chappe.security.patterns import variable_address
 from chappe.wire import control, management
 from chappe.wire.control import Answer, Failed, Grant, Request, Variable
 
@@ -121,7 +122,11 @@ class Registrations:
             return [unknown(session.port, request)]
         session.waiting += 1
         item = _Waiting(session, request)
-        self._waiting.setdefault((request.publisher, request.variable), []).append(item)
+        name = (request.publisher, request.variable)
+        if name not in self._waiting:
+            self._waiting[name] = []
+            self._variables.seek(variable_address(*name), True)
+        self._waiting[name].append(item)
         self._order += 1
         heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
         return []
@@ -151,7 +156,9 @@ class Registrations:
         if not waiting:
             return []
         self._arrived.append(waiting)
-        return self.work()
+        effects = self.work()
+        self._variables.seek(variable_address(*entry.name), False)  # who watches it now looks for it, too
+        return effects
 
     @property
     def busy(self) -> bool:
@@ -272,6 +279,7 @@ class Registrations:
             waiting.remove(item)
             if not waiting:
                 del self._waiting[name]
+                self._variables.seek(variable_address(*name), False)
             item.over = True
             session.waiting -= 1
             if self._here(session):

@@ -245,6 +245,12 @@ class Config(Section, frozen=True):
         return "/".join(filter(None, (self.mesh.unit if self.mesh is not None else "", self.node.name)))
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What this node does on a link if its other end does, too; brokers say what a managed node forwards."""
+        words = self.node.capabilities
+        return words if self.broker is None else tuple(word for word in words if word != "demand")
+
+    @property
     def leaf(self) -> int:
         """The leaf of the ids issued here; from the name where the file gives none, so that a mesh has several."""
         return zlib.crc32(self.node.name.encode()) % 1024 if self.node.leaf is None else self.node.leaf

@@ -76,7 +76,6 @@ class Session:
     identity: Identity
     issuer: bytes = b""  # of a client: who publishes its events
     manager: bool = False  # a broker that this node dialled
-    capabilities: tuple[str, ...] = ()  # that both ends have
     internal: bool = False  # a worker of this node: needs no broker
     leaves: bool = False  # a client that said goodbye: it is not expected back
     usage: Usage = field(default_factory=Usage)  # of all connections of its identity

@@ -6,18 +6,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 import structlog
 
 from chappe.core.announcements import Announcements
 from chappe.core.demand import EVERYTHING, Demand, Terms, combined, problem_of, terms_by_mode
 from chappe.core.directory import Directory, Entry
+from chappe.core.offers import Offers
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
 from chappe.security.patterns import AddressPattern, variable_address
-from chappe.wire.control import DemandTerm, Demanded, Variable
+from chappe.wire.control import Demanded, DemandTerm, Variable
+from chappe.wire.mesh import Place
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +29,9 @@ SLICE = 100  # entries handled in one turn of the loop when a client with many v
 
 PeerPort = Callable[[str], int | None]
 MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
+Seek = Callable[[str, bool], None]  # look for variables in the mesh that match a pattern, or no more
+DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
+LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +73,21 @@ class Variables:
     def __init__(
         self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
         may_send: MaySend = lambda peer, publisher, variable: True,
+        address: str = "", seek: Seek = lambda pattern, on: None,
     ) -> None:  # fmt: skip
+        """`address`: of this node in its mesh, if it is in one."""
         self.directory = Directory(leaf)
         self._engine = engine
         self._routes = tuple(routes)
         self._peer_port = peer_port
         self._away_ns = away_ns
-        self._announcements = Announcements()
-        self._routed: dict[int, dict[int, Variable]] = {}  # port -> what is forwarded to it, by id
+        self._announcements = Announcements(address)
+        self._offers = Offers(address)
+        self.seek = seek
+        self.stamp = 0  # changes when `publishers` does
+        self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
+        self._looking: Iterator[None] | None = None  # through variables that a neighbour may or may not have now
+        self._routed: dict[int, dict[int, Entry]] = {}  # port -> what is forwarded to it, by id
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
         self._stating: set[int] = set()  # ports of peers that state what they want
         self._outdated: dict[int, dict[int, bool]] = {}  # port -> ids to look at; True: what was stated is forgotten
@@ -109,6 +122,7 @@ class Variables:
 
     def _own(self, entry: Entry, port: int, owner_name: str) -> Entry:
         self._note_coming(entry)
+        entry.origin = ""
         self._engine.status.add_input(entry.variable.variable_id, port)
         entry.owner, entry.owner_name = port, owner_name
         self._changed(entry)
@@ -124,6 +138,8 @@ class Variables:
         """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes."""
         path = WATCH_PATH + port
         every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
+        if not entry.watchers:
+            self.seek(variable_address(*entry.name), True)
         entry.watchers[port] = path
         self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
@@ -141,8 +157,7 @@ class Variables:
         if path is not None:
             with suppress(UnknownVariableError):
                 self._engine.status.terminate_path(entry.variable.variable_id, path)
-            self._serve(entry, port, {})
-            self._forget_if_unused(entry)
+            self._unwatched(entry, port)
 
     def abandoned(self, entry: Entry) -> None:
         """Its owner is away and not expected back."""
@@ -167,9 +182,16 @@ class Variables:
         if fresh and self._inputs.get(port):
             self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
 
-    def peer_down(self, port: int) -> None:
-        """The link is lost. Table entries stay, so that the streams go on when it is back."""
+    def peer_down(self, port: int, now_ns: int) -> None:
+        """The link is lost. Table entries stay, so that streams go on when it is back.
+
+        What was discovered in the mesh comes another way by then: it stays for a moment, in which copies are known.
+        """
         self._announcements.close(port)
+        entries = ((number, self.directory.numbered(number)) for number in self._inputs.get(port, ()))
+        discovered = {number for number, entry in entries if entry is not None and entry.origin}
+        if discovered:
+            self._unconfirmed[port] = (now_ns + LAPSE_NS, discovered)
 
     def peer_gone(self, port: int, now_ns: int) -> None:
         """The port of that peer is about to be freed."""
@@ -177,11 +199,9 @@ class Variables:
         self._unconfirmed.pop(port, None)
         self._outdated.pop(port, None)
         self._stating.discard(port)
-        for variable_id in self._routed.pop(port, {}):
-            entry = self.directory.numbered(variable_id)
-            if entry is not None:
-                entry.routes = {key: term for key, term in entry.routes.items() if key[1] != port}
-                self._forget_served(entry, port)
+        for entry in self._routed.pop(port, {}).values():
+            entry.routes = {key: term for key, term in entry.routes.items() if key[1] != port}
+            self._forget_served(entry, port)
         self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
 
     def announced_by(self, port: int) -> list[Variable]:
@@ -189,9 +209,10 @@ class Variables:
         entries = (self.directory.numbered(number) for number in self._inputs.get(port, ()))
         return [entry.variable for entry in entries if entry is not None]
 
-    def announced(self, port: int, variables: Iterable[Variable]) -> list[str]:
-        """A peer will send these; the answer says what was refused and why."""
-        return [problem for variable in variables if (problem := self._announced(port, variable))]
+    def announced(self, port: int, variables: Iterable[Variable], origins: Iterable[str] = ()) -> list[str]:
+        """A peer will send these; the answer says what was refused and why. `origins`: where they are published."""
+        pairs = zip(variables, chain(origins, repeat("")), strict=False)
+        return [problem for variable, origin in pairs if (problem := self._announced(port, variable, origin))]
 
     def retracted(self, port: int, variable_ids: Iterable[int], now_ns: int) -> None:
         """A peer sends these no more."""
@@ -266,13 +287,17 @@ class Variables:
     @property
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
-        return bool(self._leaving or self._evicted or self._outdated) or self._announcements.waiting
+        return bool(
+            self._leaving or self._evicted or self._outdated or self._announcements.waiting or self._looking
+            or self._offers.changed
+        )  # fmt: skip
 
     def work(self) -> list[Effect]:
         """A slice of what clients that left have left behind, and of what peers stated before they restarted."""
         left = SLICE
         for port in list(self._outdated)[:1]:
             self._look_again(port)
+        self._look_through()
         while self._leaving:
             port, owned, watched, since_ns = self._leaving[0]
             while left and watched:
@@ -295,7 +320,11 @@ class Variables:
         }
         names = {port: name for route in routes for name in route.to if (port := self._peer_port(name)) is not None}
         for entry in self.directory.walk():
-            over = [key for key in entry.routes if key not in wanted or not self._may(entry, names.get(key[1], ""))]
+            over = [
+                key for key in entry.routes
+                if not self._may(entry, self._offers.name(key[1]) if key[0] == DISCOVERED else names.get(key[1], ""))
+                or (key not in wanted and key[0] != DISCOVERED)
+            ]  # fmt: skip
             self._unroute(entry, over)
             self._route(entry)
             yield
@@ -347,7 +376,9 @@ class Variables:
 
     # --- how it is done
 
-    def _announced(self, port: int, variable: Variable) -> str:
+    def _announced(self, port: int, variable: Variable, origin: str) -> str:
+        if origin and origin == self._offers.address:
+            return ""  # it comes from here
         name, number = f"{variable.publisher}/{variable.variable}", variable.variable_id
         entry = self.directory.named(variable.publisher, variable.variable)
         if entry is not None and entry.variable.variable_id != number:
@@ -370,6 +401,8 @@ class Variables:
             entry = self.directory.add(Entry(variable))
         elif entry.owner < 0:
             self.directory.replace(entry, variable)
+        if entry.owner < 0:
+            entry.origin = origin
         self._note_coming(entry)
         if port not in entry.inputs:
             entry.inputs = (*entry.inputs, port)
@@ -393,46 +426,117 @@ class Variables:
     def _changed(self, entry: Entry) -> None:
         """It has a source (again); peers that know it learn its rate and type, others that it exists."""
         entry.away_since_ns = 0
+        self._count_rooted(entry)
         self._route(entry)
         for port in entry.targets():
-            self._routed[port][entry.variable.variable_id] = entry.variable
-            self._announcements.announce(port, entry.variable)
+            self._announcements.announce(port, entry)
         self._demand(entry)
 
     def _route(self, entry: Entry) -> None:
+        for number in self._offers.ports(entry):
+            self._offer(entry, DISCOVERED, self._offers.name(number), number, DemandTerm())
         if not self._routes:
             return
         address = AddressPattern.address(variable_address(*entry.name))
-        number = entry.variable.variable_id
         for route in self._routes:
             if not route.pattern.covers(address):
                 continue
             for name in route.to:
                 port = self._peer_port(name)
-                if port is None or (route.key, port) in entry.routes or entry.only_from(port):
-                    continue
-                if not self._may(entry, name):
-                    continue
-                entry.routes[route.key, port] = route.term
-                if number not in self._routed.setdefault(port, {}):
-                    self._routed[port][number] = entry.variable
-                    self._announcements.announce(port, entry.variable)
-                problem = self._forward(entry, port)
-                if problem:
-                    log.error("a static path cannot be used", peer=name, variable="/".join(entry.name), reason=problem)
+                if port is not None:
+                    self._offer(entry, route.key, name, port, route.term)
 
-    def _unroute(self, entry: Entry, keys: Iterable[tuple[str, int]]) -> None:
-        before = entry.targets()
+    def _offer(self, entry: Entry, key: str, name: str, port: int, term: DemandTerm) -> None:
+        """A peer may have a variable, on these terms."""
+        if (key, port) in entry.routes or entry.only_from(port) or not self._may(entry, name):
+            return
+        number = entry.variable.variable_id
+        entry.routes[key, port] = term
+        if number not in self._routed.setdefault(port, {}):
+            self._routed[port][number] = entry
+            self._announcements.announce(port, entry)
+        problem = self._forward(entry, port)
+        if problem:
+            log.error("a path cannot be used", peer=name, variable="/".join(entry.name), reason=problem)
+
+    def _unroute(self, entry: Entry, keys: Sequence[tuple[str, int]]) -> None:
         for key in keys:
             del entry.routes[key]
         left = entry.targets()
-        for port in before:
+        for port in {port for _, port in keys}:
             if port in left:
                 self._forward(entry, port)
                 continue
             self._forget_served(entry, port, terminate=True)
             self._routed.get(port, {}).pop(entry.variable.variable_id, None)
             self._announcements.retract(port, entry.variable.variable_id)
+
+    # --- the mesh
+
+    def publishers(self) -> list[str]:
+        """Publishers, as the first level of addresses, whose variables come from here."""
+        if not self._offers.address:
+            return []
+        return [variable_address(publisher, "x").rpartition("/")[0] for publisher in self._rooted]
+
+    def offer(self, port: int, neighbour: str, target: Place, pattern: str) -> None:
+        """A neighbour looks for what matches and is published there: it may have it."""
+        if self._offers.address:
+            self._offers.add(port, neighbour, target, pattern)
+
+    def take_back(self, port: int, target: Place, pattern: str) -> None:
+        """It looks for it no more."""
+        self._offers.remove(port, target, pattern)
+
+    def take_back_all(self, port: int) -> None:
+        """That neighbour looks for nothing any more."""
+        self._offers.remove_port(port)
+
+    def _look_through(self) -> None:
+        """A slice of the variables that a neighbour may have now, or may have no more."""
+        if self._looking is None and self._offers.changed:
+            self._looking = self._reconsider(*self._offers.changed.popleft())
+        for _ in range(SLICE):
+            if self._looking is None:
+                return
+            if next(self._looking, self) is self:
+                self._looking = None
+                if self._offers.changed:
+                    self._looking = self._reconsider(*self._offers.changed.popleft())
+
+    def _reconsider(self, port: int, text: str) -> Iterator[None]:
+        """Offer to a neighbour what it may have of a pattern, and take back what it may not; stops now and then."""
+        pattern = AddressPattern.address(text)
+        entries: Iterable[Entry | None]
+        if pattern.exact:
+            publisher, _, variable = text.removeprefix("str:").partition("/")
+            entries = (self.directory.named(publisher, variable),)
+        else:
+            entries = self.directory.walk()
+        for entry in entries:
+            if entry is not None and self._offers.cover(port, entry):
+                if entry.published:
+                    self._offer(entry, DISCOVERED, self._offers.name(port), port, DemandTerm())
+            elif entry is not None and (DISCOVERED, port) in entry.routes:
+                self._unroute(entry, [(DISCOVERED, port)])
+            yield
+
+    def _count_rooted(self, entry: Entry) -> None:
+        """Whether it comes from here may have changed: its publisher is advertised in the mesh."""
+        here = not entry.origin and (entry.published or bool(entry.owner_name)) and not entry.sources
+        if here is not entry.rooted:
+            self._root(entry, here)
+
+    def _root(self, entry: Entry, here: bool) -> None:
+        if here is entry.rooted:
+            return
+        entry.rooted = here
+        publisher = entry.variable.publisher
+        before = self._rooted.get(publisher, 0)
+        self._rooted[publisher] = before + (1 if here else -1)
+        if not self._rooted[publisher]:
+            del self._rooted[publisher]
+        self.stamp += not before or publisher not in self._rooted
 
     # --- demand
 
@@ -492,15 +596,18 @@ class Variables:
             return
         terms = demand.wanted(entry.variable) if entry.owner < 0 else ()
         targets = entry.targets()
+        asked_before = any(demand.asked.values())
         for port in entry.inputs:
-            if port not in self._stating:
+            if port not in self._stating or not self._announcements.reaches(port):
                 continue
             wanted = EVERYTHING if port in targets and entry.owner < 0 else terms
             if port == again or wanted != demand.asked.get(port, ()):
                 demand.asked[port] = wanted
                 self._announcements.demand(port, entry.variable.variable_id, wanted)
-        if not any(demand.asked.values()) and not entry.sources and self._stating.issuperset(entry.inputs):
-            self._engine.status.forget_last(entry.variable.variable_id)  # it will not be the present value for long
+        turned = asked_before is not any(demand.asked.values())
+        if turned and not entry.sources and self._stating.issuperset(entry.inputs):
+            # It begins: the first value is the present one for everybody. Or it ends: what is kept will grow old.
+            self._engine.status.await_value(entry.variable.variable_id)
 
     def _look_again(self, port: int) -> None:
         """A slice of what a peer stated before it restarted, or goes there for it states nothing, or now does."""
@@ -524,8 +631,13 @@ class Variables:
     def _watcher_gone(self, variable_id: int, port: int) -> None:
         entry = self.directory.numbered(variable_id)
         if entry is not None and entry.watchers.pop(port, None) is not None:
-            self._serve(entry, port, {})
-            self._forget_if_unused(entry)
+            self._unwatched(entry, port)
+
+    def _unwatched(self, entry: Entry, port: int) -> None:
+        self._serve(entry, port, {})
+        if not entry.watchers:
+            self.seek(variable_address(*entry.name), False)
+        self._forget_if_unused(entry)
 
     def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
         entry = self.directory.numbered(variable_id)
@@ -535,6 +647,7 @@ class Variables:
 
     def _source_lost(self, entry: Entry, now_ns: int) -> None:
         self._demand(entry)
+        self._count_rooted(entry)
         if not entry.published and not entry.away_since_ns:
             entry.away_since_ns = now_ns
             self._away.append(entry.variable.variable_id)
@@ -542,6 +655,7 @@ class Variables:
 
     def _forget_if_unused(self, entry: Entry) -> None:
         """A variable whose client is expected back is kept for a while, one that is watched until it is not."""
+        self._count_rooted(entry)
         known = self.directory.numbered(entry.variable.variable_id) is entry
         if known and not (entry.published or entry.watchers or entry.owner_name or entry.held):
             self._drop(entry)
@@ -554,6 +668,9 @@ class Variables:
 
     def _drop(self, entry: Entry) -> None:
         number = entry.variable.variable_id
+        if entry.watchers:
+            self.seek(variable_address(*entry.name), False)
+        self._root(entry, False)
         self._unroute(entry, list(entry.routes))
         for port in entry.inputs:
             self._inputs.get(port, set()).discard(number)

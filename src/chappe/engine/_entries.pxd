@@ -15,6 +15,7 @@ cdef enum:
     WINDOW = 64
     MANY = 0x80000000           # flag of Entry.inputs: the rest is an interned list of ports
     MAX_PORT = 0xffffff
+    AWAITED = 1                 # Entry.last_size: none, and the next one goes to all that get any
 
 cdef struct Entry:
     uint32_t rate               # interned rate; 0 = no entry here
@@ -22,7 +23,7 @@ cdef struct Entry:
     uint32_t vector             # interned mode vector; 0 = no path and no flooding in any slot
     uint32_t paths              # first of a list in order of ports
     uint32_t window             # 0 = copies cannot arrive on several paths
-    uint32_t last_size          # bytes of the newest record; 0 = none, and always 0 away from the edge
+    uint32_t last_size          # bytes of the newest record; 0 = none, AWAITED; always 0 away from the edge
 
 cdef struct EdgeEntry:          # one cache line: deciding and keeping the record touch no other memory of the variable
     Entry entry

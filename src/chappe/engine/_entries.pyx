@@ -264,7 +264,7 @@ cdef class EntryTable:
         cdef EdgeEntry* last = <EdgeEntry*> entry
         cdef uint32_t extra = size - 24
         cdef void* moved
-        if entry.last_size and stamp_of(record) < stamp_of(last.head):
+        if entry.last_size > AWAITED and stamp_of(record) < stamp_of(last.head):
             return
         if extra > last.room:
             moved = resize(&self.meter, last.options, last.room, extra)
@@ -322,12 +322,17 @@ cdef class EntryTable:
         """A duplicate window exists where copies may arrive on several paths, and nowhere else."""
         cdef Vector* vector = vector_of(self, entry)
         cdef bint needed = (entry.inputs & MANY) != 0
+        cdef Window* window
         cdef int mode
         if vector != NULL:
             for mode in range(MODES):
                 needed = needed or vector.levels[mode] != 0
         if needed and entry.window == 0:
             entry.window = self.windows.add()
+            if entry.last_size > AWAITED:  # another copy of the newest may come by the new way
+                window = <Window*> pool_at(self.windows, entry.window)
+                window.newest = window.stamps[0] = stamp_of((<EdgeEntry*> entry).head)
+                window.count = window.next = 1
         elif entry.window and not needed:
             self.windows.remove(entry.window)
             entry.window = 0

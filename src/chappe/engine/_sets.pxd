@@ -63,6 +63,7 @@ cdef class ForwardingSets:
     cdef int scope(self, uint32_t n_ports) except -1
     cdef bint timeless(self, uint32_t index) noexcept
     cdef PortList* choose(self, uint32_t index, uint32_t rate_id, const Rate* rate, int64_t created) noexcept
+    cdef PortList* whole(self, uint32_t index) noexcept
     cdef PortList* flood(self, const PortList* normal, const uint32_t* ports, uint32_t n, const uint8_t* levels,
                          uint32_t n_levels, int level) noexcept
 

@@ -170,6 +170,15 @@ cdef class ForwardingSets:
             return self._sparse(form, self._round(rate_id, rate, created))
         return self._close(form, self._round(rate_id, rate, created))
 
+    cdef PortList* whole(self, uint32_t index) noexcept:
+        """All ports of this set, as at a round that every interval divides."""
+        cdef Form* form = <Form*> self.sets.contents[index].form
+        if form.always:
+            return self.choose(index, 0, NULL, 0)
+        if form.generation != self.generation:
+            self._refresh(form)
+        return self._close(form, 0)
+
     cdef PortList* flood(self, const PortList* normal, const uint32_t* ports, uint32_t n, const uint8_t* levels,
                          uint32_t n_levels, int level) noexcept:
         """The ports of level 1 to `level` as alerts, and what the normal list says of the others (GS-103)."""

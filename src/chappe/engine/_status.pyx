@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 from math import gcd
 
 from chappe.engine._entries cimport (
-    MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
+    AWAITED, MAX_PORT, MODES, SLOTS, WINDOW, EdgeEntry, Entry, EntryTable, Path, Terms, Vector, Window, find_entry,
     interval_of, permits, rate_of, terms_of, vector_of,
 )
 from chappe.engine._intervals cimport periods_of, stamp_of, variable_of
@@ -82,6 +82,7 @@ cdef class StatusTable(EntryTable):
         cdef uint64_t ahead
         cdef uint32_t chosen = 0
         cdef int level = 0
+        cdef bint awaited
         if entry == NULL:
             verdict[0] = UNKNOWN
             return NULL
@@ -110,9 +111,12 @@ cdef class StatusTable(EntryTable):
             verdict[0] = _admit(<Window*> pool_at(self.windows, entry.window), created)
             if verdict[0] != FORWARD:
                 return NULL
+        awaited = entry.last_size == AWAITED
         if self.edge:
             self.keep(entry, record, size)
-        if chosen:
+        if chosen and awaited:
+            found = self.forwarding.whole(chosen)
+        elif chosen:
             found = self.forwarding.choose(chosen, entry.rate, rate_of(self, entry), created)
         verdict[0] = FORWARD
         if level:
@@ -133,15 +137,16 @@ cdef class StatusTable(EntryTable):
         cdef Entry* entry
         cdef int64_t created, stamp = stamp_of(records)
         cdef uint64_t tolerated = <uint64_t> self.future_tolerance_ns + UNFLOODED_NS
-        cdef bint timed
+        cdef bint timed, awaited
         record += 24 * (1 + <uint32_t> record[12])
+        first = find_entry(self, variable_of(records))
+        awaited = first != NULL and first.last_size == AWAITED
         found = self.decide(port, records, <Py_ssize_t> (record - records), wall_ns, verdict)
         count[0] = 1
         used[0] = <uint32_t> (record - records)
         if found == NULL or verdict[0] != FORWARD:
             return found
-        first = find_entry(self, variable_of(records))
-        if first.window:
+        if first.window or awaited:
             return found
         timed = found != &self.nobody and not self.forwarding.timeless(vector_of(self, first).sets[self.slot])
         while end - record >= 24 and record[12] == 0:
@@ -149,11 +154,11 @@ cdef class StatusTable(EntryTable):
             if entry == NULL or entry.vector != first.vector or entry.inputs != first.inputs or entry.window:
                 break
             created = stamp_of(record)
-            if timed and (created != stamp or entry.rate != first.rate):
+            if timed and (created != stamp or entry.rate != first.rate or entry.last_size == AWAITED):
                 break
             if created > wall_ns > 0 and <uint64_t> created - <uint64_t> wall_ns > tolerated:
                 break
-            if self.edge and (entry.last_size == 0 or created >= stamp_of((<EdgeEntry*> entry).head)):
+            if self.edge and (entry.last_size <= AWAITED or created >= stamp_of((<EdgeEntry*> entry).head)):
                 memcpy((<EdgeEntry*> entry).head, record, 24)
                 entry.last_size = 24
             record += 24
@@ -369,15 +374,19 @@ cdef class StatusTable(EntryTable):
         """The newest record accepted of a variable, or None."""
         cdef Entry* entry = find_entry(self, variable)
         cdef EdgeEntry* kept = <EdgeEntry*> entry
-        if entry == NULL or entry.last_size == 0:
+        if entry == NULL or entry.last_size <= AWAITED:
             return None
         if entry.last_size == 24:
             return kept.head[:24]
         return kept.head[:24] + kept.options[:entry.last_size - 24]
 
-    def forget_last(self, variable):
-        """The newest record is not the present value any more: who watches it next waits for another one."""
-        self._known(variable).last_size = 0
+    def await_value(self, variable):
+        """What was kept is not the present value: the next record is, and goes to all ports whatever their intervals.
+
+        Only in a table at the edge; others keep nothing and filter every record.
+        """
+        if self.edge:
+            self._known(variable).last_size = AWAITED
 
     def entries(self):
         """How many variables are in the table."""

@@ -11,7 +11,7 @@ from chappe.machine import Address as Source
 from chappe.machine import AuditWritten, Close, Connected, Disconnected, Effect, Log, NodeInput, Send, Suspected
 from chappe.measure.cost import PROFILES
 from chappe.wire.base import Message
-from chappe.wire.mesh import MeshJoin, Pace
+from chappe.wire.mesh import Discover, MeshJoin, Pace
 
 LONGEST_PACE_NS = 86_400_000_000_000
 
@@ -34,6 +34,7 @@ class Member:
         self.forwarding = parts.forwarding
         self.decisions = parts.decisions
         self.reroute = parts.reroute
+        self.discovery = parts.discovery
         self._rng = parts.rng
         self._results = parts.results
         self._readings = parts.readings
@@ -70,6 +71,8 @@ class Member:
         if not link.joined:
             self._refused += 1
             return [Log("a message before MeshJoin is ignored", "warning", {"link": link.name})]
+        if isinstance(message, Discover):
+            return self.discovery.receive(link, message)
         return self._results.follow(self.state.receive(link.name, message, now_ns))
 
     # --- links
@@ -83,7 +86,10 @@ class Member:
             self.measurement.add(link, now_ns)
             return []
         effects = self._down(port, now_ns) if port in self.links.by_port else []
-        link = Link(port, connected.name, "node", kind, lossy, connected.link or proposal(self._rng), since_ns=now_ns)
+        link = Link(
+            port, connected.name, "node", kind, lossy, connected.link or proposal(self._rng), since_ns=now_ns,
+            capabilities=connected.capabilities,
+        )  # fmt: skip
         self.links.add(link)
         self.measurement.add(link, now_ns)
         self.reroute.returned(port)
@@ -101,6 +107,7 @@ class Member:
         self._readings.lost(link, now_ns)
         if not link.joined:
             return []
+        self.discovery.lost(port)
         effects = self._results.follow(self.state.down(link.name, link.id, now_ns))
         self._new_routes()
         self.reroute.begin(port, link.name)
@@ -150,6 +157,7 @@ class Member:
         effects = self._down(other, now_ns) if other is not None and other != link.port else []
         self.links.join(link, number, address)
         effects += self._results.follow(self.state.up(link.name, address, number, link.kind, now_ns))
+        self.discovery.joined(link)
         self.decisions.changed = True
         return effects
 
@@ -174,12 +182,16 @@ class Member:
     def tick(self, now_ns: int) -> list[Effect]:
         """Advertise costs, refresh and forget, apply new routes; then `probe`."""
         effects = self._readings.tick(now_ns)
+        if self.discovery.advertising:
+            self._interest.advertise_variables(self.discovery.advertised())
         if self._interest.due:
             effects += self._interest.tick(now_ns)
         if now_ns >= self._results.next_ns():
             effects += self._results.follow(self.state.tick(now_ns))
         if self.decisions.changed:
             self._new_routes()
+        if self.discovery.due or now_ns >= self.discovery.next_ns:
+            effects += self.discovery.tick(now_ns)
         if now_ns >= self.reroute.next_ns:
             self.reroute.again(now_ns)
         if self.reroute.busy:
@@ -205,9 +217,15 @@ class Member:
 
     def next_tick(self) -> int:
         """When `tick` has something to do at the latest."""
-        if self.decisions.changed or self.busy or self._interest.due:
+        if (
+            self.decisions.changed
+            or self.busy
+            or self._interest.due
+            or self.discovery.due
+            or self.discovery.advertising
+        ):
             return 0
-        return min(self.measurement.next_ns(), self._results.next_ns(), self.reroute.next_ns)
+        return min(self.measurement.next_ns(), self._results.next_ns(), self.reroute.next_ns, self.discovery.next_ns)
 
     # --- interest
 

@@ -32,6 +32,7 @@ class Link:
     trains: Estimator | None = None
     since_ns: int = 0
     suspect: bool = False
+    capabilities: tuple[str, ...] = ()  # that both ends have
     traffic: int = -1  # events and values that went through, when last looked at
 
     @property

@@ -9,6 +9,7 @@ from chappe.events import notices
 from chappe.events.decisions import Decisions
 from chappe.events.interest import Subscriptions
 from chappe.events.map_results import MapResults
+from chappe.linkstate.changes import MapResult
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.units import Address
 from chappe.machine import Effect, Publish
@@ -31,6 +32,7 @@ class OwnInterest:
         self._results = results
         self._decisions = decisions
         self._publications: tuple[Pattern, ...] = ()
+        self._variables: tuple[Pattern, ...] = ()
         self._offered: Offered | None = None  # publications that are not advertised yet
         self._changed = False
         self._notice_due = False
@@ -58,6 +60,11 @@ class OwnInterest:
         self._offered = publications
         self._changed = True
 
+    def advertise_variables(self, patterns: tuple[Pattern, ...]) -> None:
+        """What variables are published here, in place of what was before."""
+        self._variables = patterns
+        self._changed = True
+
     @property
     def due(self) -> bool:
         """Whether `tick` has something to do."""
@@ -77,4 +84,7 @@ class OwnInterest:
             self._publications = tuple(Pattern(kind, text) for kind, text in self._offered())
             self._offered, self._notice_due = None, True
         self._decisions.changed = True
-        return self._results.follow(self._state.want(self.subscriptions.patterns(), self._publications, now_ns))
+        return self._results.follow(self._want(now_ns))
+
+    def _want(self, now_ns: int) -> list[MapResult]:
+        return self._state.want(self.subscriptions.patterns(), self._publications, now_ns, self._variables)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from chappe.engine._engine import Engine
 from chappe.events.decisions import Decisions, Withheld
+from chappe.events.discovery import NOTHING, Discovery, Source
 from chappe.events.forwarding import ForwardingTable
 from chappe.events.interest import Subscriptions
 from chappe.events.link_metrics import LinkMetrics
@@ -39,7 +40,7 @@ class MemberParts:
         self, me: Address, engine: Engine, settings: MemberSettings, rng: random.Random,
         sign: Sign | None = None, verify: Verify | None = None,
         decode: Callable[[bytes], Advert] | None = None, withheld: Withheld = _no_rules,
-        reporter: Reporter | None = None,
+        reporter: Reporter | None = None, source: Source = NOTHING,
     ) -> None:  # fmt: skip
         def objection(advert: Advert) -> str:
             """Why the originator has no place where it says, by the file of this node."""
@@ -72,4 +73,5 @@ class MemberParts:
             me, engine, settings, self.links, self.measurement, self.state, self.decisions, quiet=reporter is None
         )
         self.readings = LinkReadings(engine, self.links, self.measurement, metrics, self.state, self.results, reporter)
+        self.discovery = Discovery(me, self.state, self.links, source, settings.profile)
         self.interest = OwnInterest(me, engine, self.subscriptions, self.state, self.results, self.decisions)

@@ -13,8 +13,8 @@ from chappe.linkstate.checks import Checks
 from chappe.linkstate.claims import Claims
 from chappe.linkstate.complaints import Complaints
 from chappe.linkstate.database import MS, Advert, Database
-from chappe.linkstate.interests import content
 from chappe.linkstate.meshclock import MeshClock
+from chappe.linkstate.origination import content
 from chappe.linkstate.peers import Peer
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.units import Address, VertexId

@@ -67,6 +67,12 @@ class Checks:
             for pattern in patterns:
                 if not _pattern(pattern):
                     return f"pattern {str(pattern)[:64]}"
+        variables = advert.variables  # type: ignore[union-attr]
+        if len(variables) > settings.max_patterns:
+            return f"{len(variables)} patterns of variables; at most {settings.max_patterns} are taken"
+        for text in variables:
+            if not 1 <= len(text) <= MAX_TOPIC:
+                return f"pattern of variables {text[:64]!r}"
         return ""
 
     def first(self, key: Key, database: Database, neighbour: Address | None) -> str:

@@ -35,6 +35,7 @@ class CurrentMap:
         self._depth = me.depth
         self._interests = interests
         self._joined = joined
+        self.computed = 0  # how often
         self._view: View = self.claims.view()
         self._topology_changed = False  # other links: the map is to be built anew
         self._remeasured_edges: set[int] = set()  # edges with other metrics
@@ -136,6 +137,7 @@ class CurrentMap:
 
     def _compute(self) -> None:
         now_ns = self.now_ns
+        self.computed += 1
         self._pacing.done(now_ns, min(self._changed_ns, now_ns), self._changed_level)
         self._changed_ns, self._changed_level = NEVER, self._depth
         if self._topology_changed:

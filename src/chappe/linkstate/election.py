@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from chappe.linkstate.choices import NEVER
 from chappe.linkstate.database import Database
 from chappe.linkstate.interests import interest_of
-from chappe.linkstate.origination import Interest, Originator
+from chappe.linkstate.origination import NOTHING, Interest, Originator, content
 from chappe.linkstate.purge import Purge, replaced
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.topology import Location, View
 from chappe.linkstate.units import Address
-from chappe.wire.mesh import InterestAdvert, LinkAdvert
+from chappe.wire.mesh import LinkAdvert
 from chappe.wire.patterns import Pattern, covers, summarise
 
 SUMMARIES = 64
@@ -59,7 +61,7 @@ class Election:
                 self.originator.interest(level, self._interest(view, level, own), now_ns, originates=bool(links))
             elif self.originator.originates("l", level) or self.originator.originates("i", level):
                 self.originator.links(level, (), 1, now_ns, withdrawn)
-                self.originator.interest(level, ((), ()), now_ns)
+                self.originator.interest(level, NOTHING, now_ns)
 
     def _originates(self, view: View, level: int, own: Interest, now_ns: int) -> bool:
         speaking = self.originator.originates("l", level)
@@ -99,17 +101,19 @@ class Election:
         advertised = {fact.id for fact in links.advert.links}
         if any(fact.id not in advertised for fact in view.leaving(level)):
             return False
-        patterns = (
-            interest.advert.patterns if interest is not None and isinstance(interest.advert, InterestAdvert) else ()
+        said = content(interest.advert) if interest is not None else NOTHING
+        true = self._interest(view, level, own)
+        return all(
+            any(covers(wide, pattern) for wide in advertised)
+            for advertised, patterns in ((said.wanted, true.wanted), (said.variables, true.variables))
+            for pattern in patterns
         )
-        return all(any(covers(wide, pattern) for wide in patterns) for pattern in self._interest(view, level, own)[0])
 
     def _interest(self, view: View, level: int, own: Interest) -> Interest:
         """What is wanted and published in the own unit of a level, summarised."""
         inside = [interest_of(self.database, vertex) for vertex in view.vertices if vertex.level < level]
-        wanted = frozenset(pattern for patterns, _ in (own, *inside) for pattern in patterns)
-        published = frozenset(pattern for _, patterns in (own, *inside) for pattern in patterns)
-        return self._summary(wanted), self._summary(published)
+        kinds = (frozenset(chain.from_iterable(same)) for same in zip(own, *inside, strict=True))
+        return Interest(*(self._summary(patterns) for patterns in kinds))
 
     def _summary(self, patterns: frozenset[Pattern]) -> tuple[Pattern, ...]:
         found = self._summaries.get(patterns)

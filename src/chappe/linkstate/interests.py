@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from chappe.linkstate.database import Advert, Database
 from chappe.linkstate.grace_period import GracePeriod
-from chappe.linkstate.origination import Interest
+from chappe.linkstate.origination import NOTHING, Interest, both, content
 from chappe.linkstate.settings import Settings
 from chappe.linkstate.topology import Vertex, View
 from chappe.linkstate.units import Address, VertexId
-from chappe.wire.mesh import InterestAdvert
 from chappe.wire.patterns import ALL, Pattern, topic_text
 
-NOTHING: Interest = ((), ())
 EMPTY = 1 << 12  # places of the trie that may be empty before it is built anew
 MATCHES = 1 << 14  # sets of patterns whose vertices are remembered
 _Wants = dict[VertexId, set[str]]
@@ -33,14 +32,7 @@ def interest_of(database: Database, vertex: Vertex) -> Interest:
     others = [content(other.advert) for other in database.originators("i", vertex.level, vertex.origin).values()]
     if not others or not vertex.level:
         return NOTHING
-    wanted = {pattern for patterns, _ in others for pattern in patterns}
-    published = {pattern for _, patterns in others for pattern in patterns}
-    return tuple(sorted(wanted)), tuple(sorted(published))
-
-
-def content(advert: Advert) -> Interest:
-    """What one advertisement says of it."""
-    return (advert.patterns, advert.publications) if isinstance(advert, InterestAdvert) else NOTHING
+    return reduce(both, others)
 
 
 class Interests:
@@ -52,6 +44,7 @@ class Interests:
         self._vanished = GracePeriod(me, settings)
         self._index = Index()
         self._indexed = False  # the index knows all that is wanted now
+        self.variables_changed = 0  # how often
 
     def changed(self) -> None:
         """Something is forgotten."""
@@ -62,8 +55,9 @@ class Interests:
         before, after = content(old) if old is not None else NOTHING, content(new)
         if before == after and old is not None:
             return False
+        self.variables_changed += before.variables != after.variables
         if new.level and not any(after):
-            self._vanished.withdrawn(VertexId(new.level, new.origin), before[0], now_ns)
+            self._vanished.withdrawn(VertexId(new.level, new.origin), before.wanted, now_ns)
         self._indexed = False
         return True
 
@@ -99,20 +93,26 @@ class Interests:
             }  # fmt: skip
             for vertex in view.vertices:
                 more = missed.get(VertexId(vertex.level, vertex.origin), ())
-                wanted[vertex.vertex_id] = (*interest_of(self._database, vertex)[0], *more)
+                wanted[vertex.vertex_id] = (*interest_of(self._database, vertex).wanted, *more)
             wanted.pop(self._here, None)
             self._index.replace(wanted.items())
         return self._index.find(kind, topic)
 
     def publications(self, view: View, own: Interest) -> dict[VertexId, tuple[Pattern, ...]]:
         """What is published, by vertex; `own` is the interest of this node."""
-        found = {vertex.vertex_id: interest_of(self._database, vertex)[1] for vertex in view.vertices}
-        found[self._here] = own[1]
+        found = {vertex.vertex_id: interest_of(self._database, vertex).published for vertex in view.vertices}
+        found[self._here] = own.published
         return {vertex_id: published for vertex_id, published in found.items() if published}
+
+    def variables(self, view: View) -> dict[VertexId, tuple[Pattern, ...]]:
+        """Patterns of the variables that are published at other vertices."""
+        found = {vertex.vertex_id: interest_of(self._database, vertex).variables for vertex in view.vertices}
+        found.pop(self._here, None)
+        return {vertex_id: variables for vertex_id, variables in found.items() if variables}
 
     def _wanted_at(self, vertex: Vertex) -> set[Pattern]:
         """What a vertex wants; who handed a unit over and says that it wants nothing was heard before."""
-        return set(interest_of(self._database, vertex)[0])
+        return set(interest_of(self._database, vertex).wanted)
 
 
 class Index:

@@ -9,8 +9,7 @@ from typing import Any
 from chappe.linkstate.changes import InterestChanged, MapResult
 from chappe.linkstate.current_map import routes_changed
 from chappe.linkstate.expiry import Believe
-from chappe.linkstate.interests import NOTHING
-from chappe.linkstate.origination import Interest
+from chappe.linkstate.origination import NOTHING, Interest
 from chappe.linkstate.parts import Parts
 from chappe.linkstate.peers import unfit
 from chappe.linkstate.purge import merged
@@ -30,7 +29,7 @@ class LinkState:
         self.database = parts.database
         self.clock = parts.clock
         self._wall = parts.wall
-        self._interest: Interest = NOTHING
+        self._interest = NOTHING
         self._originator = parts.originator
         self._election = parts.election
         self._exchange = parts.exchange
@@ -103,10 +102,13 @@ class LinkState:
 
     # --- interest
 
-    def want(self, patterns: Iterable[Pattern], publications: Iterable[Pattern], now_ns: int) -> list[MapResult]:
-        """Interest and publications of this node, in place of those before."""
+    def want(
+        self, patterns: Iterable[Pattern], publications: Iterable[Pattern], now_ns: int,
+        variables: Iterable[Pattern] = (),
+    ) -> list[MapResult]:  # fmt: skip
+        """Interest and publications of this node, in place of those before; `variables`: that it is the source of."""
         now_ns, out = self._begin(now_ns)
-        interest = tuple(sorted(set(patterns))), tuple(sorted(set(publications)))
+        interest = Interest(*(tuple(sorted(set(each))) for each in (patterns, publications, variables)))
         if interest != self._interest:
             self._interest = interest
             self._originator.interest(0, interest, now_ns)
@@ -125,6 +127,10 @@ class LinkState:
     def publications(self) -> dict[VertexId, tuple[Pattern, ...]]:
         """What is advertised to be published, by vertex (MR-133)."""
         return self._interests.publications(self._map.current_view(), self._interest)
+
+    def variables(self) -> dict[VertexId, tuple[Pattern, ...]]:
+        """What variables are published at other vertices, as patterns over publisher/variable."""
+        return self._interests.variables(self._map.current_view())
 
     # --- protocol
 
@@ -218,6 +224,11 @@ class LinkState:
     def controller(self, level: int) -> str:
         """The node that originates for the own unit of level 1 (the cluster) to depth; one more is the whole mesh."""
         return self._map.current_view().controllers[level]
+
+    @property
+    def stamp(self) -> int:
+        """Changes whenever the map does, what its links cost, or what variables are advertised."""
+        return self._map.computed + self._interests.variables_changed
 
     @property
     def parted(self) -> tuple[VertexId, ...]:

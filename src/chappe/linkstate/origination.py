@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
 
 from chappe.linkstate.choices import NEVER
 from chappe.linkstate.database import Advert, Database
@@ -19,9 +20,18 @@ PER_US = 1000  # a sequence is at least the time in microseconds, so that a node
 SLOWER = 16  # times as long as the first interval is the longest
 
 Sign = Callable[[bytes], bytes]  # the signature of this node under the body of a statement
-Interest = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
 NO_LINKS: tuple[LinkFact, ...] = ()
-NO_INTEREST: Interest = ((), ())
+
+
+class Interest(NamedTuple):
+    """What is wanted and what is published at a node or in a unit; `variables`: patterns over publisher/variable."""
+
+    wanted: tuple[Pattern, ...] = ()
+    published: tuple[Pattern, ...] = ()
+    variables: tuple[Pattern, ...] = ()
+
+
+NOTHING = Interest()
 
 
 class OriginatedState:
@@ -35,8 +45,8 @@ class OriginatedState:
 
     def __init__(self) -> None:
         self.links = self.advertised_links = NO_LINKS
-        self.interest = self.advertised_interest = NO_INTEREST
-        self.recent = NO_INTEREST  # all that was of interest at some time since then
+        self.interest = self.advertised_interest = NOTHING
+        self.recent = NOTHING  # all that was of interest at some time since then
         self.members = 1
         self.capabilities: tuple[str, ...] = ()
         self.withdrawn: tuple[Withdrawn, ...] = ()
@@ -231,8 +241,8 @@ class Originator:
         if state.advertised_nothing:
             words = state.interest
             for other, entry in self.database.originators("i", level, origin).items():
-                if other != originator and isinstance(entry.advert, InterestAdvert):  # it may know more, by now
-                    words = both(words, _plain((entry.advert.patterns, entry.advert.publications)))
+                if other != originator:  # it may know more, by now
+                    words = both(words, _plain(content(entry.advert)))
             state.since_ns, state.recent = now_ns, state.interest
         elif state.due and now_ns >= state.since_ns + self._longest_ns(level):
             words = state.recent
@@ -242,8 +252,7 @@ class Originator:
         return words if words == state.interest else self._summary(words)
 
     def _summary(self, interest: Interest) -> Interest:
-        wanted, published = (summarise(patterns, self.settings.summary) for patterns in interest)
-        return wanted, published
+        return Interest(*(summarise(patterns, self.settings.summary) for patterns in interest))
 
     def _originate(self, key: Key, state: OriginatedState, now_ns: int) -> Statement:
         kind, level, origin, originator = key
@@ -268,11 +277,12 @@ class Originator:
                 capabilities=state.capabilities, links=state.links, members=state.members, withdrawn=state.withdrawn,
             )  # fmt: skip
         else:
-            patterns, publications = state.advertised_interest
+            wanted, published, variables = state.advertised_interest
             links = self._states.get(("l", *key[1:]))
             advert = InterestAdvert(
                 origin=origin, level=level, scope=scope, originator=originator, sequence=number, time_ns=time_ns,
-                capabilities=() if links is None else links.capabilities, patterns=patterns, publications=publications,
+                capabilities=() if links is None else links.capabilities, patterns=wanted, publications=published,
+                variables=tuple(pattern.text for pattern in variables),
             )  # fmt: skip
         body = encode_advert(advert)
         statement = Statement(body=body, signature=b"" if self._sign is None else self._sign(body))
@@ -282,14 +292,19 @@ class Originator:
 
 def _plain(interest: Interest) -> Interest:
     """Without queue groups: an event for a group goes to one node, which must really have a member."""
-    wanted, published = (tuple(pattern for pattern in patterns if not pattern.group) for patterns in interest)
-    return wanted, published
+    return Interest(*(tuple(pattern for pattern in patterns if not pattern.group) for patterns in interest))
+
+
+def content(advert: Advert) -> Interest:
+    """What one advertisement says of it."""
+    if not isinstance(advert, InterestAdvert):
+        return NOTHING
+    return Interest(advert.patterns, advert.publications, tuple(Pattern("s", text) for text in advert.variables))
 
 
 def both(a: Interest, b: Interest) -> Interest:
     """All that is in one of them."""
-    wanted, published = (tuple(sorted({*old, *new})) for old, new in zip(a, b, strict=True))
-    return wanted, published
+    return Interest(*(tuple(sorted({*old, *new})) for old, new in zip(a, b, strict=True)))
 
 
 def within(new: Interest, old: Interest) -> bool:

@@ -160,6 +160,26 @@ class Routes:
             return None
         return self._route(around.path(target), self._costs.of(profile))
 
+    def shortest(self, profile: str, vertex_id: VertexId, inside: int) -> Route | None:
+        """The shortest route at the moment that passes only what lies inside the own unit of that level.
+
+        It is not held against flapping: who forwards hop by hop, as `route` is not meant for, needs the route that all
+        others take for the shortest.
+        """
+        choices = self._of(profile)
+        target = self.view.index.get(vertex_id)
+        if target is None or target == self._here:
+            return None
+        shortest = choices.shortest
+        if not np.isfinite(shortest.distance[target]):
+            return None
+        if any(self.view.vertices[self._arcs.pairs[arc][1]].level >= inside for arc in shortest.path(target)[:-1]):
+            outside = {vertex.vertex_id for vertex in self.view.vertices if vertex.level >= inside} - {vertex_id}
+            shortest = self._around(profile, shortest.weights, frozenset(outside))
+        if not np.isfinite(shortest.distance[target]):
+            return None
+        return self._route(shortest.path(target), self._costs.of(profile))
+
     def tree(self, profile: str, vertex_ids: Iterable[VertexId], avoid: Collection[VertexId] = ()) -> Tree:
         """One tree to all these: nodes of the own cluster, and the gateways at which it leaves for units."""
         wanted = [vertex_id for vertex_id in dict.fromkeys(vertex_ids) if vertex_id != VertexId(0, self.view.me.node)]

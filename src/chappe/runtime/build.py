@@ -107,7 +107,7 @@ def build_parts(
     peers = Peers(
         name, process, engine, core.ports,
         lambda peer, raw, identity, agreement: carrier.carry_peer(peer, raw, identity, agreement),
-        lambda: credentials.client, config.tls is not None, config.node.capabilities,
+        lambda: credentials.client, config.tls is not None, config.capabilities,
         lambda: tuple(str(address) for address in listening.addresses),
     )  # fmt: skip
     groups = Groups(
@@ -143,7 +143,7 @@ def build_parts(
     reception = Reception(
         node=name, address=config.address, process=process, connections=connections, peers=peers, gate=gate,
         credentials=None if dev else credentials, limits=config.limits, mode=lambda: core.commands.modes.mode,
-        open_client=carrier.open_client, restarted=carrier.restarted, capabilities=config.node.capabilities,
+        open_client=carrier.open_client, restarted=carrier.restarted, capabilities=config.capabilities,
         stamps=config.mesh is not None, connected=core.sessions.connections,
         ready=mesh.joined if mesh is not None else None,
     )  # fmt: skip
@@ -201,7 +201,7 @@ def _membership(
     for name, formula in config.mesh.formula.items() if config.mesh is not None else ():
         if name not in cost.PROFILES:
             cost.register(name, formula)
-    settings = settings_of(config.mesh, config.measure or Measure(), config.node.capabilities)
+    settings = settings_of(config.mesh, config.measure or Measure(), config.capabilities)
     report = config.report
     reports = Reports(config.node.name, report_settings(report), settings.profile) if report is not None else None
     signs = config.mesh is not None and config.tls is not None and not dev

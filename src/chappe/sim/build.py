@@ -19,7 +19,6 @@ from chappe.machine import Effect
 from chappe.security.identity import dev_identity
 from chappe.security.rules import RuleBook
 from chappe.sim.codec import Codec
-from chappe.wire.control import CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,7 @@ def number_of(text: str) -> bytes:
 
 def node_session(port: int, peer: str, manager: bool) -> Session:
     """The session of a connection to another node."""
-    return Session(
-        port, peer, "node", dev_identity(peer, "node"), manager=manager, capabilities=CAPABILITIES, security=2
-    )
+    return Session(port, peer, "node", dev_identity(peer, "node"), manager=manager, security=2)
 
 
 def client_session(core: NodeCore, port: int, name: str, issuer: bytes, internal: bool) -> Session:

@@ -35,7 +35,7 @@ from chappe.sim.codec import Codec
 from chappe.wire.addresses import KIND
 from chappe.wire.base import Command, Failed, Message, Request
 from chappe.wire.management import Channel
-from chappe.wire.mesh import MESH
+from chappe.wire.mesh import MESH, Discover
 
 WHOLE = 1 << 30
 MANAGERS = 1 << 24  # ports of management links begin here: the engine has no part in them
@@ -218,7 +218,9 @@ class Node:
         fresh = self._peer_lives.get(peer) != life
         self._peer_lives[peer] = life
         self.core.sessions.open(node_session(port, peer, manager))
-        self._give(port, Connected(peer, fresh=fresh))
+        theirs = carrier.other(self).design.config.capabilities
+        words = tuple(word for word in self.design.config.capabilities if word in theirs)
+        self._give(port, Connected(peer, fresh=fresh, capabilities=words))
         self._touched(self)
         return port
 
@@ -422,7 +424,7 @@ class Node:
                 counts.faults += 1
                 self._note(Log("bad message", "error", {"port": port, "reason": str(error)}))
                 continue
-            if not isinstance(message, MESH):
+            if not isinstance(message, MESH) or isinstance(message, Discover):
                 self._core_ns = 0
             self.carry_out(self.core.receive(port, message, now_ns))
 

@@ -299,6 +299,7 @@ class Announce(Notice):
     """Variables that the sender will forward on this link."""
 
     variables: tuple[Variable, ...]
+    origins: tuple[str, ...] = ()  # addresses of the nodes of the mesh where they are published; none: at the sender
 
 
 class Retract(Notice):
@@ -332,9 +333,8 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Find, Unfind, Found, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise, Unadvertise, Measure,
-    OpenLink, List, Listing,
-    OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
+    Unwatch, Find, Unfind, Found, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise,
+    Unadvertise, Measure, OpenLink, List, Listing, OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, Demand, PrepareMode,
     SetMode, *MANAGEMENT, *MESH,
 )  # fmt: skip

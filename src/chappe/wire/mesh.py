@@ -12,6 +12,7 @@ from chappe.wire.base import Message, Notice
 from chappe.wire.patterns import Pattern
 
 MAX_PATTERNS = 8192  # of one statement: more are refused before they are read
+MAX_SOUGHT = 1_000  # patterns of variables in one message
 
 
 class MeshJoin(Notice):
@@ -69,6 +70,7 @@ class InterestAdvert(Advert, tag="i"):
 
     patterns: Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)] = ()
     publications: Annotated[tuple[Pattern, ...], Meta(max_length=MAX_PATTERNS)] = ()
+    variables: Annotated[tuple[str, ...], Meta(max_length=MAX_PATTERNS)] = ()  # patterns over publisher/variable
 
 
 class Statement(Notice):
@@ -115,10 +117,27 @@ class StatementRequest(Notice, tag="Wanted"):
     keys: tuple[Key, ...]
 
 
+Place = tuple[int, str]
+"""A vertex of the map: its level and its name."""
+
+Via = Annotated[tuple[Place, ...], Meta(min_length=1, max_length=32)]
+"""Vertices that are still to be crossed; the last is where variables are published."""
+
+Sought = tuple[Via, str]
+"""A pattern of variables over publisher/variable, and the way to where they are published."""
+
+
+class Discover(Notice):
+    """The sender looks for these variables, or does so no more: the receiver announces what it is on the way to."""
+
+    begin: Annotated[tuple[Sought, ...], Meta(max_length=MAX_SOUGHT)] = ()
+    end: Annotated[tuple[Sought, ...], Meta(max_length=MAX_SOUGHT)] = ()
+
+
 class Pace(Notice):
     """Of either end of a link to the other: probe no more often than this, as long as the link is up (MR-072)."""
 
     interval_ns: int  # 0: not at all; -1: as you like
 
 
-MESH: tuple[type[Message], ...] = (MeshJoin, Statement, Digest, StatementRequest, Pace)
+MESH: tuple[type[Message], ...] = (MeshJoin, Statement, Digest, StatementRequest, Discover, Pace)

@@ -36,9 +36,9 @@ class Table:
             broker=BrokerLink(name="leaf", urls=()) if managed else None, limits=Limits(**limits),
         )  # fmt: skip
         self.configured: list[management.Channel] = []
+        book = RuleBook.of(rules) if rules else RuleBook.open()
         self.core = build_node(
-            self.config, process=bytes(16), book=RuleBook.of(rules) if rules else RuleBook.open(), carry_out=lambda effects: None,
-            configure=self.configure,
+            self.config, process=bytes(16), book=book, carry_out=lambda effects: None, configure=self.configure,
         )  # fmt: skip
         self.engine, self.variables, self.control = self.core.engine, self.core.variables, self.core.control
         self.paths, self.commands, self.edge = self.core.paths, self.core.commands, self.core.edge
@@ -53,8 +53,8 @@ class Table:
     ) -> list[tuple[str, control.Message]]:
         """A connection to a peer is there; `fresh`: to a process that remembers nothing. What is sent because of it."""
         port = self.ports[name]
-        self.core.sessions.open(Session(port, name, "node", dev_identity(name, "node"), capabilities=capabilities))
-        effects = self.core.receive(port, Connected(name, fresh=fresh), self.now_ns)
+        self.core.sessions.open(Session(port, name, "node", dev_identity(name, "node")))
+        effects = self.core.receive(port, Connected(name, fresh=fresh, capabilities=capabilities), self.now_ns)
         while self.variables.busy:
             effects += self.core.work()
         return self.sent(effects)

@@ -119,7 +119,7 @@ def test_a_restarted_peer_that_does_not_repeat_a_variable_loses_it() -> None:
     table = Table(("west",))
     port = table.ports["west"]
     table.tell("west", Announce(variables=(variable(5, "p/a"), variable(6, "p/b"))))
-    table.variables.peer_down(port)
+    table.variables.peer_down(port, table.now_ns)
     table.variables.peer_up(port, True, table.now_ns)
     table.tell("west", Announce(variables=(variable(6, "p/b"),)))
     table.pass_time(59)
@@ -134,7 +134,7 @@ def test_a_returning_peer_is_told_everything_again() -> None:
     for name in "abc":
         table.tell("p", control.Register(id=1, publisher="p", variable=name))
     port = table.ports["east"]
-    table.variables.peer_down(port)
+    table.variables.peer_down(port, table.now_ns)
     table.tell("p", control.Register(id=1, publisher="p", variable="d"))
     table.variables.peer_up(port, False, table.now_ns)
     ((name, message),) = table.sent(table.control.flush())
@@ -146,7 +146,7 @@ def test_a_returning_peer_is_told_everything_again() -> None:
 def test_many_variables_are_announced_in_messages_of_bounded_size() -> None:
     table = Table(("east",), {"#": ("east",)})
     table.client("p")
-    table.variables.peer_down(table.ports["east"])
+    table.variables.peer_down(table.ports["east"], table.now_ns)
     for number in range(2_500):
         table.tell("p", control.Register(id=1, publisher="p", variable=str(number)))
     table.variables.peer_up(table.ports["east"], False, table.now_ns)

@@ -94,10 +94,11 @@ class Carrier:
         fresh = agreement.process != peer.process
         clocks(self._engine)
         self._engine.resume_port(peer.port)
-        capabilities = agreement.capabilities
-        session = Session(peer.port, peer.name, "node", identity, manager=peer.manager, capabilities=capabilities)
+        session = Session(peer.port, peer.name, "node", identity, manager=peer.manager)
         peer.process = agreement.process
-        connection = peer.connection = self._attach(raw, session, agreement.heartbeat_ns, agreement.dialled, fresh)
+        connection = peer.connection = self._attach(
+            raw, session, agreement.heartbeat_ns, agreement.dialled, fresh, agreement.capabilities
+        )
         if connection.lost.is_set() or peer.manager:
             self._tick.soon()
             return connection
@@ -127,7 +128,10 @@ class Carrier:
 
     # --- both
 
-    def _attach(self, raw: Raw, session: Session, heartbeat_ns: int, dialled: bool, fresh: bool = True) -> Connection:
+    def _attach(
+        self, raw: Raw, session: Session, heartbeat_ns: int, dialled: bool, fresh: bool = True,
+        capabilities: tuple[str, ...] = (),
+    ) -> Connection:  # fmt: skip
         self._core.sessions.open(session)
         early: list[Exception | None] = []
         holder: list[Connection] = []
@@ -148,7 +152,7 @@ class Carrier:
             self._connections.ended(connection, early[0])
         else:
             id = b"" if connection.entry is None else connection.entry.id.bytes
-            connected = Connected(session.name, link.kind, link=id, fresh=fresh)
+            connected = Connected(session.name, link.kind, link=id, fresh=fresh, capabilities=capabilities)
             self._shell.perform(self._core.receive(session.port, connected, self._engine.mono_ns))
         return connection
 
