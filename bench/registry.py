@@ -71,6 +71,11 @@ class ManagedOptions:
 
 
 @dataclass(frozen=True)
+class DemandOptions:
+    seed: Seed = None
+
+
+@dataclass(frozen=True)
 class ForecastOptions:
     trace: Trace = None
     seed: Seed = None
@@ -182,6 +187,11 @@ BENCHES = (
     Bench(
         "failover", "bench.failover",
         "The active broker killed during set-up, on PostgreSQL: the standby finishes, no path is lost or doubled.",
+    ),
+    Bench(
+        "demand", "bench.demand",
+        "Variables in a mesh without brokers: what links carry as watchers come and go; gaps when something fails.",
+        own=DemandOptions, examples=("demand --quick", "demand --seed 7 --check"),
     ),
     Bench(
         "tables", "bench.tables",
