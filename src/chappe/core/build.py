@@ -120,8 +120,10 @@ def build_node(
     registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
-        VariableRequests(registrations, variables, commands, access, config.limits),
-        Finder(variables, sessions, access, config.limits, edge is not None),
+        VariableRequests(
+            registrations, variables, commands, access, config.limits,
+            Finder(variables, sessions, access, config.limits, edge is not None),
+        ),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
         AccessRequests(name, access), PeerMessages(variables, registrations, access, edge),
     )  # fmt: skip

@@ -9,7 +9,6 @@ from chappe.core.access_requests import AccessRequests
 from chappe.core.answers import failed
 from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands
-from chappe.core.finder import Finder
 from chappe.core.mesh_requests import MeshRequests
 from chappe.core.peer_messages import PeerMessages
 from chappe.core.registrations import Registrations
@@ -43,7 +42,6 @@ class Control:
         registrations: Registrations,
         command_requests: CommandRequests,
         variable_requests: VariableRequests,
-        finder: Finder,
         topic_requests: TopicRequests,
         mesh_requests: MeshRequests,
         access_requests: AccessRequests,
@@ -56,11 +54,10 @@ class Control:
         self._registrations = registrations
         self._command_requests = command_requests
         self._variable_requests = variable_requests
-        self._finder = finder
+        self._finder = variable_requests.finder
         self._topics = topic_requests
         self._requests: dict[type[control.Message], Answer] = {
             **variable_requests.answers,
-            **finder.answers,
             **topic_requests.answers,
             **mesh_requests.answers,
             **access_requests.answers,

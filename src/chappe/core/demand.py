@@ -68,9 +68,11 @@ def minimal(variable: Variable, terms: Iterable[DemandTerm]) -> Terms:
 
 
 def combined(offered: Iterable[DemandTerm], stated: Terms) -> set[DemandTerm]:
-    """What a neighbour gets of what a static path allows it: the longer interval, in the modes of both."""
+    """What a neighbour gets of what it may have: the longer interval, less urgently, in the modes of both."""
     return {
-        DemandTerm(max(allowed.interval_ns, term.interval_ns), allowed.priority, allowed.modes & term.modes)
+        DemandTerm(
+            max(allowed.interval_ns, term.interval_ns), max(allowed.priority, term.priority), allowed.modes & term.modes
+        )
         for allowed in offered for term in stated if allowed.modes & term.modes
     }  # fmt: skip
 

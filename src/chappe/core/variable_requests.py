@@ -8,6 +8,7 @@ from typing import Any
 from chappe.core.access import Access
 from chappe.core.answers import failed
 from chappe.core.commands import Commands
+from chappe.core.finder import Finder
 from chappe.core.registrations import Registrations
 from chappe.core.requests import bad_register, bad_watch
 from chappe.core.sections import Limits
@@ -23,8 +24,10 @@ class VariableRequests:
     """Passes on to `Registrations` what a client may ask for."""
 
     def __init__(
-        self, registrations: Registrations, variables: Variables, commands: Commands, access: Access, limits: Limits
-    ) -> None:
+        self, registrations: Registrations, variables: Variables, commands: Commands, access: Access, limits: Limits,
+        finder: Finder,
+    ) -> None:  # fmt: skip
+        self.finder = finder
         self.limits = limits
         self._registrations = registrations
         self._variables = variables
@@ -37,6 +40,7 @@ class VariableRequests:
             control.Unwatch: registrations.unwatch,
             management.Condense: self._condense,
             management.Uncondense: registrations.uncondense,
+            **finder.answers,
         }
 
     def _register(self, session: Session, request: control.Register, now_ns: int) -> list[Effect]:

@@ -31,6 +31,7 @@ PeerPort = Callable[[str], int | None]
 MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
 Seek = Callable[[str, bool], None]  # look for variables in the mesh that match a pattern, or no more
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
+ANYTHING = DemandTerm(priority=0)
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
@@ -434,7 +435,7 @@ class Variables:
 
     def _route(self, entry: Entry) -> None:
         for number in self._offers.ports(entry):
-            self._offer(entry, DISCOVERED, self._offers.name(number), number, DemandTerm())
+            self._offer(entry, DISCOVERED, self._offers.name(number), number, ANYTHING)
         if not self._routes:
             return
         address = AddressPattern.address(variable_address(*entry.name))
@@ -516,7 +517,7 @@ class Variables:
         for entry in entries:
             if entry is not None and self._offers.cover(port, entry):
                 if entry.published:
-                    self._offer(entry, DISCOVERED, self._offers.name(port), port, DemandTerm())
+                    self._offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
             elif entry is not None and (DISCOVERED, port) in entry.routes:
                 self._unroute(entry, [(DISCOVERED, port)])
             yield

@@ -155,6 +155,7 @@ def test_a_neighbour_that_cannot_state_it_gets_all_of_its_paths_and_they_count()
 def test_a_static_path_thins_what_is_wanted_more_often() -> None:
     allowed = (DemandTerm(SECOND, 4, 0b0111),)
     assert combined(allowed, (DemandTerm(0, 1, 0b1110),)) == {DemandTerm(SECOND, 4, 0b0110)}
+    assert combined(allowed, (DemandTerm(0, 6),)) == {DemandTerm(SECOND, 6, 0b0111)}
     assert combined(allowed, (DemandTerm(2 * SECOND, 1, 0b1000),)) == set()
     assert combined(allowed, (DemandTerm(2 * SECOND),)) == {DemandTerm(2 * SECOND, 4, 0b0111)}
 
