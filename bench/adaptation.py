@@ -13,8 +13,8 @@ import uvloop
 
 import chappe
 from bench.adaptation_map import absorb
-from bench.adaptation_mesh import MeasuringMesh, Pair, grid, window
 from bench.adaptation_message import TIMES, per_message
+from bench.measuring_mesh import MeasuringMesh, Pair, grid, window
 from bench.progress import steps
 from bench.registry import Own
 from bench.report import Options, Report

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import chappe
-from bench.adaptation_mesh import MeasuringMesh, Pair, window
+from bench.measuring_mesh import MeasuringMesh, Pair, window
 from chappe.client.client import Client
 
 LINKS: dict[Pair, float] = {("n1", "n2"): 0.0, ("n2", "n3"): 0.0}  # no delay: what is counted is CPU

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 
-from bench.processes import Started, serving
+from bench.measuring_mesh import MeasuringMesh, Pair
 from bench.progress import steps
 from bench.registry import DemandOptions
 from bench.report import Options, Report
@@ -22,10 +19,6 @@ from chappe import connect
 from chappe.client._status import StatusEvent
 from chappe.client.client import Client
 from chappe.errors import TimeoutExpired
-from chappe.links.delays import DelayRelay
-from chappe.links.ports import free_ports
-
-Pair = tuple[str, str]
 
 VARIABLES, RATE = 1_000, 30
 INTERVALS = (1, 10, 60)  # one of so many values: 30, 3 and 0.5 a second
@@ -37,54 +30,9 @@ GAP_S = 0.5
 READY_S = 30.0
 
 
-class Nodes:
-    """Nodes of a mesh, each a process of its own; links through a relay can be cut."""
-
-    def __init__(self, links: Sequence[Pair], relayed: Iterable[Pair] = ()) -> None:
-        names = sorted({name for link in links for name in link})
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.relays = {pair: DelayRelay(self.ports[pair[1]], 0.0) for pair in relayed}
-        self._links = links
-        self._folder = tempfile.TemporaryDirectory(prefix="chappe-bench-demand-")
-        self._processes: dict[str, Started] = {}
-
-    async def __aenter__(self) -> Self:
-        try:
-            for relay in self.relays.values():
-                await relay.start()
-            for name in self.ports:
-                self.start(name)
-            await asyncio.gather(*(asyncio.to_thread(each.until, serving) for each in self._processes.values()))
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            await asyncio.to_thread(process.kill)
-        for relay in self.relays.values():
-            await relay.close()
-        self._folder.cleanup()
-
-    def url(self, name: str) -> str:
-        return f"tcp://127.0.0.1:{self.ports[name]}"
-
-    def start(self, name: str) -> None:
-        """Start a node."""
-        path = Path(self._folder.name) / f"{name}.toml"
-        text = f'[node]\nname = "{name}"\n[[listen]]\nurl = "{self.url(name)}"\n[log]\nlevel = "error"\n[mesh]\n'
-        for a, b in self._links:
-            if name in (a, b):
-                text += f'[[peer]]\nname = "{b if name == a else a}"\nreconnect_max_s = 0.2\nheartbeat_s = 0.1\n'
-                relay = self.relays.get((a, b))
-                text += f'url = "tcp://127.0.0.1:{relay.port if relay else self.ports[b]}"\n' if name == a else ""
-        path.write_text(text)
-        self._processes[name] = Started("chappe.node", "--dev", str(path))
-
-    def kill(self, name: str) -> None:
-        """End its process at once."""
-        self._processes[name].kill()
+def mesh_of(links: Mapping[Pair, float | None]) -> MeasuringMesh:
+    """Nodes of a mesh that notice at once when a neighbour is gone; with a number a link can be cut."""
+    return MeasuringMesh(links, "[mesh]\n", peer="heartbeat_s = 0.1\n")
 
 
 class Publisher:
@@ -149,7 +97,10 @@ def run(options: Options, own: DemandOptions) -> Report:
 async def _chain(options: Options, report: Report, rng: random.Random) -> None:
     phases = 3 if options.quick else PHASES
     watchers: list[Watcher] = []
-    async with Nodes((("a", "b"), ("b", "c"))) as nodes, connect(nodes.url("a"), name="publisher") as client:
+    async with (
+        mesh_of({("a", "b"): None, ("b", "c"): None}) as nodes,
+        connect(nodes.url("a"), name="publisher") as client,
+    ):
         async with connect(nodes.url("b"), name="look-b") as at_b, connect(nodes.url("c"), name="look-c") as at_c:
             publisher = Publisher(client, VARIABLES)
             await publisher.begin()
@@ -232,7 +183,7 @@ async def _crossed(client: Client, neighbour: str) -> int:
     return next(int(row["status_in"]) for row in await client.list("links") if row["name"] == neighbour)
 
 
-async def _found(nodes: Nodes, name: str) -> None:
+async def _found(nodes: MeasuringMesh, name: str) -> None:
     """A node has found the first variable."""
     async with connect(nodes.url(name), name="first") as client:
         deadline = time.monotonic() + READY_S
@@ -245,13 +196,13 @@ async def _found(nodes: Nodes, name: str) -> None:
 
 
 async def _diamond(options: Options, report: Report) -> None:
-    links = (("a", "b"), ("b", "d"), ("a", "c"), ("c", "d"))
+    links = dict.fromkeys((("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")), 0.0)
     kills = 1 if options.quick else options.rounds
     cuts: list[float] = []
     gaps: list[float] = []
     repeated = 0
     for number in range(2 * kills):
-        async with Nodes(links, links) as nodes, connect(nodes.url("a"), name="publisher") as client:
+        async with mesh_of(links) as nodes, connect(nodes.url("a"), name="publisher") as client:
             publisher = Publisher(client, DIAMOND_VARIABLES)
             await publisher.begin()
             await _found(nodes, "d")

@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 import chappe
-from bench.adaptation_mesh import MeasuringMesh
+from bench.measuring_mesh import MeasuringMesh
 from bench.processes import Started, serving
 from bench.report import Options, Report
 from bench.rounds import median

@@ -1,9 +1,10 @@
-"""Nine nodes of a measuring mesh, each a process of its own, every link through a relay with a delay of its own."""
+"""Nodes of a measuring mesh, each a process of its own; links through a relay have a delay of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -35,15 +36,25 @@ async def window(client: Client) -> int:
 
 
 class MeasuringMesh:
-    """Running nodes; `relays` make their links slow."""
+    """Running nodes; `relays` make their links slow, and cut them."""
 
-    def __init__(self, delays_ms: dict[Pair, float], sections: str, names: tuple[str, ...] = ()) -> None:
-        """`sections` are in the file of each node; `names`: nodes without links."""
+    def __init__(
+        self, delays_ms: Mapping[Pair, float | None], sections: str, names: tuple[str, ...] = (), peer: str = ""
+    ) -> None:
+        """None is a link without a relay. `sections` are in the file of each node, `peer` in each `[[peer]]`.
+
+        `names`: nodes without links.
+        """
         self.names = sorted({*names, *(name for pair in delays_ms for name in pair)})
         self.ports = dict(zip(self.names, free_ports(len(self.names)), strict=True))
-        self.relays = {pair: DelayRelay(self.ports[pair[1]], delay / 1e3) for pair, delay in delays_ms.items()}
+        self.relays = {
+            pair: DelayRelay(self.ports[pair[1]], delay / 1e3)
+            for pair, delay in delays_ms.items() if delay is not None
+        }  # fmt: skip
+        self._links = list(delays_ms)
         self._sections = sections
-        self._folder = tempfile.TemporaryDirectory(prefix="chappe-bench-adaptation-")
+        self._peer = peer
+        self._folder = tempfile.TemporaryDirectory(prefix="chappe-bench-mesh-")
         self._processes: dict[str, Started] = {}
 
     async def __aenter__(self) -> Self:
@@ -72,12 +83,17 @@ class MeasuringMesh:
         """CPU seconds that each node has used."""
         return {name: process_cpu_s(process.pid) for name, process in self._processes.items()}
 
+    def kill(self, name: str) -> None:
+        """End the process of a node at once."""
+        self._processes[name].kill()
+
     def _start(self, name: str) -> None:
         path = Path(self._folder.name) / f"{name}.toml"
         text = f'[node]\nname = "{name}"\n[[listen]]\nurl = "{self.url(name)}"\n[log]\nlevel = "error"\n'
-        for (a, b), relay in self.relays.items():
+        for a, b in self._links:
             if name in (a, b):
-                text += f'[[peer]]\nname = "{b if name == a else a}"\nreconnect_max_s = 0.2\n'
-                text += f'url = "tcp://127.0.0.1:{relay.port}"\n' if name == a else ""
+                relay = self.relays.get((a, b))
+                text += f'[[peer]]\nname = "{b if name == a else a}"\nreconnect_max_s = 0.2\n{self._peer}'
+                text += f'url = "tcp://127.0.0.1:{relay.port if relay else self.ports[b]}"\n' if name == a else ""
         path.write_text(text + self._sections)
         self._processes[name] = Started("chappe.node", "--dev", str(path))
