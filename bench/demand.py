@@ -85,6 +85,10 @@ class Watcher:
 
 def run(options: Options, own: DemandOptions) -> Report:
     """A chain whose watchers come and go, and a diamond of which parts fail."""
+    if own.sim:
+        from bench import demand_sim  # the simulator is not for the other one
+
+        return demand_sim.run(options, own)
     report = Report("demand")
     with steps(options.console, "demand", 2) as step:
         step("a chain, watchers come and go")

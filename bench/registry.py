@@ -72,6 +72,8 @@ class ManagedOptions:
 
 @dataclass(frozen=True)
 class DemandOptions:
+    sim: Annotated[bool, Option("--sim", help="A simulated mesh with churn instead of real nodes.")] = False
+    nodes: Annotated[int, Option(min=10, help="Size of the simulated mesh.")] = 300
     seed: Seed = None
 
 
@@ -191,7 +193,8 @@ BENCHES = (
     Bench(
         "demand", "bench.demand",
         "Variables in a mesh without brokers: what links carry as watchers come and go; gaps when something fails.",
-        own=DemandOptions, examples=("demand --quick", "demand --seed 7 --check"),
+        own=DemandOptions, minutes=30, all_as={"demand": {}, "demand-sim": {"sim": True}},
+        examples=("demand --quick", "demand --sim --seed 7 --check"),
     ),
     Bench(
         "tables", "bench.tables",

@@ -104,9 +104,12 @@ def build_node(
         if member is not None and meshed and edge is None:
             member.discovery.seek(pattern, on)
 
+    def asks(port: int, address: str, origin: str) -> bool:
+        return member is None or member.discovery.asks(port, address, origin)
+
     variables = Variables(
         engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches,
-        config.address if meshed and config.broker is None else "", seek,
+        config.address if meshed and config.broker is None else "", seek, asks,
     )  # fmt: skip
     paths = PathTable(engine, variables, ports.get, access.neighbours, ports.names)
     commands = Commands(engine, paths, configure, functions)

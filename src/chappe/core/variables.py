@@ -21,6 +21,7 @@ from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
 from chappe.security.patterns import AddressPattern, variable_address
 from chappe.wire.control import Demanded, DemandTerm, Variable
 from chappe.wire.mesh import Place
+from chappe.wire.topics import has_wildcard
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +31,7 @@ SLICE = 100  # entries handled in one turn of the loop when a client with many v
 PeerPort = Callable[[str], int | None]
 MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
 Seek = Callable[[str, bool], None]  # look for variables in the mesh that match a pattern, or no more
+Asks = Callable[[int, str, str], bool]  # whether (address, origin) is looked for by the link of a port
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
 ANYTHING = DemandTerm(priority=0)
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
@@ -74,7 +76,7 @@ class Variables:
     def __init__(
         self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
         may_send: MaySend = lambda peer, publisher, variable: True,
-        address: str = "", seek: Seek = lambda pattern, on: None,
+        address: str = "", seek: Seek = lambda pattern, on: None, asks: Asks = lambda port, name, origin: True,
     ) -> None:  # fmt: skip
         """`address`: of this node in its mesh, if it is in one."""
         self.directory = Directory(leaf)
@@ -85,6 +87,8 @@ class Variables:
         self._announcements = Announcements(address)
         self._offers = Offers(address)
         self.seek = seek
+        self._asks = asks
+        self._ask_again: dict[str, None] = {}  # patterns of what is asked for elsewhere now
         self.stamp = 0  # changes when `publishers` does
         self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
         self._looking: Iterator[None] | None = None  # through variables that a neighbour may or may not have now
@@ -290,7 +294,7 @@ class Variables:
         """Whether `work` or `flush` has something to do."""
         return bool(
             self._leaving or self._evicted or self._outdated or self._announcements.waiting or self._looking
-            or self._offers.changed
+            or self._offers.changed or self._ask_again
         )  # fmt: skip
 
     def work(self) -> list[Effect]:
@@ -493,32 +497,48 @@ class Variables:
         """That neighbour looks for nothing any more."""
         self._offers.remove_port(port)
 
+    def ask_again(self, pattern: str) -> None:
+        """What matches is looked for by other links than before."""
+        self._ask_again[pattern] = None
+
     def _look_through(self) -> None:
         """A slice of the variables that a neighbour may have now, or may have no more."""
-        if self._looking is None and self._offers.changed:
-            self._looking = self._reconsider(*self._offers.changed.popleft())
         for _ in range(SLICE):
+            if self._looking is None and self._offers.changed:
+                self._looking = self._reconsider(*self._offers.changed.popleft())
+            elif self._looking is None and self._ask_again:
+                pattern = next(iter(self._ask_again))
+                del self._ask_again[pattern]
+                self._looking = self._demand_again(pattern)
             if self._looking is None:
                 return
             if next(self._looking, self) is self:
                 self._looking = None
-                if self._offers.changed:
-                    self._looking = self._reconsider(*self._offers.changed.popleft())
+
+    def _demand_again(self, text: str) -> Iterator[None]:
+        """State what is wanted of a pattern to whom it is to be stated now."""
+        for entry in self._matching(text):
+            if len(entry.inputs) > 1:
+                self._demand(entry)
+            yield
+
+    def _matching(self, text: str) -> Iterator[Entry]:
+        """Variables that match a pattern and, of one with wildcards, others: it costs less to look at them."""
+        if has_wildcard(text):
+            yield from self.directory.walk()
+            return
+        publisher, _, variable = text.removeprefix("str:").partition("/")
+        entry = self.directory.named(publisher, variable)
+        if entry is not None:
+            yield entry
 
     def _reconsider(self, port: int, text: str) -> Iterator[None]:
         """Offer to a neighbour what it may have of a pattern, and take back what it may not; stops now and then."""
-        pattern = AddressPattern.address(text)
-        entries: Iterable[Entry | None]
-        if pattern.exact:
-            publisher, _, variable = text.removeprefix("str:").partition("/")
-            entries = (self.directory.named(publisher, variable),)
-        else:
-            entries = self.directory.walk()
-        for entry in entries:
-            if entry is not None and self._offers.cover(port, entry):
+        for entry in self._matching(text):
+            if self._offers.cover(port, entry):
                 if entry.published:
                     self._offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
-            elif entry is not None and (DISCOVERED, port) in entry.routes:
+            elif (DISCOVERED, port) in entry.routes:
                 self._unroute(entry, [(DISCOVERED, port)])
             yield
 
@@ -598,10 +618,13 @@ class Variables:
         terms = demand.wanted(entry.variable) if entry.owner < 0 else ()
         targets = entry.targets()
         asked_before = any(demand.asked.values())
+        chosen = self._chosen_inputs(entry)
         for port in entry.inputs:
             if port not in self._stating or not self._announcements.reaches(port):
                 continue
             wanted = EVERYTHING if port in targets and entry.owner < 0 else terms
+            if port not in chosen:
+                wanted = ()
             if port == again or wanted != demand.asked.get(port, ()):
                 demand.asked[port] = wanted
                 self._announcements.demand(port, entry.variable.variable_id, wanted)
@@ -609,6 +632,16 @@ class Variables:
         if turned and not entry.sources and self._stating.issuperset(entry.inputs):
             # It begins: the first value is the present one for everybody. Or it ends: what is kept will grow old.
             self._engine.status.await_value(entry.variable.variable_id)
+
+    def _chosen_inputs(self, entry: Entry) -> tuple[int, ...]:
+        """Where a variable is asked for: of what was discovered, at those who were asked to look for it.
+
+        Others announce it because they were asked for more than is wanted.
+        """
+        if len(entry.inputs) < 2 or not entry.origin:
+            return entry.inputs
+        text = variable_address(*entry.name)
+        return tuple(port for port in entry.inputs if self._asks(port, text, entry.origin)) or entry.inputs
 
     def _look_again(self, port: int) -> None:
         """A slice of what a peer stated before it restarted, or goes there for it states nothing, or now does."""

@@ -22,9 +22,10 @@ from chappe.linkstate.units import Address, VertexId
 from chappe.machine import NEVER, Effect, Log, Send
 from chappe.wire.mesh import MAX_SOUGHT, Discover, Sought
 from chappe.wire.patterns import Pattern, overlaps
-from chappe.wire.topics import ONE, REST, levels_of, pattern_problem
+from chappe.wire.topics import ONE, REST, has_wildcard, levels_cover, levels_of, pattern_problem
 
 CAPABILITY = "demand"
+LEAVING = -1  # of a pattern that is to be looked for a moment longer, from the next tick on
 OVERLAP_NS = 1_000_000_000  # what takes another way comes by the old one, too, until it surely comes by the new one
 MOST_SOUGHT = 16_384  # patterns that one neighbour may look for
 MOST_INSIDE = 4_096  # patterns by which a node looks at one place, inside its unit: more are widened
@@ -55,6 +56,9 @@ class Source(Protocol):
     def take_back_all(self, port: int) -> None:
         """Nothing that was offered to that neighbour is any more."""
 
+    def ask_again(self, pattern: str) -> None:
+        """What matches is looked for by other links than before: `asks` says by which."""
+
 
 class _NoVariables:
     """Of a member that has none."""
@@ -67,6 +71,7 @@ class _NoVariables:
     def offer(self, port: int, neighbour: str, target: VertexId, pattern: str) -> None: ...
     def take_back(self, port: int, target: VertexId, pattern: str) -> None: ...
     def take_back_all(self, port: int) -> None: ...
+    def ask_again(self, pattern: str) -> None: ...
 
 
 NOTHING: Source = _NoVariables()
@@ -78,8 +83,8 @@ class _Outgoing:
     __slots__ = ("patterns", "sent")
 
     def __init__(self) -> None:
-        self.patterns: Counter[str] = Counter()
-        self.sent: dict[str, int] = {}  # with the time at which it ends, NEVER as long as it is wanted
+        self.patterns: dict[str, int] = {}  # until when; NEVER: as long as it is wanted
+        self.sent: set[str] = set()  # what the neighbour was asked for, which may be wider
 
 
 class Discovery:
@@ -98,6 +103,8 @@ class Discovery:
         self._characters: Counter[int] = Counter()  # of it, by port
         self._wanted: Counter[tuple[Via, str]] = Counter()  # by clients here and by neighbours
         self._steps: dict[tuple[Via, str], tuple[tuple[int, Via], ...]] = {}  # of what is wanted: where it is asked for
+        self._ways_to: dict[tuple[VertexId, str], Counter[tuple[int, Via]]] = {}  # of where it is, and the pattern
+        self._chosen: dict[tuple[VertexId, str], tuple[int, Via]] = {}  # of these ways
         self._outgoing: dict[tuple[int, Via], _Outgoing] = {}
         self._dirty: dict[tuple[int, Via], None] = {}
         self._ways: dict[tuple[VertexId, int], tuple[int, Via] | None] = {}  # as the map is now
@@ -120,9 +127,25 @@ class Discovery:
 
     # --- what is looked for
 
+    @property
+    def size(self) -> int:
+        """Patterns that clients here and neighbours look for."""
+        return len(self._wanted)
+
     def seek(self, pattern: str, on: bool) -> None:
         """A client here looks for variables, or does so no more; once for each."""
         self._want((EVERYWHERE, pattern), on)
+
+    def asks(self, port: int, address: str, origin: str) -> bool:
+        """Whether a variable that is published at that node is looked for by that link, or was a moment ago."""
+        levels = levels_of(address)
+        for key, outgoing in self._outgoing.items():
+            if key[0] == port and _lies_in(origin, key[1][-1]):
+                if address in outgoing.patterns:
+                    return True
+                if any(has_wildcard(each) and levels_cover(levels_of(each), levels) for each in outgoing.patterns):
+                    return True
+        return False
 
     def receive(self, link: Link, message: Discover) -> list[Effect]:
         """A neighbour looks for variables, or does so no more."""
@@ -204,27 +227,22 @@ class Discovery:
         if outgoing is None:
             return
         port, via = key
-        if port not in self._speaking:
-            outgoing.sent.clear()
-        else:
-            across = bool(via[0].level)
-            wanted = widened(outgoing.patterns, MOST_ACROSS if across else MOST_INSIDE)
+        speaks = port in self._speaking
+        for pattern, until_ns in list(outgoing.patterns.items()):
+            if until_ns == LEAVING:
+                until_ns = outgoing.patterns[pattern] = now_ns + OVERLAP_NS
+            if until_ns <= now_ns or (until_ns != NEVER and not speaks):
+                del outgoing.patterns[pattern]
+                self._source.ask_again(pattern)
+            elif until_ns != NEVER:
+                self.next_ns = min(self.next_ns, until_ns)
+        wanted = widened(outgoing.patterns, MOST_ACROSS if via[0].level else MOST_INSIDE) if speaks else set()
+        if speaks:
             way = tuple((place.level, place.name) for place in via)
-            for pattern in wanted:
-                if pattern not in outgoing.sent:
-                    message[0].append((way, pattern))
-                outgoing.sent[pattern] = NEVER
-            for pattern, until_ns in list(outgoing.sent.items()):
-                if pattern in wanted:
-                    continue
-                if until_ns == NEVER:
-                    until_ns = outgoing.sent[pattern] = now_ns + OVERLAP_NS
-                if until_ns <= now_ns:
-                    del outgoing.sent[pattern]
-                    message[1].append((way, pattern))
-                else:
-                    self.next_ns = min(self.next_ns, until_ns)
-        if not outgoing.patterns and not outgoing.sent:
+            message[0].extend((way, pattern) for pattern in sorted(wanted - outgoing.sent))
+            message[1].extend((way, pattern) for pattern in sorted(outgoing.sent - wanted))
+        outgoing.sent = wanted
+        if not outgoing.patterns:
             del self._outgoing[key]
 
     # --- how
@@ -261,17 +279,42 @@ class Discovery:
             return
         self._steps[sought] = places
         pattern = sought[1]
-        for key in places:
-            if key not in before:
-                self._outgoing.setdefault(key, _Outgoing()).patterns[pattern] += 1
-                self._dirty[key] = None
-        for key in before:
-            if key not in places:
-                patterns = self._outgoing[key].patterns
-                patterns[pattern] -= 1
-                if not patterns[pattern]:
-                    del patterns[pattern]
-                self._dirty[key] = None
+        for place in places:
+            if place not in before:
+                self._ways_to.setdefault((place[1][-1], pattern), Counter())[place] += 1
+        for place in before:
+            if place not in places:
+                ways = self._ways_to[place[1][-1], pattern]
+                ways[place] -= 1
+                if not ways[place]:
+                    del ways[place]
+        for target in {place[1][-1] for place in (*places, *before)}:
+            self._choose(target, pattern)
+
+    def _choose(self, target: VertexId, pattern: str) -> None:
+        """Ask for a pattern at a vertex by one way alone, that of the fewest units if neighbours name several.
+
+        As every unit that is entered makes a way shorter, and another choice never makes it longer, nothing is sent in
+        circles.
+        """
+        key = (target, pattern)
+        ways = self._ways_to[key]
+        chosen = min(ways, key=lambda place: (len(place[1]), place[1], place[0]), default=None)
+        before = self._chosen.get(key)
+        if not ways:
+            del self._ways_to[key]
+        if chosen == before:
+            return
+        if chosen is None:
+            del self._chosen[key]
+        else:
+            self._chosen[key] = chosen
+            self._outgoing.setdefault(chosen, _Outgoing()).patterns[pattern] = NEVER
+            self._dirty[chosen] = None
+            self._source.ask_again(pattern)
+        if before is not None:
+            self._outgoing[before].patterns[pattern] = LEAVING
+            self._dirty[before] = None
 
     def _places(self, via: Via, pattern: str) -> tuple[tuple[int, Via], ...]:
         """Where a pattern is asked for: the port of the next node, and the way from there on."""
@@ -343,6 +386,13 @@ def widened(patterns: Iterable[str], most: int) -> set[str]:
     if len(found) > most:
         found = {REST if levels_of(each)[0] == REST else f"{levels_of(each)[0]}/{REST}" for each in found}
     return found if len(found) <= most else {REST}
+
+
+def _lies_in(address: str, vertex_id: VertexId) -> bool:
+    """Whether a node is that vertex, or inside it."""
+    if not vertex_id.level:
+        return address.rpartition("/")[2] == vertex_id.name
+    return address.startswith(f"{vertex_id.path}/")
 
 
 def _read(item: Sought) -> tuple[Via, str]:
