@@ -20,9 +20,10 @@ from chappe.events.member_links import Link, Links
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.units import Address, VertexId
 from chappe.machine import NEVER, Effect, Log, Send
+from chappe.security.patterns import AddressPattern, PatternError
 from chappe.wire.mesh import MAX_SOUGHT, Discover, Sought
 from chappe.wire.patterns import Pattern, overlaps
-from chappe.wire.topics import ONE, REST, has_wildcard, levels_cover, levels_of, pattern_problem
+from chappe.wire.topics import ONE, REST, has_wildcard, levels_cover, levels_of
 
 CAPABILITY = "demand"
 LEAVING = -1  # of a pattern that is to be looked for a moment longer, from the next tick on
@@ -80,10 +81,11 @@ NOTHING: Source = _NoVariables()
 class _Outgoing:
     """What this node looks for by one link, with one way from there on."""
 
-    __slots__ = ("patterns", "sent")
+    __slots__ = ("patterns", "sent", "wild")
 
     def __init__(self) -> None:
         self.patterns: dict[str, int] = {}  # until when; NEVER: as long as it is wanted
+        self.wild: set[str] = set()  # those of them that stand for several variables
         self.sent: set[str] = set()  # what the neighbour was asked for, which may be wider
 
 
@@ -143,7 +145,7 @@ class Discovery:
             if key[0] == port and _lies_in(origin, key[1][-1]):
                 if address in outgoing.patterns:
                     return True
-                if any(has_wildcard(each) and levels_cover(levels_of(each), levels) for each in outgoing.patterns):
+                if any(levels_cover(levels_of(each), levels) for each in outgoing.wild):
                     return True
         return False
 
@@ -233,6 +235,7 @@ class Discovery:
                 until_ns = outgoing.patterns[pattern] = now_ns + OVERLAP_NS
             if until_ns <= now_ns or (until_ns != NEVER and not speaks):
                 del outgoing.patterns[pattern]
+                outgoing.wild.discard(pattern)
                 self._source.ask_again(pattern)
             elif until_ns != NEVER:
                 self.next_ns = min(self.next_ns, until_ns)
@@ -274,7 +277,7 @@ class Discovery:
             self._step(sought, self._places(*sought))
 
     def _step(self, sought: tuple[Via, str], places: tuple[tuple[int, Via], ...]) -> None:
-        before = self._steps[sought]
+        before, places = self._steps[sought], tuple(dict.fromkeys(places))  # parts of a unit may lie on one way
         if before == places:
             return
         self._steps[sought] = places
@@ -309,7 +312,10 @@ class Discovery:
             del self._chosen[key]
         else:
             self._chosen[key] = chosen
-            self._outgoing.setdefault(chosen, _Outgoing()).patterns[pattern] = NEVER
+            outgoing = self._outgoing.setdefault(chosen, _Outgoing())
+            outgoing.patterns[pattern] = NEVER
+            if has_wildcard(pattern):
+                outgoing.wild.add(pattern)
             self._dirty[chosen] = None
             self._source.ask_again(pattern)
         if before is not None:
@@ -404,7 +410,11 @@ def _problem(sought: tuple[Via, str]) -> str:
     via, pattern = sought
     if len(pattern) > MAX_TEXT or any(len(vertex.name) > MAX_TEXT or not 0 <= vertex.level <= 16 for vertex in via):
         return f"it looks for {pattern[:64]!r} at {via[-1].name[:64]!r}"
-    return pattern_problem(pattern) or ""
+    try:
+        space = AddressPattern.address(pattern).space
+    except PatternError as error:
+        return str(error)
+    return "" if space == "text" else f"{pattern[:64]!r} is no pattern over publisher/variable"
 
 
 def _characters(sought: tuple[Via, str]) -> int:

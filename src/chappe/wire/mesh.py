@@ -12,7 +12,7 @@ from chappe.wire.base import Message, Notice
 from chappe.wire.patterns import Pattern
 
 MAX_PATTERNS = 8192  # of one statement: more are refused before they are read
-MAX_SOUGHT = 1_000  # patterns of variables in one message
+MAX_SOUGHT = 100  # patterns of variables in one message: a node works on them for about a millisecond
 
 
 class MeshJoin(Notice):
