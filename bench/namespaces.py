@@ -19,7 +19,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Self, TypeVar
@@ -92,7 +92,7 @@ class Namespaces(Generic[Key]):
             sides = ((self.near_name, [NEAR], "10.213.1.0/24"), (self.far_name, [*self.far.values()], "10.213.0.0/24"))
             for name, addresses, other in sides:
                 run_tool("ip", "netns", "add", name)
-                self._tuns.append(_open_tun(name))
+                self._tuns.append(open_tun(name))
                 for address in addresses:
                     run_tool("ip", "-n", name, "address", "add", f"{address}/32", "dev", "tun0")
                 run_tool("ip", "-n", name, "link", "set", "lo", "up")
@@ -147,6 +147,23 @@ class Namespaces(Generic[Key]):
                 os.write(sink, packet)
 
 
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """This thread is in that namespace; its children stay there."""
+    with open("/proc/thread-self/ns/net", "rb") as before, open(f"/run/netns/{namespace}", "rb") as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(before.fileno())
+
+
+def _enter(namespace: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, CLONE_NEWNET):
+        raise ChappeError(f"no way into a network namespace: {os.strerror(ctypes.get_errno())}")
+
+
 def run_tool(*command: str) -> None:
     """Run a tool of iproute2; ChappeError with what it said if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -154,25 +171,23 @@ def run_tool(*command: str) -> None:
         raise ChappeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
-def _open_tun(namespace: str) -> int:
-    """A device `tun0` inside a namespace; the thread that opens it never comes back from there."""
-    found: list[int | OSError] = []
+def open_tun(namespace: str, device: str = "tun0") -> int:
+    """A device inside a namespace; the thread that opens it never comes back from there."""
+    found: list[int | Exception] = []
 
     def enter() -> None:
         try:
-            libc = ctypes.CDLL(None, use_errno=True)
             with open(f"/run/netns/{namespace}", "rb") as file:
-                if libc.setns(file.fileno(), CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                _enter(file.fileno())
             descriptor = os.open("/dev/net/tun", os.O_RDWR)
-            fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", b"tun0", IFF_TUN | IFF_NO_PI))
+            fcntl.ioctl(descriptor, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TUN | IFF_NO_PI))
             found.append(descriptor)
-        except OSError as error:
+        except (OSError, ChappeError) as error:
             found.append(error)
 
     thread = threading.Thread(target=enter)
     thread.start()
     thread.join()
-    if isinstance(found[0], OSError):
+    if isinstance(found[0], Exception):
         raise ChappeError(f"no TUN device in the namespace {namespace}: {found[0]}")
     return found[0]

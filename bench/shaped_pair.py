@@ -7,13 +7,12 @@ other. Needs root, iproute2 and a kernel with veth and tbf.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
-from bench.namespaces import CLONE_NEWNET, Namespaces, run_tool
+from bench.namespaces import Namespaces, inside, run_tool
 from chappe.errors import ChappeError
 
 NEAR, FAR = "127.214.0.1", "127.214.0.2"
@@ -71,18 +70,6 @@ class ShapedPair:
             with contextlib.suppress(ChappeError):
                 run_tool("ip", "netns", "delete", name)
 
-    @contextlib.contextmanager
-    def inside(self, side: str) -> Iterator[None]:
+    def inside(self, side: str) -> AbstractContextManager[None]:
         """This thread is in that namespace; its children stay there."""
-        with open("/proc/thread-self/ns/net", "rb") as before, open(f"/run/netns/{self._names[side]}", "rb") as there:
-            _enter(there.fileno())
-            try:
-                yield
-            finally:
-                _enter(before.fileno())
-
-
-def _enter(namespace: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, CLONE_NEWNET):
-        raise ChappeError(f"no way into a network namespace: {os.strerror(ctypes.get_errno())}")
+        return inside(self._names[side])

@@ -1,0 +1,1 @@
+"""`chappe bench cells`: flows over many paths, on shaped networks and in the simulator."""
