@@ -402,9 +402,10 @@ class Variables:
         except ValueError as error:
             return f"{name}: {error}"
         self._engine.status.add_input(number, port)
+        known = entry is not None and (entry.variable, entry.origin) == (variable, origin)
         if entry is None:
             entry = self.directory.add(Entry(variable))
-        elif entry.owner < 0:
+        elif entry.owner < 0 and not known:
             self.directory.replace(entry, variable)
         if entry.owner < 0:
             entry.origin = origin
@@ -415,7 +416,7 @@ class Variables:
         if port in self._unconfirmed:
             self._unconfirmed[port][1].discard(number)
         before = entry.demand.asked.pop(port, ()) if entry.demand is not None else ()
-        self._changed(entry)
+        self._changed(entry, known)
         if before:  # it may have forgotten it, or not
             self._demand(entry, again=port)
         return ""
@@ -428,12 +429,16 @@ class Variables:
     def _may(self, entry: Entry, peer: str) -> bool:
         return bool(self._may_send(peer, *entry.name))
 
-    def _changed(self, entry: Entry) -> None:
-        """It has a source (again); peers that know it learn its rate and type, others that it exists."""
+    def _changed(self, entry: Entry, known: bool = False) -> None:
+        """It has a source (again); peers that know it learn its rate and type, others that it exists.
+
+        `known`: it is what it was, and who knows it has nothing to learn. Else it would be repeated in circles where
+        nodes announce it to each other for a moment.
+        """
         entry.away_since_ns = 0
         self._count_rooted(entry)
         self._route(entry)
-        for port in entry.targets():
+        for port in entry.targets() if not known else ():
             self._announcements.announce(port, entry)
         self._demand(entry)
 
