@@ -257,6 +257,7 @@ class Look:
         self._before: dict[tuple[str, str], tuple[int, int]] = {}  # by link: life of the node, values out
         self._carried: Counter[tuple[str, str]] = Counter()
         self._wanted: Counter[tuple[str, str]] = Counter()
+        self._peers: dict[str, dict[int, str]] = {}  # by node: its neighbours by their ports
         self._expected: Counter[tuple[str, str]] = Counter()
         # Half way between two rounds: what was published has arrived.
         network.run((SECOND - network.clock.wall_ns % SECOND + SECOND // 2) % SECOND / 1e9)
@@ -326,6 +327,7 @@ class Look:
         """By link, how many variables of the next round are wanted by a watcher behind it."""
         number = self._network.clock.wall_ns // SECOND + 1
         found: Counter[tuple[str, str]] = Counter()
+        self._peers = {node.name: {port: name for name, port in node.ports.items()} for node in self._network.running()}
         for node in self._network.running():
             for entry in node.core.variables.directory.walk():
                 if entry.owner >= 0:
@@ -338,12 +340,10 @@ class Look:
         demand = entry.demand
         if demand is None:
             return False
-        ports = {port: name for name, port in node.ports.items()}
-        wanted = False
+        ports, wanted = self._peers[node.name], False
         for port, terms in demand.served.items():
-            every = [max(1, term.interval_ns // SECOND) for term in terms]
             if port not in ports:
-                wanted = wanted or any(number % one == 0 for one in every)
+                wanted = wanted or any(number % max(1, term.interval_ns // SECOND) == 0 for term in terms)
                 continue
             other = self._network.nodes[ports[port]]
             if other.name in seen or not other.running:

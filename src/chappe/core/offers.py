@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from chappe.core.directory import Entry
@@ -15,15 +15,15 @@ class _Wild:
     """A pattern of several variables, and where they may be published."""
 
     pattern: AddressPattern
-    targets: set[Place] = field(default_factory=set)
+    targets: Counter[Place] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
 class _Offered:
-    """What one neighbour looks for."""
+    """What one neighbour looks for; counted, for it may look for something by several routes at one place."""
 
     name: str
-    exact: dict[str, set[Place]] = field(default_factory=dict)  # by publisher/variable
+    exact: dict[str, Counter[Place]] = field(default_factory=dict)  # by publisher/variable
     wild: dict[str, _Wild] = field(default_factory=dict)
 
 
@@ -45,9 +45,9 @@ class Offers:
         offered = self._by_port.setdefault(port, _Offered(name))
         pattern = AddressPattern.address(text)
         if pattern.exact:
-            offered.exact.setdefault(text, set()).add(target)
+            offered.exact.setdefault(text, Counter())[target] += 1
         else:
-            offered.wild.setdefault(text, _Wild(pattern)).targets.add(target)
+            offered.wild.setdefault(text, _Wild(pattern)).targets[target] += 1
         self.changed.append((port, text))
 
     def remove(self, port: int, target: Place, text: str) -> None:
@@ -56,11 +56,11 @@ class Offers:
         if offered is None:
             return
         if text in offered.exact:
-            offered.exact[text].discard(target)
+            _discount(offered.exact[text], target)
             if not offered.exact[text]:
                 del offered.exact[text]
         elif text in offered.wild:
-            offered.wild[text].targets.discard(target)
+            _discount(offered.wild[text].targets, target)
             if not offered.wild[text].targets:
                 del offered.wild[text]
         self.changed.append((port, text))
@@ -89,6 +89,12 @@ class Offers:
             each.pattern.covers(address) and any(lies_in(origin, target) for target in each.targets)
             for each in offered.wild.values()
         )
+
+
+def _discount(targets: Counter[Place], target: Place) -> None:
+    targets[target] -= 1
+    if targets[target] <= 0:
+        del targets[target]
 
 
 def lies_in(address: str, target: Place) -> bool:
