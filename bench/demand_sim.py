@@ -180,6 +180,7 @@ def _simulate(nodes: int, seed: int, seconds: float, options: Options) -> Outcom
     _every_second(network, lambda: _publish(network, publishers))
     network.run(WARM_S + SETTLE_S)
     look = Look(network, watches, outcome)
+    _every_second(network, look.publishing)
     churn = Churn(network, SHARE, AWAY_S)
     churn.start()
     with spans(options.console, f"{nodes} nodes", seconds) as progress:
@@ -258,18 +259,18 @@ class Look:
         self._carried: Counter[tuple[str, str]] = Counter()
         self._wanted: Counter[tuple[str, str]] = Counter()
         self._peers: dict[str, dict[int, str]] = {}  # by node: its neighbours by their ports
-        self._expected: Counter[tuple[str, str]] = Counter()
         # Half way between two rounds: what was published has arrived.
         network.run((SECOND - network.clock.wall_ns % SECOND + SECOND // 2) % SECOND / 1e9)
         self._count()
         self._carried.clear()
-        self._expected = self._union()
+
+    def publishing(self) -> None:
+        """A round is published now: who wants it is what counts, routes of half a second ago may be gone."""
+        self._wanted.update(self._union())
 
     def second(self) -> None:
         """A second is over, with one round in it."""
         self._count()
-        self._wanted.update(self._expected)
-        self._expected = self._union()
         watches, now_s = self._watches, self._network.clock.seconds
         parts = self._parts()
         there = parts[watches.at] * (parts[watches.at] == parts[watches.source])
@@ -324,8 +325,8 @@ class Look:
         self._outcome.values = sum(self._carried.values())
 
     def _union(self) -> Counter[tuple[str, str]]:
-        """By link, how many variables of the next round are wanted by a watcher behind it."""
-        number = self._network.clock.wall_ns // SECOND + 1
+        """By link, how many variables of this round are wanted by a watcher behind it."""
+        number = self._network.clock.wall_ns // SECOND
         found: Counter[tuple[str, str]] = Counter()
         self._peers = {node.name: {port: name for name, port in node.ports.items()} for node in self._network.running()}
         for node in self._network.running():

@@ -28,6 +28,7 @@ from chappe.core.topic_requests import TopicRequests
 from chappe.core.variable_requests import VariableRequests
 from chappe.core.variables import Variables, static_routes
 from chappe.engine._engine import Engine, ForwardingDecision
+from chappe.events.asked import Asked
 from chappe.machine import Effect
 from chappe.security.rules import RuleBook
 from chappe.wire import feeds
@@ -104,8 +105,8 @@ def build_node(
         if member is not None and meshed and edge is None:
             member.discovery.seek(pattern, on)
 
-    def asks(port: int, address: str, origin: str) -> bool:
-        return member is None or member.discovery.asks(port, address, origin)
+    def asks(port: int, address: str, origin: str) -> Asked:
+        return Asked.YES if member is None else member.discovery.asks(port, address, origin)
 
     variables = Variables(
         engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches,

@@ -18,15 +18,17 @@ class Demand:
     """Of one variable; made when somebody wants it.
 
     `stated` is what neighbours say that they want, `served` what goes where: the path of the engine for each term.
-    `asked` is what this node asks of the neighbours that announce the variable.
+    `asked` is what this node asks of the neighbours that announce the variable, `recent` are those of them that were
+    asked a moment ago, beside others: values may not come from there yet.
     """
 
-    __slots__ = ("_counts", "asked", "served", "stated")
+    __slots__ = ("_counts", "asked", "recent", "served", "stated")
 
     def __init__(self) -> None:
         self.stated: dict[int, Terms] = {}
         self.served: dict[int, dict[DemandTerm, int]] = {}
         self.asked: dict[int, Terms] = {}
+        self.recent: set[int] = set()
         self._counts: dict[DemandTerm, int] = {}  # how many ports each is served to
 
     def serve(self, port: int, paths: Mapping[DemandTerm, int]) -> bool:
@@ -47,9 +49,15 @@ class Demand:
                     changed = True
         return changed
 
-    def wanted(self, variable: Variable) -> Terms:
-        """The fewest terms by which everything comes that is served."""
-        return minimal(variable, self._counts)
+    def forget(self, port: int) -> Terms:
+        """That neighbour is not asked any more, or does not know that it was; what it was asked for."""
+        self.recent.discard(port)
+        return self.asked.pop(port, ())
+
+    def wanted(self, variable: Variable, without: int = -1) -> Terms:
+        """The fewest terms by which everything comes that is served, to all ports or all but one."""
+        alone = {term for term in self.served.get(without, ()) if self._counts[term] == 1}
+        return minimal(variable, self._counts.keys() - alone if alone else self._counts)
 
 
 def minimal(variable: Variable, terms: Iterable[DemandTerm]) -> Terms:

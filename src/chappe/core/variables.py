@@ -17,6 +17,7 @@ from chappe.core.offers import Offers
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
+from chappe.events.asked import Asked
 from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
 from chappe.security.patterns import AddressPattern, variable_address
 from chappe.wire.control import Demanded, DemandTerm, Variable
@@ -31,9 +32,10 @@ SLICE = 100  # entries handled in one turn of the loop when a client with many v
 PeerPort = Callable[[str], int | None]
 MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
 Seek = Callable[[str, bool], None]  # look for variables in the mesh that match a pattern, or no more
-Asks = Callable[[int, str, str], bool]  # whether (address, origin) is looked for by the link of a port
+Asks = Callable[[int, str, str], Asked]  # whether (address, origin) is looked for by the link of a port
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
 ANYTHING = DemandTerm(priority=0)
+HANDOVER_NS = 200_000_000  # after a neighbour is asked for a variable it surely comes from there, and another one is not
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
@@ -76,7 +78,7 @@ class Variables:
     def __init__(
         self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
         may_send: MaySend = lambda peer, publisher, variable: True,
-        address: str = "", seek: Seek = lambda pattern, on: None, asks: Asks = lambda port, name, origin: True,
+        address: str = "", seek: Seek = lambda pattern, on: None, asks: Asks = lambda port, name, origin: Asked.YES,
     ) -> None:  # fmt: skip
         """`address`: of this node in its mesh, if it is in one."""
         self.directory = Directory(leaf)
@@ -91,6 +93,8 @@ class Variables:
         self._ask_again: dict[str, None] = {}  # patterns of what is asked for elsewhere now
         self.stamp = 0  # changes when `publishers` does
         self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
+        self._taken_over: deque[tuple[int, int, int]] = deque()  # (when, id, port): values come from there by then
+        self._taking_over: list[tuple[int, int]] = []  # (id, port) of those for which the time begins now
         self._looking: Iterator[None] | None = None  # through variables that a neighbour may or may not have now
         self._routed: dict[int, dict[int, Entry]] = {}  # port -> what is forwarded to it, by id
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
@@ -228,7 +232,7 @@ class Variables:
                 self._inputs.get(port, set()).discard(variable_id)
                 self._forbid(entry, port)
                 if entry.demand is not None:
-                    entry.demand.asked.pop(port, None)
+                    entry.demand.forget(port)
                 self._source_lost(entry, now_ns)
 
     def demanded(self, port: int, wanted: Iterable[Demanded]) -> list[str]:
@@ -269,6 +273,7 @@ class Variables:
         for port in [port for port, (deadline, _) in self._unconfirmed.items() if now_ns >= deadline]:
             _, missing = self._unconfirmed.pop(port)
             self.retracted(port, missing, now_ns)
+        self._hand_over(now_ns)
         self.behind = len(self._away) > SLICE
         for _ in range(min(SLICE, len(self._away))):
             entry = self.directory.numbered(self._away[0])
@@ -280,9 +285,26 @@ class Variables:
                 self._forget_if_unused(entry)
             self._away.popleft()
 
+    def _hand_over(self, now_ns: int) -> None:
+        """End the old routes of what comes by the new ones by now."""
+        self._taken_over += [(now_ns + HANDOVER_NS, *each) for each in self._taking_over]
+        self._taking_over.clear()
+        for _ in range(SLICE):
+            if not self._taken_over or now_ns < self._taken_over[0][0]:
+                return
+            _, number, port = self._taken_over.popleft()
+            entry = self.directory.numbered(number)
+            if entry is not None and entry.demand is not None and port in entry.demand.recent:
+                entry.demand.recent.discard(port)
+                self._demand(entry)
+
     def next_tick(self) -> int:
-        """When something is to be forgotten."""
+        """When something is to be forgotten, or a route to be ended."""
+        if self._taking_over:
+            return 0
         next_ns = min((deadline for deadline, _ in self._unconfirmed.values()), default=NEVER)
+        if self._taken_over:
+            next_ns = min(next_ns, self._taken_over[0][0])
         if self._away:
             entry = self.directory.numbered(self._away[0])
             since_ns = entry.away_since_ns if entry is not None else 0
@@ -415,7 +437,7 @@ class Variables:
             self._inputs.setdefault(port, set()).add(number)
         if port in self._unconfirmed:
             self._unconfirmed[port][1].discard(number)
-        before = entry.demand.asked.pop(port, ()) if entry.demand is not None else ()
+        before = entry.demand.forget(port) if entry.demand is not None else ()
         self._changed(entry, known)
         if before:  # it may have forgotten it, or not
             self._demand(entry, again=port)
@@ -466,6 +488,8 @@ class Variables:
             self._routed[port][number] = entry
             self._announcements.announce(port, entry)
         problem = self._forward(entry, port)
+        if port in entry.inputs:
+            self._demand(entry)
         if problem:
             log.error("a path cannot be used", peer=name, variable="/".join(entry.name), reason=problem)
 
@@ -480,6 +504,8 @@ class Variables:
             self._forget_served(entry, port, terminate=True)
             self._routed.get(port, {}).pop(entry.variable.variable_id, None)
             self._announcements.retract(port, entry.variable.variable_id)
+            if port in entry.inputs:
+                self._demand(entry)
 
     # --- the mesh
 
@@ -608,14 +634,15 @@ class Variables:
             if not paths:
                 return
             entry.demand = Demand()
-        if entry.demand.serve(port, paths):
+        if entry.demand.serve(port, paths) or (entry.inputs and not entry.demand.served.keys().isdisjoint(entry.inputs)):
             self._demand(entry)
 
     def _demand(self, entry: Entry, again: int = -1) -> None:
         """State to the peers that announce it what is wanted here and behind this node; `again`: to that port anyway.
 
-        Whose publisher is here wants it from nobody else. Two nodes that announce it to each other, as in a ring of
-        static paths, cannot know the demand of one from the echo of the other's: between them everything goes.
+        Whose publisher is here wants it from nobody else. A neighbour in the mesh that is served, too, as while routes
+        change, is not asked for what it alone wants. Nodes in a ring of static paths, where more than two may lie,
+        cannot know the demand of one from the echo of the other's: between two of them everything goes.
         """
         demand = entry.demand
         if demand is None or not entry.inputs:
@@ -627,10 +654,18 @@ class Variables:
         for port in entry.inputs:
             if port not in self._stating or not self._announcements.reaches(port):
                 continue
-            wanted = EVERYTHING if port in targets and entry.owner < 0 else terms
             if port not in chosen:
-                wanted = ()
+                wanted: Terms = ()
+            elif port in targets and entry.owner < 0:
+                wanted = demand.wanted(entry.variable, port) if entry.origin else EVERYTHING
+            else:
+                wanted = terms
             if port == again or wanted != demand.asked.get(port, ()):
+                if wanted and asked_before and not demand.asked.get(port):
+                    demand.recent.add(port)
+                    self._taking_over.append((entry.variable.variable_id, port))
+                elif not wanted:
+                    demand.recent.discard(port)
                 demand.asked[port] = wanted
                 self._announcements.demand(port, entry.variable.variable_id, wanted)
         turned = asked_before is not any(demand.asked.values())
@@ -641,12 +676,18 @@ class Variables:
     def _chosen_inputs(self, entry: Entry) -> tuple[int, ...]:
         """Where a variable is asked for: of what was discovered, at those who were asked to look for it.
 
-        Others announce it because they were asked for more than is wanted.
+        Others announce it because they were asked for more than is wanted. One that is to be asked no more is until
+        values surely come from another.
         """
+        demand = entry.demand
         if len(entry.inputs) < 2 or not entry.origin:
             return entry.inputs
         text = variable_address(*entry.name)
-        return tuple(port for port in entry.inputs if self._asks(port, text, entry.origin)) or entry.inputs
+        asks = {port: self._asks(port, text, entry.origin) for port in entry.inputs}
+        now = tuple(port for port in entry.inputs if asks[port] is Asked.YES)
+        if demand is not None and any(demand.asked.get(port) and port not in demand.recent for port in now):
+            return now
+        return tuple(port for port in entry.inputs if asks[port]) or entry.inputs
 
     def _look_again(self, port: int) -> None:
         """A slice of what a peer stated before it restarted, or goes there for it states nothing, or now does."""

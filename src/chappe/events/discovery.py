@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
+from chappe.events.asked import Asked
 from chappe.events.member_links import Link, Links
 from chappe.linkstate.network_map import LinkState
 from chappe.linkstate.units import Address, VertexId
@@ -138,16 +139,19 @@ class Discovery:
         """A client here looks for variables, or does so no more; once for each."""
         self._want((EVERYWHERE, pattern), on)
 
-    def asks(self, port: int, address: str, origin: str) -> bool:
-        """Whether a variable that is published at that node is looked for by that link, or was a moment ago."""
-        levels = levels_of(address)
+    def asks(self, port: int, address: str, origin: str) -> Asked:
+        """Whether a variable that is published at that node is looked for by that link."""
+        found, levels = Asked.NO, levels_of(address)
         for key, outgoing in self._outgoing.items():
-            if key[0] == port and _lies_in(origin, key[1][-1]):
-                if address in outgoing.patterns:
-                    return True
-                if any(levels_cover(levels_of(each), levels) for each in outgoing.wild):
-                    return True
-        return False
+            if key[0] != port or not _lies_in(origin, key[1][-1]):
+                continue
+            until = [outgoing.patterns[address]] if address in outgoing.patterns else []
+            until += [outgoing.patterns[each] for each in outgoing.wild if levels_cover(levels_of(each), levels)]
+            if NEVER in until:
+                return Asked.YES
+            if until:
+                found = Asked.LEAVING
+        return found
 
     def receive(self, link: Link, message: Discover) -> list[Effect]:
         """A neighbour looks for variables, or does so no more."""
