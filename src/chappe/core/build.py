@@ -129,7 +129,7 @@ def build_node(
             Finder(variables, sessions, access, config.limits, edge is not None),
         ),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
-        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge),
+        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge, config.limits),
     )  # fmt: skip
     return NodeCore(
         name, engine, sessions, access, ports, variables, paths, commands, control, edge,

@@ -56,6 +56,7 @@ class Control:
         self._variable_requests = variable_requests
         self._finder = variable_requests.finder
         self._topics = topic_requests
+        self._peer_messages = peer_messages
         self._requests: dict[type[control.Message], Answer] = {
             **variable_requests.answers,
             **topic_requests.answers,
@@ -73,7 +74,7 @@ class Control:
 
     def limit(self, limits: Limits) -> None:
         """Apply other limits to what is asked from now on."""
-        self._variable_requests.limits = self._finder.limits = self._topics.limits = limits
+        self._variable_requests.limits = self._finder.limits = self._topics.limits = self._peer_messages.limits = limits
 
     # --- a machine
 

@@ -10,6 +10,7 @@ import structlog
 from chappe.core.access import Access
 from chappe.core.edge import Edge
 from chappe.core.registrations import Registrations
+from chappe.core.sections import Limits
 from chappe.core.session import Session
 from chappe.core.variables import Variables
 from chappe.machine import Effect
@@ -24,7 +25,10 @@ Answer = Callable[[Session, Any, int], list[Effect]]
 class PeerMessages:
     """Carries it out; announcements of neighbours count only where no broker sets up paths."""
 
-    def __init__(self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None) -> None:
+    def __init__(
+        self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None, limits: Limits
+    ) -> None:
+        self.limits = limits
         self._variables = variables
         self._registrations = registrations
         self._access = access
@@ -47,7 +51,7 @@ class PeerMessages:
         if self._edge is not None:
             log.error("announcement ignored: paths of this node come from its broker", link=session.name)
             return []
-        taken = self._access.announced(session, message.variables)
+        taken = self._within_limit(session, self._access.announced(session, message.variables))
         origins = dict(zip((each.variable_id for each in message.variables), message.origins, strict=False))
         refused = self._variables.announced(session.port, taken, [origins.get(each.variable_id, "") for each in taken])
         for reason in refused[:10]:
@@ -59,6 +63,22 @@ class PeerMessages:
                 if entry is not None:
                     effects += self._registrations.appeared(entry)
         return effects
+
+    def _within_limit(self, session: Session, variables: tuple[control.Variable, ...]) -> tuple[control.Variable, ...]:
+        """What a neighbour has announced before, and as many new variables as there is room for."""
+        known, most, taken = self._variables.announced_ids(session.port), self.limits.announced, []
+        room = most - len(known)
+        if room >= len(variables):
+            return variables
+        for variable in variables:
+            new = variable.variable_id not in known
+            if new and room <= 0:
+                reason = f"{session.name} announces {most} variables, the most taken of one neighbour (limits.announced)"
+                self._access.refuse_neighbour(session, "register", f"{variable.publisher}/{variable.variable}", reason)
+                continue
+            room -= new
+            taken.append(variable)
+        return tuple(taken)
 
     def _retract(self, session: Session, message: control.Retract, now_ns: int) -> list[Effect]:
         self._variables.retracted(session.port, message.variable_ids, now_ns)

@@ -197,6 +197,7 @@ class Limits(Section, frozen=True):
     subscriptions: Count = 100_000  # topics, inboxes and watched variables of one identity
     inboxes: Count = 10_000  # of one identity
     variables: Count = 1_000_000  # registered by one identity
+    announced: Count = 1_000_000  # by one neighbour
     topics: Annotated[int, Meta(ge=1, le=1 << 24)] = 65_536  # numbers a link may define
     queue_bytes: Annotated[int, Meta(ge=65_536, le=1 << 32)] = 4 << 20  # of each of the four classes of one client
     identity_queue_bytes: Bytes = 256 << 20  # in all queues of one identity; 0: no limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -217,6 +217,10 @@ class Variables:
         """What a peer said that it sends."""
         entries = (self.directory.numbered(number) for number in self._inputs.get(port, ()))
         return [entry.variable for entry in entries if entry is not None]
+
+    def announced_ids(self, port: int) -> Set[int]:
+        """Of what a peer said that it sends."""
+        return self._inputs.get(port, frozenset())
 
     def announced(self, port: int, variables: Iterable[Variable], origins: Iterable[str] = ()) -> list[str]:
         """A peer will send these; the answer says what was refused and why. `origins`: where they are published."""

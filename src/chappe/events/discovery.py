@@ -29,6 +29,7 @@ from chappe.wire.topics import ONE, REST, has_wildcard, levels_cover, levels_of
 CAPABILITY = "demand"
 LEAVING = -1  # of a pattern that is to be looked for a moment longer, from the next tick on
 OVERLAP_NS = 1_000_000_000  # what takes another way comes by the old one, too, until it surely comes by the new one
+SLICE = 100  # of what is looked for, taken through another map at once: about a millisecond
 MOST_SOUGHT = 16_384  # patterns that one neighbour may look for
 MOST_INSIDE = 4_096  # patterns by which a node looks at one place, inside its unit: more are widened
 MOST_ACROSS = 256  # and in another unit
@@ -105,6 +106,7 @@ class Discovery:
         self._asked: dict[int, dict[tuple[Via, str], None]] = {}  # by port
         self._characters: Counter[int] = Counter()  # of it, by port
         self._wanted: Counter[tuple[Via, str]] = Counter()  # by clients here and by neighbours
+        self._stale: dict[tuple[Via, str], None] = {}  # of what is wanted: may take another way by the map as it is now
         self._steps: dict[tuple[Via, str], tuple[tuple[int, Via], ...]] = {}  # of what is wanted: where it is asked for
         self._ways_to: dict[tuple[VertexId, str], Counter[tuple[int, Via]]] = {}  # of where it is, and the pattern
         self._chosen: dict[tuple[VertexId, str], tuple[int, Via]] = {}  # of these ways
@@ -208,12 +210,21 @@ class Discovery:
     @property
     def due(self) -> bool:
         """Whether `tick` has something to do."""
-        return bool(self._dirty) or (bool(self._wanted) and (self._outdated or self._map_stamp != self._state.stamp))
+        return bool(self._dirty or self._stale) or self._overtaken
+
+    @property
+    def busy(self) -> bool:
+        """Whether `tick` should be called again at once: it takes other ways in slices."""
+        return bool(self._stale)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """Take the ways that the map has now, and send what is due."""
-        if self._wanted and (self._outdated or self._map_stamp != self._state.stamp):
+        """Take the ways that the map has now, in slices, and send what is due after the last."""
+        if self._overtaken:
             self._follow_map()
+        elif self._stale:
+            self._follow()
+            if self._stale:
+                return []
         dirty, self._dirty = self._dirty, {}
         if now_ns >= self.next_ns:
             dirty.update(dict.fromkeys(self._outgoing))
@@ -264,20 +275,33 @@ class Discovery:
         if on and not before:
             self._steps[sought] = ()
             if not self._outdated and self._map_stamp == self._state.stamp:
+                self._stale.pop(sought, None)
                 self._step(sought, self._places(*sought))
             else:
                 self._outdated = True
         elif not self._wanted[sought]:
             del self._wanted[sought]
+            self._stale.pop(sought, None)
             self._step(sought, ())
             del self._steps[sought]
 
+    @property
+    def _overtaken(self) -> bool:
+        """Whether what is looked for takes ways of a map that is over."""
+        return bool(self._wanted) and (self._outdated or self._map_stamp != self._state.stamp)
+
     def _follow_map(self) -> None:
-        """The map is another one: everything may take another way."""
+        """The map is another one: everything may take another way. What waits since the last change comes first."""
         self._published = None
         self._ways.clear()
         self._map_stamp, self._outdated = self._state.stamp, False
-        for sought in self._wanted:
+        self._stale.update(dict.fromkeys(self._wanted))
+        self._follow()
+
+    def _follow(self) -> None:
+        """A slice of it."""
+        for sought in tuple(islice(self._stale, SLICE)):
+            del self._stale[sought]
             self._step(sought, self._places(*sought))
 
     def _step(self, sought: tuple[Via, str], places: tuple[tuple[int, Via], ...]) -> None:

@@ -208,7 +208,7 @@ class Member:
     @property
     def busy(self) -> bool:
         """Whether `tick` should be called again at once: it works in slices, so that nobody waits for it."""
-        return self.reroute.busy or self._readings.busy
+        return self.reroute.busy or self._readings.busy or self.discovery.busy
 
     @property
     def summarising(self) -> bool:

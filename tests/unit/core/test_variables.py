@@ -70,6 +70,27 @@ def test_a_changed_rate_reaches_those_who_know_the_variable() -> None:
     assert sent == [("east", Announce(variables=(variable(5, "plant/speed", (1, 10**6)),)))]
 
 
+def test_an_announcement_that_says_nothing_new_is_not_passed_on() -> None:
+    table = Table(("west", "east"), {"#": ("east",)})
+    table.tell("west", Announce(variables=(variable(5, "plant/speed"),)))
+    assert table.tell("west", Announce(variables=(variable(5, "plant/speed"),))) == []
+
+
+def test_a_neighbour_announces_so_many_variables_and_what_is_retracted_makes_room() -> None:
+    table = Table(("west",), {}, announced=2)
+    table.tell("west", Announce(variables=tuple(variable(number, f"plant/v{number}") for number in (5, 6, 7))))
+    assert table.variables.announced_ids(table.ports["west"]) == {5, 6}
+    assert table.core.access.neighbours.refused["west", "register"] == 1
+    table.tell("west", Announce(variables=(variable(6, "plant/v6", (1, 10**6)), variable(8, "plant/v8"))))
+    assert table.variables.announced_ids(table.ports["west"]) == {5, 6}
+    entry = table.variables.directory.numbered(6)
+    assert entry is not None
+    assert entry.variable.rate_den == 10**6
+    table.tell("west", Retract(variable_ids=(5,)))
+    table.tell("west", Announce(variables=(variable(8, "plant/v8"),)))
+    assert table.variables.announced_ids(table.ports["west"]) == {6, 8}
+
+
 def test_what_is_retracted_disappears_unless_somebody_watches_it() -> None:
     table = Table(("west", "east"), {"#": ("east",)})
     table.client("reader")

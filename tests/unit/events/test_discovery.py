@@ -7,7 +7,7 @@ import random
 import pytest
 
 from chappe.engine._engine import Engine
-from chappe.events.discovery import MOST_SOUGHT, widened
+from chappe.events.discovery import MOST_SOUGHT, SLICE, widened
 from chappe.events.member import Member
 from chappe.events.member_settings import MemberSettings
 from chappe.events.parts import MemberParts
@@ -67,6 +67,21 @@ def test_a_neighbour_looks_for_so_many_patterns_and_what_ends_makes_room() -> No
     one.receive(port, Discover(end=((VIA, "a/0"), (VIA, "never begun"))), 2)
     assert not one.receive(port, Discover(begin=((VIA, "b"),)), 2)
     assert one.discovery.size == MOST_SOUGHT
+
+
+def test_another_map_is_followed_in_slices() -> None:
+    one, port = member("demand")
+    sought = tuple((VIA, f"a/{each}") for each in range(3 * SLICE))
+    one.receive(port, Discover(begin=sought), 2)
+    while one.discovery.due:
+        one.discovery.tick(3)
+    one.discovery.lost(77)  # everything may take another way
+    turns = 0
+    while one.discovery.due:
+        one.discovery.tick(3)
+        turns += 1
+    assert turns == 3
+    assert not one.discovery.busy
 
 
 def test_too_many_patterns_are_widened_and_take_in_all() -> None:
