@@ -35,7 +35,7 @@ Seek = Callable[[str, bool], None]  # look for variables in the mesh that match 
 Asks = Callable[[int, str, str], Asked]  # whether (address, origin) is looked for by the link of a port
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
 ANYTHING = DemandTerm(priority=0)
-HANDOVER_NS = 200_000_000  # after a neighbour is asked for a variable it surely comes from there, and another one is not
+HANDOVER_NS = 100_000_000  # after a neighbour is asked for a variable it surely comes from there, and another one is not
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
