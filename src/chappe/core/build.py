@@ -164,7 +164,7 @@ def _join(
     member = Member(MemberParts(
         Address.parse(unit, config.node.name), engine, membership.settings, membership.rng,
         sign=membership.sign, verify=membership.verify, decode=membership.decode, withheld=rules.withheld,
-        reporter=membership.reporter, source=variables,
+        reporter=membership.reporter, source=variables.mesh,
     ))  # fmt: skip
     publications = [("s", pattern) for pattern in section.publications] if section is not None else []
     return member, MeshClients(member, publications, rules.publishes)

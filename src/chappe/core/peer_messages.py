@@ -73,7 +73,9 @@ class PeerMessages:
         for variable in variables:
             new = variable.variable_id not in known
             if new and room <= 0:
-                reason = f"{session.name} announces {most} variables, the most taken of one neighbour (limits.announced)"
+                reason = (
+                    f"{session.name} announces {most} variables, the most taken of one neighbour (limits.announced)"
+                )
                 self._access.refuse_neighbour(session, "register", f"{variable.publisher}/{variable.variable}", reason)
                 continue
             room -= new

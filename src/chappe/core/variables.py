@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -11,9 +11,10 @@ from itertools import chain, repeat
 import structlog
 
 from chappe.core.announcements import Announcements
-from chappe.core.demand import EVERYTHING, Demand, Terms, combined, problem_of, terms_by_mode
+from chappe.core.demand import terms_by_mode
 from chappe.core.directory import Directory, Entry
-from chappe.core.offers import Offers
+from chappe.core.flows import Asks, Flows, MaySend
+from chappe.core.mesh_variables import DISCOVERED, MeshVariables
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
@@ -21,8 +22,6 @@ from chappe.events.asked import Asked
 from chappe.machine import NEVER, RECONNECT, Close, Effect, FreePort
 from chappe.security.patterns import AddressPattern, variable_address
 from chappe.wire.control import Demanded, DemandTerm, Variable
-from chappe.wire.mesh import Place
-from chappe.wire.topics import has_wildcard
 
 log = structlog.get_logger(__name__)
 
@@ -30,12 +29,7 @@ WATCH_PATH = 1 << 20  # paths above are watches of clients, paths below come fro
 SLICE = 100  # entries handled in one turn of the loop when a client with many variables leaves
 
 PeerPort = Callable[[str], int | None]
-MaySend = Callable[[str, str, str], object]  # whether rules let a peer have (publisher, variable)
 Seek = Callable[[str, bool], None]  # look for variables in the mesh that match a pattern, or no more
-Asks = Callable[[int, str, str], Asked]  # whether (address, origin) is looked for by the link of a port
-DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
-ANYTHING = DemandTerm(priority=0)
-HANDOVER_NS = 100_000_000  # after a neighbour is asked for a variable it surely comes from there, and another one is not
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
@@ -87,26 +81,16 @@ class Variables:
         self._peer_port = peer_port
         self._away_ns = away_ns
         self._announcements = Announcements(address)
-        self._offers = Offers(address)
+        self._flows = Flows(engine, self.directory, self._announcements, may_send, asks)
+        self.mesh = MeshVariables(address, self.directory, self._flows)
         self.seek = seek
-        self._asks = asks
-        self._ask_again: dict[str, None] = {}  # patterns of what is asked for elsewhere now
-        self.stamp = 0  # changes when `publishers` does
-        self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
-        self._taken_over: deque[tuple[int, int, int]] = deque()  # (when, id, port): values come from there by then
-        self._taking_over: list[tuple[int, int]] = []  # (id, port) of those for which the time begins now
-        self._looking: Iterator[None] | None = None  # through variables that a neighbour may or may not have now
-        self._routed: dict[int, dict[int, Entry]] = {}  # port -> what is forwarded to it, by id
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
-        self._stating: set[int] = set()  # ports of peers that state what they want
-        self._outdated: dict[int, dict[int, bool]] = {}  # port -> ids to look at; True: what was stated is forgotten
         self.came: deque[Entry] | None = None  # variables that are published again or for the first time, if asked for
         self.behind = False  # more is to be forgotten than one tick does
         self._away: deque[int] = deque()  # ids of variables that nobody publishes, oldest first
         self._unconfirmed: dict[int, tuple[int, set[int]]] = {}  # port -> (until when, ids to repeat)
         self._leaving: deque[tuple[int, set[int], set[int], int]] = deque()
         self._evicted: list[Effect] = []
-        self._may_send = may_send
 
     # --- clients
 
@@ -150,14 +134,14 @@ class Variables:
         if not entry.watchers:
             self.seek(variable_address(*entry.name), True)
         entry.watchers[port] = path
-        self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
+        self._flows.serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
 
     def retune(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
         """Other terms for what a port gets already, in place: nothing is sent again and nothing is missed."""
         path, number = entry.watchers[port], entry.variable.variable_id
         every = self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes)
-        self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
+        self._flows.serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
 
     def unwatch(self, entry: Entry, port: int) -> None:
@@ -184,10 +168,7 @@ class Variables:
 
         `states`: it states what it wants. What it stated before it restarted is forgotten, bit by bit.
         """
-        if fresh or states != (port in self._stating):
-            self._outdated[port] = dict.fromkeys(self._routed.get(port, ()), fresh)
-        (self._stating.add if states else self._stating.discard)(port)
-        self._announcements.open(port, self._routed.get(port, {}))
+        self._flows.peer_up(port, fresh, states)
         if fresh and self._inputs.get(port):
             self._unconfirmed[port] = (now_ns + self._away_ns, set(self._inputs[port]))
 
@@ -206,11 +187,7 @@ class Variables:
         """The port of that peer is about to be freed."""
         self._announcements.close(port)
         self._unconfirmed.pop(port, None)
-        self._outdated.pop(port, None)
-        self._stating.discard(port)
-        for entry in self._routed.pop(port, {}).values():
-            entry.routes = {key: term for key, term in entry.routes.items() if key[1] != port}
-            self._forget_served(entry, port)
+        self._flows.peer_gone(port)
         self.retracted(port, list(self._inputs.pop(port, ())), now_ns)
 
     def announced_by(self, port: int) -> list[Variable]:
@@ -240,35 +217,8 @@ class Variables:
                 self._source_lost(entry, now_ns)
 
     def demanded(self, port: int, wanted: Iterable[Demanded]) -> list[str]:
-        """A peer states what it wants of variables; the answer says what was refused and why.
-
-        What was retracted while this was on its way is passed over.
-        """
-        refused = []
-        routed, outdated = self._routed.get(port, {}), self._outdated.get(port, {})
-        for number, terms in wanted:
-            entry = self.directory.numbered(number)
-            if entry is None or number not in routed or port not in self._stating:
-                continue
-            outdated.pop(number, None)
-            problem = problem_of(terms)
-            if not problem:
-                before = entry.demand.stated.get(port, ()) if entry.demand is not None else ()
-                problem = self._state(entry, port, terms)
-                if problem:
-                    self._state(entry, port, before)
-            if problem:
-                refused.append(f"{'/'.join(entry.name)}: {problem}")
-        return refused
-
-    def _state(self, entry: Entry, port: int, terms: Terms) -> str:
-        if entry.demand is None:
-            entry.demand = Demand()
-        if terms:
-            entry.demand.stated[port] = terms
-        else:
-            entry.demand.stated.pop(port, None)
-        return self._forward(entry, port)
+        """A peer states what it wants of variables; the answer says what was refused and why."""
+        return self._flows.demanded(port, wanted)
 
     # --- time and configuration
 
@@ -277,7 +227,7 @@ class Variables:
         for port in [port for port, (deadline, _) in self._unconfirmed.items() if now_ns >= deadline]:
             _, missing = self._unconfirmed.pop(port)
             self.retracted(port, missing, now_ns)
-        self._hand_over(now_ns)
+        self._flows.tick(now_ns)
         self.behind = len(self._away) > SLICE
         for _ in range(min(SLICE, len(self._away))):
             entry = self.directory.numbered(self._away[0])
@@ -289,26 +239,10 @@ class Variables:
                 self._forget_if_unused(entry)
             self._away.popleft()
 
-    def _hand_over(self, now_ns: int) -> None:
-        """End the old routes of what comes by the new ones by now."""
-        self._taken_over += [(now_ns + HANDOVER_NS, *each) for each in self._taking_over]
-        self._taking_over.clear()
-        for _ in range(SLICE):
-            if not self._taken_over or now_ns < self._taken_over[0][0]:
-                return
-            _, number, port = self._taken_over.popleft()
-            entry = self.directory.numbered(number)
-            if entry is not None and entry.demand is not None and port in entry.demand.recent:
-                entry.demand.recent.discard(port)
-                self._demand(entry)
-
     def next_tick(self) -> int:
         """When something is to be forgotten, or a route to be ended."""
-        if self._taking_over:
-            return 0
         next_ns = min((deadline for deadline, _ in self._unconfirmed.values()), default=NEVER)
-        if self._taken_over:
-            next_ns = min(next_ns, self._taken_over[0][0])
+        next_ns = min(next_ns, self._flows.next_tick())
         if self._away:
             entry = self.directory.numbered(self._away[0])
             since_ns = entry.away_since_ns if entry is not None else 0
@@ -319,16 +253,14 @@ class Variables:
     def busy(self) -> bool:
         """Whether `work` or `flush` has something to do."""
         return bool(
-            self._leaving or self._evicted or self._outdated or self._announcements.waiting or self._looking
-            or self._offers.changed or self._ask_again
+            self._leaving or self._evicted or self._flows.busy or self._announcements.waiting or self.mesh.busy
         )  # fmt: skip
 
     def work(self) -> list[Effect]:
         """A slice of what clients that left have left behind, and of what peers stated before they restarted."""
         left = SLICE
-        for port in list(self._outdated)[:1]:
-            self._look_again(port)
-        self._look_through()
+        self._flows.work()
+        self.mesh.work()
         while self._leaving:
             port, owned, watched, since_ns = self._leaving[0]
             while left and watched:
@@ -353,10 +285,10 @@ class Variables:
         for entry in self.directory.walk():
             over = [
                 key for key in entry.routes
-                if not self._may(entry, self._offers.name(key[1]) if key[0] == DISCOVERED else names.get(key[1], ""))
+                if not self._flows.may(entry, self.mesh.name(key[1]) if key[0] == DISCOVERED else names.get(key[1], ""))
                 or (key not in wanted and key[0] != DISCOVERED)
             ]  # fmt: skip
-            self._unroute(entry, over)
+            self._flows.withdraw(entry, over)
             self._route(entry)
             yield
 
@@ -408,7 +340,7 @@ class Variables:
     # --- how it is done
 
     def _announced(self, port: int, variable: Variable, origin: str) -> str:
-        if origin and origin == self._offers.address:
+        if origin and origin == self.mesh.address:
             return ""  # it comes from here
         name, number = f"{variable.publisher}/{variable.variable}", variable.variable_id
         entry = self.directory.named(variable.publisher, variable.variable)
@@ -444,16 +376,13 @@ class Variables:
         before = entry.demand.forget(port) if entry.demand is not None else ()
         self._changed(entry, known)
         if before:  # it may have forgotten it, or not
-            self._demand(entry, again=port)
+            self._flows.demand(entry, again=port)
         return ""
 
     def _note_coming(self, entry: Entry) -> None:
         """It is about to be published, perhaps again."""
         if self.came is not None and not entry.published:
             self.came.append(entry)
-
-    def _may(self, entry: Entry, peer: str) -> bool:
-        return bool(self._may_send(peer, *entry.name))
 
     def _changed(self, entry: Entry, known: bool = False) -> None:
         """It has a source (again); peers that know it learn its rate and type, others that it exists.
@@ -462,15 +391,14 @@ class Variables:
         nodes announce it to each other for a moment.
         """
         entry.away_since_ns = 0
-        self._count_rooted(entry)
+        self.mesh.count_rooted(entry)
         self._route(entry)
         for port in entry.targets() if not known else ():
             self._announcements.announce(port, entry)
-        self._demand(entry)
+        self._flows.demand(entry)
 
     def _route(self, entry: Entry) -> None:
-        for number in self._offers.ports(entry):
-            self._offer(entry, DISCOVERED, self._offers.name(number), number, ANYTHING)
+        self.mesh.route(entry)
         if not self._routes:
             return
         address = AddressPattern.address(variable_address(*entry.name))
@@ -480,232 +408,7 @@ class Variables:
             for name in route.to:
                 port = self._peer_port(name)
                 if port is not None:
-                    self._offer(entry, route.key, name, port, route.term)
-
-    def _offer(self, entry: Entry, key: str, name: str, port: int, term: DemandTerm) -> None:
-        """A peer may have a variable, on these terms."""
-        if (key, port) in entry.routes or entry.only_from(port) or not self._may(entry, name):
-            return
-        number = entry.variable.variable_id
-        entry.routes[key, port] = term
-        if number not in self._routed.setdefault(port, {}):
-            self._routed[port][number] = entry
-            self._announcements.announce(port, entry)
-        problem = self._forward(entry, port)
-        if port in entry.inputs:
-            self._demand(entry)
-        if problem:
-            log.error("a path cannot be used", peer=name, variable="/".join(entry.name), reason=problem)
-
-    def _unroute(self, entry: Entry, keys: Sequence[tuple[str, int]]) -> None:
-        for key in keys:
-            del entry.routes[key]
-        left = entry.targets()
-        for port in {port for _, port in keys}:
-            if port in left:
-                self._forward(entry, port)
-                continue
-            self._forget_served(entry, port, terminate=True)
-            self._routed.get(port, {}).pop(entry.variable.variable_id, None)
-            self._announcements.retract(port, entry.variable.variable_id)
-            if port in entry.inputs:
-                self._demand(entry)
-
-    # --- the mesh
-
-    def publishers(self) -> list[str]:
-        """Publishers, as the first level of addresses, whose variables come from here."""
-        if not self._offers.address:
-            return []
-        return [variable_address(publisher, "x").rpartition("/")[0] for publisher in self._rooted]
-
-    def offer(self, port: int, neighbour: str, target: Place, pattern: str) -> None:
-        """A neighbour looks for what matches and is published there: it may have it."""
-        if self._offers.address:
-            self._offers.add(port, neighbour, target, pattern)
-
-    def take_back(self, port: int, target: Place, pattern: str) -> None:
-        """It looks for it no more."""
-        self._offers.remove(port, target, pattern)
-
-    def take_back_all(self, port: int) -> None:
-        """That neighbour looks for nothing any more."""
-        self._offers.remove_port(port)
-
-    def ask_again(self, pattern: str) -> None:
-        """What matches is looked for by other links than before."""
-        self._ask_again[pattern] = None
-
-    def _look_through(self) -> None:
-        """A slice of the variables that a neighbour may have now, or may have no more."""
-        for _ in range(SLICE):
-            if self._looking is None and self._offers.changed:
-                self._looking = self._reconsider(*self._offers.changed.popleft())
-            elif self._looking is None and self._ask_again:
-                pattern = next(iter(self._ask_again))
-                del self._ask_again[pattern]
-                self._looking = self._demand_again(pattern)
-            if self._looking is None:
-                return
-            if next(self._looking, self) is self:
-                self._looking = None
-
-    def _demand_again(self, text: str) -> Iterator[None]:
-        """State what is wanted of a pattern to whom it is to be stated now."""
-        for entry in self._matching(text):
-            if len(entry.inputs) > 1:
-                self._demand(entry)
-            yield
-
-    def _matching(self, text: str) -> Iterator[Entry]:
-        """Variables that match a pattern and, of one with wildcards, others: it costs less to look at them."""
-        if has_wildcard(text):
-            yield from self.directory.walk()
-            return
-        publisher, _, variable = text.removeprefix("str:").partition("/")
-        entry = self.directory.named(publisher, variable)
-        if entry is not None:
-            yield entry
-
-    def _reconsider(self, port: int, text: str) -> Iterator[None]:
-        """Offer to a neighbour what it may have of a pattern, and take back what it may not; stops now and then."""
-        for entry in self._matching(text):
-            if self._offers.cover(port, entry):
-                if entry.published:
-                    self._offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
-            elif (DISCOVERED, port) in entry.routes:
-                self._unroute(entry, [(DISCOVERED, port)])
-            yield
-
-    def _count_rooted(self, entry: Entry) -> None:
-        """Whether it comes from here may have changed: its publisher is advertised in the mesh."""
-        here = not entry.origin and (entry.published or bool(entry.owner_name)) and not entry.sources
-        if here is not entry.rooted:
-            self._root(entry, here)
-
-    def _root(self, entry: Entry, here: bool) -> None:
-        if here is entry.rooted:
-            return
-        entry.rooted = here
-        publisher = entry.variable.publisher
-        before = self._rooted.get(publisher, 0)
-        self._rooted[publisher] = before + (1 if here else -1)
-        if not self._rooted[publisher]:
-            del self._rooted[publisher]
-        self.stamp += not before or publisher not in self._rooted
-
-    # --- demand
-
-    def _forward(self, entry: Entry, port: int) -> str:
-        """Let the engine forward to a peer what its paths allow and it wants; why that cannot be, if it cannot."""
-        allowed = [term for (_, to), term in entry.routes.items() if to == port]
-        demand = entry.demand or Demand()
-        terms = set(allowed) if port not in self._stating else combined(allowed, demand.stated.get(port, ()))
-        served, number = demand.served.get(port, {}), entry.variable.variable_id
-        paths = {term: path for term, path in served.items() if term in terms}
-        for term in sorted(terms - paths.keys()):
-            path = entry.path()
-            terms_of_path = [term.interval_ns], [term.priority], term.modes
-            try:
-                if served or paths or port not in self._stating or not term.modes >> self._engine.status.slot & 1:
-                    self._engine.status.setup_path(number, port, path, *terms_of_path)
-                else:  # it has nothing yet: the present value goes there at once, as it goes to a client
-                    self._engine.watch(port, number, path, *terms_of_path)
-            except ValueError as error:
-                for added in paths.keys() - served.keys():
-                    self._engine.status.terminate_path(number, paths[added])
-                return str(error)
-            paths[term] = path
-        for term in served.keys() - terms:
-            with suppress(UnknownVariableError):
-                self._engine.status.terminate_path(number, served[term])
-        self._serve(entry, port, paths)
-        return ""
-
-    def _forget_served(self, entry: Entry, port: int, terminate: bool = False) -> None:
-        """Nothing goes to that peer any more. `terminate`: its port stays."""
-        if entry.demand is None:
-            return
-        entry.demand.stated.pop(port, None)
-        for path in entry.demand.served.get(port, {}).values() if terminate else ():
-            with suppress(UnknownVariableError):
-                self._engine.status.terminate_path(entry.variable.variable_id, path)
-        self._serve(entry, port, {})
-
-    def _serve(self, entry: Entry, port: int, paths: Mapping[DemandTerm, int]) -> None:
-        """That is what a port gets now: peers that bring the variable hear of it if it is more or less than before."""
-        if entry.demand is None:
-            if not paths:
-                return
-            entry.demand = Demand()
-        if entry.demand.serve(port, paths) or (entry.inputs and not entry.demand.served.keys().isdisjoint(entry.inputs)):
-            self._demand(entry)
-
-    def _demand(self, entry: Entry, again: int = -1) -> None:
-        """State to the peers that announce it what is wanted here and behind this node; `again`: to that port anyway.
-
-        Whose publisher is here wants it from nobody else. A neighbour in the mesh that is served, too, as while routes
-        change, is not asked for what it alone wants. Nodes in a ring of static paths, where more than two may lie,
-        cannot know the demand of one from the echo of the other's: between two of them everything goes.
-        """
-        demand = entry.demand
-        if demand is None or not entry.inputs:
-            return
-        terms = demand.wanted(entry.variable) if entry.owner < 0 else ()
-        targets = entry.targets()
-        asked_before = any(demand.asked.values())
-        chosen = self._chosen_inputs(entry)
-        for port in entry.inputs:
-            if port not in self._stating or not self._announcements.reaches(port):
-                continue
-            if port not in chosen:
-                wanted: Terms = ()
-            elif port in targets and entry.owner < 0:
-                wanted = demand.wanted(entry.variable, port) if entry.origin else EVERYTHING
-            else:
-                wanted = terms
-            if port == again or wanted != demand.asked.get(port, ()):
-                if wanted and asked_before and not demand.asked.get(port):
-                    demand.recent.add(port)
-                    self._taking_over.append((entry.variable.variable_id, port))
-                elif not wanted:
-                    demand.recent.discard(port)
-                demand.asked[port] = wanted
-                self._announcements.demand(port, entry.variable.variable_id, wanted)
-        turned = asked_before is not any(demand.asked.values())
-        if turned and not entry.sources and self._stating.issuperset(entry.inputs):
-            # It begins: the first value is the present one for everybody. Or it ends: what is kept will grow old.
-            self._engine.status.await_value(entry.variable.variable_id)
-
-    def _chosen_inputs(self, entry: Entry) -> tuple[int, ...]:
-        """Where a variable is asked for: of what was discovered, at those who were asked to look for it.
-
-        Others announce it because they were asked for more than is wanted. One that is to be asked no more is until
-        values surely come from another.
-        """
-        demand = entry.demand
-        if len(entry.inputs) < 2 or not entry.origin:
-            return entry.inputs
-        text = variable_address(*entry.name)
-        asks = {port: self._asks(port, text, entry.origin) for port in entry.inputs}
-        now = tuple(port for port in entry.inputs if asks[port] is Asked.YES)
-        if demand is not None and any(demand.asked.get(port) and port not in demand.recent for port in now):
-            return now
-        return tuple(port for port in entry.inputs if asks[port]) or entry.inputs
-
-    def _look_again(self, port: int) -> None:
-        """A slice of what a peer stated before it restarted, or goes there for it states nothing, or now does."""
-        outdated = self._outdated[port]
-        for number in list(outdated)[:SLICE]:
-            forget = outdated.pop(number)
-            entry = self.directory.numbered(number)
-            if entry is None or number not in self._routed.get(port, {}):
-                continue
-            if forget and entry.demand is not None:
-                entry.demand.stated.pop(port, None)
-            self._forward(entry, port)
-        if not outdated:
-            del self._outdated[port]
+                    self._flows.offer(entry, route.key, name, port, route.term)
 
     def _forbid(self, entry: Entry, port: int) -> None:
         if port >= 0 and not entry.permits(port):
@@ -718,7 +421,7 @@ class Variables:
             self._unwatched(entry, port)
 
     def _unwatched(self, entry: Entry, port: int) -> None:
-        self._serve(entry, port, {})
+        self._flows.serve(entry, port, {})
         if not entry.watchers:
             self.seek(variable_address(*entry.name), False)
         self._forget_if_unused(entry)
@@ -730,8 +433,8 @@ class Variables:
             self._source_lost(entry, since_ns)
 
     def _source_lost(self, entry: Entry, now_ns: int) -> None:
-        self._demand(entry)
-        self._count_rooted(entry)
+        self._flows.demand(entry)
+        self.mesh.count_rooted(entry)
         if not entry.published and not entry.away_since_ns:
             entry.away_since_ns = now_ns
             self._away.append(entry.variable.variable_id)
@@ -739,7 +442,7 @@ class Variables:
 
     def _forget_if_unused(self, entry: Entry) -> None:
         """A variable whose client is expected back is kept for a while, one that is watched until it is not."""
-        self._count_rooted(entry)
+        self.mesh.count_rooted(entry)
         known = self.directory.numbered(entry.variable.variable_id) is entry
         if known and not (entry.published or entry.watchers or entry.owner_name or entry.held):
             self._drop(entry)
@@ -754,8 +457,8 @@ class Variables:
         number = entry.variable.variable_id
         if entry.watchers:
             self.seek(variable_address(*entry.name), False)
-        self._root(entry, False)
-        self._unroute(entry, list(entry.routes))
+        self.mesh.root(entry, False)
+        self._flows.withdraw(entry, list(entry.routes))
         for port in entry.inputs:
             self._inputs.get(port, set()).discard(number)
         with suppress(UnknownVariableError):

@@ -200,7 +200,7 @@ def _totals(snapshot: Snapshot) -> Iterator[Metric]:
     paused.add_metric([snapshot.node], snapshot.paused)
     yield paused
     denied = CounterMetricFamily(
-        "chappe_neighbour_refused", "Definitions and announcements of nodes that a deny rule refused, or that were too many",
+        "chappe_neighbour_refused", "Definitions and announcements of nodes that a rule or a limit refused",
         labels=["node", "neighbour", "action"],
     )  # fmt: skip
     for (name, action), value in snapshot.neighbours.items():
