@@ -260,7 +260,9 @@ class Flows:
         text = variable_address(*entry.name)
         asks = {port: self._asks(port, text, entry.origin) for port in entry.inputs}
         now = tuple(port for port in entry.inputs if asks[port] is Asked.YES)
-        if demand is not None and any(demand.asked.get(port) and port not in demand.recent for port in now):
+        if demand is not None and any(
+            demand.asked.get(port) and port not in demand.recent and self._announcements.reaches(port) for port in now
+        ):
             return now
         return tuple(port for port in entry.inputs if asks[port]) or entry.inputs
 
