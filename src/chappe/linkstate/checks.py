@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chappe.linkstate.database import Advert, Database
 from chappe.linkstate.settings import Settings
+from chappe.linkstate.topology import changes
 from chappe.linkstate.units import MAX_NAME, Address
 from chappe.wire.mesh import Key, LinkAdvert, LinkFact
 from chappe.wire.patterns import Pattern
@@ -100,13 +101,13 @@ class Checks:
         for name, sequence in advert.withdrawn:
             if name == advert.originator or not self._named(0, name) or not 0 <= sequence < advert.sequence:
                 return f"{name[:64]!r} cannot have spoken for it before {advert.originator!r}, with {sequence}"
-        before = {fact.id: fact for fact in known}
-        for fact in links:
-            if fact != before.get(fact.id):  # most are as they were in the advertisement before
-                wrong = self._fact(advert, fact)
-                if wrong:
-                    return wrong
-        if len({fact.id for fact in links}) != len(links):
+        more = False
+        for was, fact in changes(known, links):  # most are as they were in the advertisement before
+            wrong = self._fact(advert, fact) if fact is not None else ""
+            if wrong:
+                return wrong
+            more = more or was is None
+        if more and len({fact.id for fact in links}) != len(links):
             return "a link is advertised twice"
         return ""
 

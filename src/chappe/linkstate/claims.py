@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chappe.linkstate.topology import Edge, Facts, Location, Vertex, View
+from chappe.linkstate.topology import Edge, Facts, Location, Vertex, View, changes
 from chappe.linkstate.units import Address, VertexId
 from chappe.wire.mesh import LinkFact
 
@@ -102,23 +102,17 @@ class Claims:
             self._originated[location[0]][location] = vertex
             apart = self._near.get(vertex.originator, NOWHERE) >= location[0]
             return (location[0] if apart and (old != facts or self._rivals(vertex)) else NOWHERE), set()
-        before = {fact.id: fact for fact in old}
         reshaped, measured = NOWHERE, set()
-        for fact in facts:
-            known = before.pop(fact.id, None)
-            if known == fact:
-                continue
-            if known is None or known.far != fact.far or known.level != fact.level or known.suspect != fact.suspect:
-                if known is not None and self._remove(vertex, known):
-                    reshaped = min(reshaped, known.level)
-                if self._add(vertex, fact):
+        for was, fact in changes(old, facts):
+            if was and fact and was.far == fact.far and was.level == fact.level and was.suspect == fact.suspect:
+                if self._replace(vertex, fact):
+                    measured.add(fact.id)
+                else:
                     reshaped = min(reshaped, fact.level)
-            elif self._replace(vertex, fact):
-                measured.add(fact.id)
-            else:
-                reshaped = min(reshaped, fact.level)
-        for fact in before.values():
-            if self._remove(vertex, fact):
+                continue
+            if was and self._remove(vertex, was):
+                reshaped = min(reshaped, was.level)
+            if fact and self._add(vertex, fact):
                 reshaped = min(reshaped, fact.level)
         for level, contested in enumerate(self._contested):  # who is believed may be another one by its sequence alone
             if contested and any(fact.id in contested for fact in facts):

@@ -11,11 +11,6 @@ from chappe.wire.mesh import LinkAdvert, LinkFact
 Split = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def reach(advert: object) -> list[tuple[str, int, bool]]:
-    """The ends of the links that a node advertises, whatever they cost."""
-    return [(fact.far, fact.level, fact.suspect) for fact in advert.links] if isinstance(advert, LinkAdvert) else []
-
-
 class Covering:
     """What a node knows of its cluster shows which neighbours need not wait for it.
 

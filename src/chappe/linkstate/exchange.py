@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable
 
 from chappe.linkstate.changes import MapResult
-from chappe.linkstate.covering import Covering, reach
-from chappe.linkstate.database import Advert, Database
+from chappe.linkstate.covering import Covering
+from chappe.linkstate.database import Database
 from chappe.linkstate.flooding import Flooding
 from chappe.linkstate.origination import Originator
 from chappe.linkstate.peers import Peer
@@ -106,15 +106,15 @@ class Exchange:
             out.extend(Send(peer, statement) for peer in self._audience[level])
 
     def pass_on(
-        self, peer: str, key: Key, advert: Advert, old: Advert | None, now_ns: int, out: list[MapResult]
+        self, peer: str, key: Key, sequence: int, relinked: bool, now_ns: int, out: list[MapResult]
     ) -> None:
-        """A statement of a neighbour was stored, in place of `old`: others are to hear of it."""
-        self._resync.has(key, advert.sequence)
-        if key[:2] == ("l", 0) and reach(advert) != reach(old):
+        """A statement of a neighbour was stored: others are to hear of it. `relinked`: it has other links."""
+        self._resync.has(key, sequence)
+        if relinked and not key[1]:
             self._covering.changed()
         now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._locations)
-        self._flooding.add(key, advert.sequence, now, now_ns)
-        self._flooding.offer(key, advert.sequence, later, now_ns)
+        self._flooding.add(key, sequence, now, now_ns)
+        self._flooding.offer(key, sequence, later, now_ns)
         self._flood(now_ns, out)
 
     def dropped(self) -> None:
@@ -132,6 +132,8 @@ class Exchange:
 
     def _flood(self, now_ns: int, out: list[MapResult]) -> None:
         """Pass on what is due, as it was heard: the moment it waited here adds nothing to its age."""
+        if now_ns < self._flooding.next_ns:
+            return
         for peer, key in self._flooding.take(now_ns):
             entry = self._database.entries.get(key)
             if entry is not None:

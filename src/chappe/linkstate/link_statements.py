@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from chappe.linkstate.current_map import CurrentMap
 from chappe.linkstate.database import Database
-from chappe.linkstate.origination import Originator, leads_to
+from chappe.linkstate.origination import Originator
 from chappe.linkstate.purge import replaced
-from chappe.linkstate.topology import Facts, Location
+from chappe.linkstate.topology import Location
 from chappe.linkstate.units import Address
 from chappe.wire.mesh import LinkAdvert
 
@@ -20,19 +20,22 @@ class LinkStatements:
         self._originator = originator
         self._current = current
 
-    def apply(self, location: Location, advert: LinkAdvert, old: Facts, now_ns: int) -> None:
-        """An originator states these links in place of its `old` ones."""
+    def apply(self, location: Location, advert: LinkAdvert, moved: bool, now_ns: int) -> None:
+        """An originator states these links. `moved`: they lead to other units than those before."""
         level, origin, _ = location
         database, current = self._database, self._current
-        around = (location, *((level, origin, name) for name, _ in advert.withdrawn))
-        current.retire(other for other in around if replaced(database, other))
-        if not replaced(database, location):
+        withdrawn = [(level, origin, name) for name, _ in advert.withdrawn]
+        counts = not replaced(database, location)
+        current.retire(other for other in withdrawn if replaced(database, other))
+        if counts:
             claims = current.claims
             able = claims.capabilities(location)
-            moved = leads_to(advert.links) != leads_to(old) or not claims.known(location)
+            elsewhere = level and (moved or not claims.known(location))
             current.apply(location, advert.links, advert.sequence, advert.members, advert.capabilities)
-            if (level and moved) or advert.capabilities != able:  # it lies elsewhere, or has another originator
+            if elsewhere or advert.capabilities != able:  # or it has another originator
                 current.rebuild(units=False)
+        else:
+            current.retire((location,))
         own = (level, self._me.path(level), self._me.node)
-        if own in around[1:] and self._originator.originates("l", level) and replaced(database, own):
+        if own in withdrawn and self._originator.originates("l", level) and replaced(database, own):
             self._originator.renumber(("l", *own), advert.sequence, now_ns)

@@ -16,8 +16,9 @@ from chappe.linkstate.expiry import Expiry
 from chappe.linkstate.interests import Interests
 from chappe.linkstate.link_statements import LinkStatements
 from chappe.linkstate.meshclock import MeshClock
-from chappe.linkstate.origination import Originator
+from chappe.linkstate.origination import Originator, leads_to
 from chappe.linkstate.settings import Settings
+from chappe.linkstate.topology import difference
 from chappe.linkstate.units import Address, VertexId
 from chappe.wire.base import Message
 from chappe.wire.mesh import Digest, LinkAdvert, Statement, StatementRequest
@@ -87,10 +88,12 @@ class Reception:
         if age_ns >= self._lifetime_ns or not acceptance.timely(peer, key, advert, statement, held, now_ns, out):
             return
         old = self._database.store(key, advert, statement, now_ns)
-        exchange.pass_on(peer, key, advert, old, now_ns, out)
+        links = old.links if isinstance(old, LinkAdvert) else ()
+        relinked = isinstance(advert, LinkAdvert) and difference(links, advert.links) > 1
+        exchange.pass_on(peer, key, advert.sequence, relinked, now_ns, out)
         self._expiry.stored(age_ns, now_ns)
         if isinstance(advert, LinkAdvert):
-            self._links.apply(key[1:], advert, getattr(old, "links", ()), now_ns)
+            self._links.apply(key[1:], advert, relinked and leads_to(links) != leads_to(advert.links), now_ns)
             exchange.originate(now_ns, out)
         elif self._interests.heard(old, advert, now_ns):
             self._current.units_changed = True

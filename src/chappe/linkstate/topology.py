@@ -11,6 +11,7 @@ from chappe.wire.mesh import LinkFact
 
 Location = tuple[int, str, str]  # level, origin, originator
 Facts = tuple[LinkFact, ...]
+Change = tuple[LinkFact | None, LinkFact | None]  # a link before and after; None where there is none
 
 
 class Vertex:
@@ -146,6 +147,22 @@ class View:
         for number, vertex in enumerate(self.vertices):
             vertex.index = number
             self.index[vertex.vertex_id] = number
+
+
+def changes(old: Facts, new: Facts) -> list[Change]:
+    """What is other between two advertisements, each of which has a link once."""
+    found: list[Change] = []
+    if len(old) == len(new):  # mostly the same links in the same order, some with other metrics
+        for was, fact in zip(old, new, strict=True):
+            if was != fact:
+                if was.id != fact.id:
+                    break
+                found.append((was, fact))
+        else:
+            return found
+    before = {fact.id: fact for fact in old}
+    found = [(before.pop(fact.id, None), fact) for fact in new]
+    return [change for change in found if change[0] != change[1]] + [(was, None) for was in before.values()]
 
 
 def difference(old: Facts, new: Facts) -> int:
