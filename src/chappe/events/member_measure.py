@@ -119,7 +119,8 @@ class Measurement:
 
     def next_ns(self) -> int:
         """When `tick` or `probe` has something to do at the latest."""
-        return min(self.initiator.next_ns(), self._trains.next_ns(), self._riding_until())
+        next_ns = min(self.initiator.next_ns(), self._trains.next_ns())
+        return min(next_ns, self._riding_until()) if self._riding else next_ns
 
     def _riding_until(self) -> int:
         """When the first probe that still waits for traffic has waited long enough; those that left are forgotten."""

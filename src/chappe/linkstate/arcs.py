@@ -27,12 +27,9 @@ class Arcs:
         pairs: dict[tuple[int, int], list[int]] = {}
         for number, edge in enumerate(view.edges):
             a, b = edge.a, edge.b
-            pair = (a.index, b.index)
-            for ends in (pair, pair[::-1]) if a.level == b.level else (pair,):
-                if ends in pairs:
-                    pairs[ends].append(number)
-                else:
-                    pairs[ends] = [number]
+            pairs.setdefault((a.index, b.index), []).append(number)
+            if a.level == b.level:
+                pairs.setdefault((b.index, a.index), []).append(number)
         self.pairs = list(pairs)
         self.count = len(pairs)
         self.number = dict(zip(pairs, range(self.count), strict=True))

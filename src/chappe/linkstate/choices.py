@@ -33,7 +33,7 @@ class Choices:
         self._weights: Floats = np.empty(0)
         self._shortest: Shortest | None = None
         self._cost: Floats = np.empty(0)  # of the routes in use
-        self._users: dict[int, set[int]] = {}  # of an arc: destinations whose route has it
+        self._known_users: dict[int, set[int]] | None = {}  # of an arc: destinations whose route has it; None: not now
         self._until: dict[int, int] = {}  # destinations whose route is held down
         self._touched = True  # some route in use costs something else
         self._moved = False  # some shortest route does
@@ -65,12 +65,19 @@ class Choices:
                     if before in self._until:
                         until[now] = self._until[before]
         self._view, self._arcs, self._here, self.paths, self._until = view, arcs, here, paths, until
-        self._users = {}
-        for target, path in enumerate(paths):
-            for arc in path:
-                self._users.setdefault(arc, set()).add(target)
+        self._known_users = None
         self._price(weights)
         return withdrawn
+
+    @property
+    def _users(self) -> dict[int, set[int]]:
+        """Asked for when an arc costs something else: most maps are replaced before that."""
+        if self._known_users is None:
+            self._known_users = {}
+            for target, path in enumerate(self.paths):
+                for arc in path:
+                    self._known_users.setdefault(arc, set()).add(target)
+        return self._known_users
 
     def reprice(self, weights: Floats) -> None:
         """All arcs cost this now."""
@@ -126,8 +133,10 @@ class Choices:
         self._cost[self._here] = 0.0
 
     def _take(self, target: int, path: _Path) -> None:
-        for arc in self.paths[target]:
-            self._users[arc].discard(target)
-        for arc in path:
-            self._users.setdefault(arc, set()).add(target)
+        users = self._known_users
+        if users is not None:
+            for arc in self.paths[target]:
+                users[arc].discard(target)
+            for arc in path:
+                users.setdefault(arc, set()).add(target)
         self.paths[target] = path

@@ -21,22 +21,41 @@ _Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who adver
 class _Ring:
     """The links of one level: between its vertices, and from smaller ones around this node to them."""
 
-    __slots__ = ("_between", "_level", "_near", "_outward", "_things")
+    __slots__ = ("_between", "_level", "_links", "_near", "_outward")
 
-    def __init__(self, level: int, edges: list[Edge]) -> None:
+    def __init__(self, level: int, edges: Iterable[Edge] = ()) -> None:
         self._level = level
-        self._between: list[Edge] = []
-        self._outward: list[Edge] = []
-        self._near: dict[Vertex, list[Vertex]] = {}
+        self._between: dict[Edge, None] = {}
+        self._outward: dict[Edge, None] = {}
+        self._near: dict[Vertex, list[Vertex]] = {}  # over usable links
+        self._links: dict[Vertex, int] = {}  # how many there are between it and others, usable or not
         for edge in edges:
-            if edge.a.level < level:
-                self._outward.append(edge)
-                continue
-            self._between.append(edge)
+            self.add(edge)
+
+    def add(self, edge: Edge) -> None:
+        """There is such a link."""
+        if edge.a.level < self._level:
+            self._outward[edge] = None
+            return
+        self._between[edge] = None
+        for one, other in ((edge.a, edge.b), (edge.b, edge.a)):
+            self._links[one] = self._links.get(one, 0) + 1
             if edge.usable:
-                self._near.setdefault(edge.a, []).append(edge.b)
-                self._near.setdefault(edge.b, []).append(edge.a)
-        self._things = {vertex for edge in self._between for vertex in (edge.a, edge.b)}
+                self._near.setdefault(one, []).append(other)
+
+    def remove(self, edge: Edge) -> None:
+        """There is none any more."""
+        if edge in self._outward:
+            del self._outward[edge]
+            return
+        del self._between[edge]
+        for one, other in ((edge.a, edge.b), (edge.b, edge.a)):
+            self._links[one] -= 1
+            if edge.usable:
+                self._near[one].remove(other)
+            if not self._links[one]:
+                del self._links[one]
+                self._near.pop(one, None)
 
     def reached(self, inside: set[Vertex], here: Vertex) -> set[Vertex]:
         """Things that can be reached from this node over usable links without leaving the unit around them.
@@ -55,16 +74,15 @@ class _Ring:
 
     def show(self, view: View, inside: set[Vertex], found: set[Vertex], lost: set[VertexId]) -> None:
         """Put the links of what was found into a map, and what is linked to other vertices alone into `lost`."""
-        edges = self._between
-        if not found >= self._things:
-            edges = []
-            for edge in self._between:
-                if edge.a in found and edge.b in found:
-                    edges.append(edge)
-                elif edge.a not in found and edge.b not in found:
+        edges = list(self._between)
+        if not self._links.keys() <= found:
+            for edge in edges:
+                if edge.a not in found and edge.b not in found:
                     lost.update((VertexId(self._level, edge.a.origin), VertexId(self._level, edge.b.origin)))
-        for edge in (*edges, *(edge for edge in self._outward if edge.a in inside and edge.b in found)):
-            (view.edges if edge.usable else view.suspected).append(edge)
+            edges = [edge for edge in edges if edge.a in found and edge.b in found]
+        edges += [edge for edge in self._outward if edge.a in inside and edge.b in found]
+        view.edges += [edge for edge in edges if edge.usable]
+        view.suspected += [edge for edge in edges if not edge.usable]
 
 
 class Claims:
@@ -79,9 +97,9 @@ class Claims:
         self._sides: dict[bytes, list[_Side]] = {}
         self._edges: list[dict[bytes, Edge]] = [{} for _ in self._paths]  # of links that two advertise, by level
         self._contested: list[dict[bytes, frozenset[str]]] = [{} for _ in self._paths]  # more than two; who had it
-        self._rings: list[_Ring | None] = [None] * len(self._paths)  # of these edges, until one is another
+        self._rings = [_Ring(level) for level in range(len(self._paths))]  # of these edges
         self._passing: set[bytes] = set()  # links whose edges in the last map were made for it alone
-        self._near: dict[str, int] = {}  # who was reached in the last map, and at which level first
+        self._near: dict[str, int] = {}  # nodes and originators in the last map, and at which level first
         self._parted = False  # the last map had other parts of own units
 
     def update(
@@ -154,8 +172,7 @@ class Claims:
     def _remove(self, vertex: Vertex, fact: LinkFact) -> bool:
         """An end advertises it no more; whether that changes the map."""
         sides = self._sides[fact.id] = [side for side in self._sides[fact.id] if side[1] is not vertex]
-        edge = self._edges[fact.level].pop(fact.id, None)
-        self._rings[fact.level] = None
+        edge = self._drop_edge(fact.level, fact.id)
         held = self._contested[fact.level].pop(fact.id, None)
         if sides:
             matched = self._match(fact.id)
@@ -179,14 +196,14 @@ class Claims:
         """Whether the link is another edge, or none, now; where own units are in parts nobody knows so quickly."""
         sides = self._sides[link]
         level = sides[0][2].level
-        edge = self._edges[level].pop(link, None)
-        self._rings[level] = None
+        edge = self._drop_edge(level, link)
         changed = edge is not None or self._parted
         if len(sides) == 2:
             changed |= self._contested[level].pop(link, None) is not None
             (path_a, a, fact_a), (path_b, b, fact_b) = sides
             if fact_a.level == fact_b.level and path_a != path_b and fact_a.far == path_b and fact_b.far == path_a:
-                self._edges[level][link] = Edge(level, a, fact_a, b, fact_b)
+                made = self._edges[level][link] = Edge(level, a, fact_a, b, fact_b)
+                self._rings[level].add(made)
                 changed = True
         elif len(sides) > 2:
             changed = True
@@ -194,6 +211,12 @@ class Claims:
                 held = frozenset((edge.a.origin, edge.b.origin)) if edge is not None else frozenset()
                 self._contested[other].setdefault(link, held)
         return changed
+
+    def _drop_edge(self, level: int, link: bytes) -> Edge | None:
+        edge = self._edges[level].pop(link, None)
+        if edge is not None:
+            self._rings[level].remove(edge)
+        return edge
 
     # --- the map
 
@@ -203,39 +226,33 @@ class Claims:
         self._passing.clear()
         self._near.clear()
         self._parted = False
+        near = self._near
         reached: set[Vertex] = set()
-        names: set[str] = set()  # of nodes of the cluster, and of those who originate for other units around
         lost: set[VertexId] = set()
-        for level in range(self.me.depth + 1):
+        for level, ring in enumerate(self._rings):
             if level:
-                view.controllers.append(min(names))
-            apart = self._apart(level, reached, names)
-            ring = self._ring(level)
+                view.controllers.append(min(near))
+            apart = self._apart(level, reached)
             if apart or self._contested[level]:
                 ring = _Ring(level, self._around(level, reached, apart))
             found = ring.reached(reached, self._here)
             ring.show(view, reached, found, lost)
             reached |= found
-            view.vertices.extend(found)
-            names.update(vertex.originator for vertex in found)
+            view.vertices += found
             for vertex in found:
-                self._near.setdefault(vertex.originator, level)
-        view.controllers.append(min(names))  # of the mesh: a notice may be about all of it
+                near.setdefault(vertex.originator, level)
+        view.controllers.append(min(near))  # of the mesh: a notice may be about all of it
         view.name(self._paths)
-        view.lost = tuple(sorted(lost - set(view.index)))
+        view.lost = tuple(sorted(lost - view.index.keys()))
         return view
 
-    def _ring(self, level: int) -> _Ring:
-        ring = self._rings[level]
-        if ring is None:
-            ring = self._rings[level] = _Ring(level, list(self._edges[level].values()))
-        return ring
-
-    def _apart(self, level: int, reached: set[Vertex], names: set[str]) -> list[Vertex]:
+    def _apart(self, level: int, reached: set[Vertex]) -> list[Vertex]:
         """Other parts of own units, which are advertised as units are."""
-        apart = [vertex for vertex in self._originated[level].values() if vertex.originator not in names]
-        apart += [vertex for vertices in self._originated[:level] for vertex in vertices.values() if vertex in reached]
-        self._parted |= bool(apart)
+        apart = [vertex for vertex in self._originated[level].values() if vertex.originator not in self._near]
+        if self._parted:
+            for vertices in self._originated[:level]:
+                apart += [vertex for vertex in vertices.values() if vertex in reached]
+        self._parted = self._parted or bool(apart)
         return apart
 
     def _around(self, level: int, reached: set[Vertex], apart: list[Vertex]) -> list[Edge]:

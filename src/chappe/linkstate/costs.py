@@ -68,30 +68,34 @@ class Costs:
             self._measured[profile] = np.array(costs_of(profile, self.view.edges), dtype=np.float64)
         if not self.measured:
             return self.static
-        values = self._measured[profile].tolist()
-        odd = [value != value for value in values]
-        if any(nothing and known for nothing, known in zip(odd, self._known, strict=True)):
+        counted = self._measured[profile].copy()
+        values = counted.tolist()
+        lacking = [
+            number for number, (value, known) in enumerate(zip(values, self._known, strict=True))
+            if known < 2 or value != value
+        ]  # fmt: skip
+        if any(self._known[number] and values[number] != values[number] for number in lacking):
             self._strange.add(profile)
         elif self._unknown == 0:
             self._strange.discard(profile)
             return self._measured[profile]
-        usual = self._usual(values)
-        counted = [
-            value if known == 2 and not nothing else usual[edge.level] if nothing else max(value, usual[edge.level])
-            for edge, value, known, nothing in zip(self.view.edges, values, self._known, odd, strict=True)
-        ]
+        edges = self.view.edges
+        usual = {level: self._usual(values, level) for level in {edges[number].level for number in lacking}}
+        for number in lacking:
+            least, value = usual[edges[number].level], values[number]
+            counted[number] = least if value != value else max(value, least)
         if any(cost != cost for cost in usual.values()):  # no link has a cost by this formula
             return np.where(np.isnan(counted), self.static, counted)
-        return np.array(counted, dtype=np.float64)
+        return counted
 
-    def _usual(self, values: list[float]) -> dict[int, float]:
-        """Of each level the median of the costs that were measured there, else of all; NaN if there is none."""
-        measured: dict[int, list[float]] = {edge.level: [] for edge in self.view.edges}
-        for edge, value, known in zip(self.view.edges, values, self._known, strict=True):
-            if known and value == value:
-                measured[edge.level].append(value)
-        everywhere = _median([value for level in measured.values() for value in level])
-        return {level: _median(here) if here else everywhere for level, here in measured.items()}
+    def _usual(self, values: list[float], level: int) -> float:
+        """The median of the costs that were measured at a level, else of all; NaN if there is none."""
+        measured = [
+            (edge.level, value) for edge, value, known in zip(self.view.edges, values, self._known, strict=True)
+            if known and value == value
+        ]  # fmt: skip
+        here = [value for other, value in measured if other == level]
+        return _median(here or [value for _, value in measured])
 
     @cached_property
     def static(self) -> Floats:

@@ -23,11 +23,19 @@ class Covering:
     def __init__(self, me: str, database: Database) -> None:
         self.me = me
         self._database = database
+        self._far: dict[str, frozenset[str]] = {}
         self._near: dict[str, frozenset[str]] = {}
         self._splits: dict[tuple[str, int], Split] = {}
 
     def changed(self) -> None:
         """Links of the cluster, or neighbours of this node, are others."""
+        self._far.clear()
+        self._near.clear()
+        self._splits.clear()
+
+    def relinked(self, name: str) -> None:
+        """Links of one node of the cluster are others."""
+        self._far.pop(name, None)
         self._near.clear()
         self._splits.clear()
 
@@ -71,12 +79,16 @@ class Covering:
         """Nodes of the cluster that advertise a link to that one, and it of one to them."""
         found = self._near.get(name)
         if found is None:
-            found = frozenset(other for other in self._states(name) if name in self._states(other))
+            found = frozenset([other for other in self._states(name) if name in self._states(other)])
             self._near[name] = found
         return found
 
-    def _states(self, name: str) -> set[str]:
-        return {fact.far for fact in self._facts(name) if fact.level == 0 and not fact.suspect}
+    def _states(self, name: str) -> frozenset[str]:
+        found = self._far.get(name)
+        if found is None:
+            found = frozenset([fact.far for fact in self._facts(name) if fact.level == 0 and not fact.suspect])
+            self._far[name] = found
+        return found
 
     def _facts(self, name: str) -> tuple[LinkFact, ...]:
         entry = self._database.entries.get(("l", 0, name, name))

@@ -36,6 +36,7 @@ class Election:
         self.purge = Purge(me, settings, database)
         self.next_ns = NEVER
         self.withdrawn: list[Location] = []  # who originated for the own units, and does no more
+        self._paths = [me.path(level) for level in range(me.depth + 1)]
         self._since: dict[int, int] = {}
         self._ending: dict[int, int] = {}  # by level, until when it goes on at the latest
         self._joined_ns = [-NEVER] * (me.depth + 1)
@@ -53,7 +54,7 @@ class Election:
         self.withdrawn.clear()
         for level in range(1, self.me.depth + 1):
             withdrawn = self.purge.withdrawn(level)
-            self.withdrawn += [(level, self.me.path(level), name) for name, _ in withdrawn]
+            self.withdrawn += [(level, self._paths[level], name) for name, _ in withdrawn]
             if self._originates(view, level, own, now_ns):
                 links = view.leaving(level)
                 self.originator.links(level, links, view.members(level), now_ns, withdrawn, view.capabilities(level))
@@ -92,7 +93,7 @@ class Election:
         One that originated for another part of it does not know the interest of this part at once. Until it does this
         node goes on, or events for its part would have no destination meanwhile.
         """
-        location = (level, self.me.path(level), view.controllers[level])
+        location = (level, self._paths[level], view.controllers[level])
         links, interest = (self.database.entries.get((kind, *location)) for kind in ("l", "i"))
         if links is None or not isinstance(links.advert, LinkAdvert) or not links.advert.links:
             return False

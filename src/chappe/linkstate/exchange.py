@@ -103,15 +103,15 @@ class Exchange:
     def originate(self, now_ns: int, out: list[MapResult]) -> None:
         """Send the own statements that are due."""
         for level, statement in self._originator.flush(now_ns):
+            if not level:
+                self._covering.relinked(self._me.node)
             out.extend(Send(peer, statement) for peer in self._audience[level])
 
-    def pass_on(
-        self, peer: str, key: Key, sequence: int, relinked: bool, now_ns: int, out: list[MapResult]
-    ) -> None:
+    def pass_on(self, peer: str, key: Key, sequence: int, relinked: bool, now_ns: int, out: list[MapResult]) -> None:
         """A statement of a neighbour was stored: others are to hear of it. `relinked`: it has other links."""
         self._resync.has(key, sequence)
         if relinked and not key[1]:
-            self._covering.changed()
+            self._covering.relinked(key[3])
         now, later = self._covering.split(peer, key[1], self._audience[key[1]], self._locations)
         self._flooding.add(key, sequence, now, now_ns)
         self._flooding.offer(key, sequence, later, now_ns)

@@ -36,6 +36,8 @@ class LinkStatements:
                 current.rebuild(units=False)
         else:
             current.retire((location,))
+        if not withdrawn:
+            return
         own = (level, self._me.path(level), self._me.node)
         if own in withdrawn and self._originator.originates("l", level) and replaced(database, own):
             self._originator.renumber(("l", *own), advert.sequence, now_ns)

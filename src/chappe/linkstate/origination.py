@@ -76,6 +76,7 @@ class Originator:
         self._rng = rng
         self._sign = sign
         self._states: dict[Key, OriginatedState] = {}
+        self._paths = [me.path(level) for level in range(me.depth + 1)]
         self._next_ns: int | None = NEVER  # None: it is to be found anew
 
     def links(
@@ -86,7 +87,7 @@ class Originator:
 
         `withdrawn`: who originated for the unit before and does no more.
         """
-        state = self._state_at(("l", level, self.me.path(level), self.me.node), bool(links))
+        state = self._state_at(("l", level, self._paths[level], self.me.node), bool(links))
         if state is None:
             return
         state.members = members  # advertised with the next change: who is in a unit matters to nobody outside it
@@ -116,7 +117,7 @@ class Originator:
         break: often a node comes back with the same interest, or a cluster had lost its controller.
         """
         empty = not (originates or any(interest))
-        state = self._state_at(("i", level, self.me.path(level), self.me.node), not empty)
+        state = self._state_at(("i", level, self._paths[level], self.me.node), not empty)
         if state is not None and (state.interest != interest or state.empty is not empty):
             state.interest = interest
             state.recent = both(_plain(state.recent), interest) if level and state.due else interest
@@ -161,7 +162,7 @@ class Originator:
 
     def originates(self, kind: str, level: int) -> bool:
         """Whether something is advertised at a level."""
-        state = self._states.get((kind, level, self.me.path(level), self.me.node))
+        state = self._states.get((kind, level, self._paths[level], self.me.node))
         return state is not None and not state.empty
 
     def keys(self) -> set[Key]:

@@ -18,12 +18,12 @@ def replaced(database: Database, location: Location) -> bool:
         return False  # a node originates for itself alone
     originators = database.originators("l", level, origin)
     advertised = originators[name].advert.sequence if name in originators else 0
-    return any(
-        other == name and advertised <= sequence
-        for entry in originators.values()
-        if isinstance(entry.advert, LinkAdvert)
-        for other, sequence in entry.advert.withdrawn
-    )
+    for entry in originators.values():
+        assert isinstance(entry.advert, LinkAdvert)
+        for other, sequence in entry.advert.withdrawn:
+            if other == name and advertised <= sequence:
+                return True
+    return False
 
 
 def counts(database: Database, location: Location) -> bool:
@@ -62,6 +62,7 @@ class Purge:
         self._reached: set[str] = set()
         self._lost_ns: dict[str, int] = {}
         self._withdrawn: dict[int, dict[str, int]] = {}  # by level, with the sequence of what they advertised last
+        self._paths = [me.path(level) for level in range(me.depth + 1)]
 
     def observe(self, view: View, now_ns: int) -> None:
         """Another map may be there."""
@@ -70,7 +71,7 @@ class Purge:
         self._view = view
         reached = {
             vertex.originator for vertex in view.vertices
-            if not vertex.level or vertex.origin != self.me.path(vertex.level)
+            if not vertex.level or vertex.origin != self._paths[vertex.level]
         }  # fmt: skip
         for name in self._reached - reached:
             self._lost_ns[name] = now_ns
@@ -82,10 +83,11 @@ class Purge:
 
     def withdrawn(self, level: int) -> tuple[Withdrawn, ...]:
         """Originators of the own unit of a level that do not count any more, by name, with their last sequence."""
-        origin = self.me.path(level)
+        origin = self._paths[level]
         before, found = self._withdrawn.get(level, {}), {}
         for name, entry in self.database.originators("l", level, origin).items():
-            if name == self.me.node or not isinstance(entry.advert, LinkAdvert) or not entry.advert.links:
+            assert isinstance(entry.advert, LinkAdvert)
+            if name == self.me.node or not entry.advert.links:
                 continue
             sequence = entry.advert.sequence
             known = before.get(name) == sequence or replaced(self.database, (level, origin, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from chappe.linkstate.units import level_between
+from chappe.linkstate.units import VertexId, level_between
 from chappe.sim.network import Network
 from chappe.sim.node import Node
 from chappe.wire import control
@@ -136,13 +136,14 @@ class Convergence:
         cluster = [node for node in self._clusters[changed.address.unit] if node.running and node.member is not None]
         if is_there:
             near = _near(changed)
-            return all(changed.name in _members(node) for node in cluster if node.name in near)
-        return all(changed.name not in _members(node) for node in cluster)
+            return all(_knows(node, changed) for node in cluster if node.name in near)
+        return not any(_knows(node, changed) for node in cluster)
 
 
-def _members(node: Node) -> set[str]:
+def _knows(node: Node, other: Node) -> bool:
+    """Whether another node of the cluster is in its map."""
     assert node.member is not None
-    return set(node.member.state.members())
+    return bool(node.member.state.resolve(VertexId(0, other.name)))
 
 
 def _near(start: Node) -> set[str]:
