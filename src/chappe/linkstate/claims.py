@@ -7,7 +7,8 @@ same end of a link the one that had it before keeps it. A claim that comes later
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from typing import NamedTuple
 
 from chappe.linkstate.topology import Edge, Facts, Location, Vertex, View, changes
 from chappe.linkstate.units import Address, VertexId
@@ -16,6 +17,14 @@ from chappe.wire.mesh import LinkFact
 NOWHERE = 1 << 16  # a level that no mesh has
 
 _Side = tuple[str, Vertex, LinkFact]  # path at the level of the link, who advertises it there, and what
+
+
+class Update(NamedTuple):
+    """What the links of a vertex change."""
+
+    reshaped: int = NOWHERE  # the level from which the map is another one now
+    measured: Set[bytes] = frozenset()  # links with new metrics
+    outward: bool = True  # what is advertised for units around it may be something else
 
 
 class _Ring:
@@ -104,38 +113,41 @@ class Claims:
 
     def update(
         self, location: Location, facts: Facts, sequence: int = 0, members: int = 1, capabilities: tuple[str, ...] = ()
-    ) -> tuple[int, set[bytes]]:
-        """Apply the links of a vertex: the level from which the map is another one now, and links with new metrics.
+    ) -> Update:
+        """Apply the links of a vertex.
 
-        The lowest level of a link that is an edge now or was one; NOWHERE if there is none: what one end alone
-        advertises changes no map.
+        The map is reshaped at the lowest level of a link that is an edge now or was one, NOWHERE if there is none: what
+        one end alone advertises changes no map.
         """
+        level, members = location[0], members if location[0] else 1
         vertex = self._vertices.get(location)
+        outward = vertex is None or vertex.members != members or vertex.capabilities != capabilities
         if vertex is None:
             vertex = self._vertices[location] = Vertex(location)
-        vertex.sequence, vertex.members = sequence, members if location[0] else 1
-        vertex.capabilities = capabilities
+        vertex.sequence, vertex.members, vertex.capabilities = sequence, members, capabilities
         old, vertex.facts = vertex.facts, facts
-        if location[0] and location[1] == self._paths[location[0]]:
-            self._originated[location[0]][location] = vertex
-            apart = self._near.get(vertex.originator, NOWHERE) >= location[0]
-            return (location[0] if apart and (old != facts or self._rivals(vertex)) else NOWHERE), set()
+        if level and location[1] == self._paths[level]:
+            self._originated[level][location] = vertex
+            apart = self._near.get(vertex.originator, NOWHERE) >= level
+            return Update(level if apart and (old != facts or self._rivals(vertex)) else NOWHERE)
         reshaped, measured = NOWHERE, set()
         for was, fact in changes(old, facts):
             if was and fact and was.far == fact.far and was.level == fact.level and was.suspect == fact.suspect:
+                outward = outward or fact.level > level  # it leads out of a unit around the vertex
                 if self._replace(vertex, fact):
                     measured.add(fact.id)
                 else:
                     reshaped = min(reshaped, fact.level)
                 continue
+            outward = True
             if was and self._remove(vertex, was):
                 reshaped = min(reshaped, was.level)
             if fact and self._add(vertex, fact):
                 reshaped = min(reshaped, fact.level)
-        for level, contested in enumerate(self._contested):  # who is believed may be another one by its sequence alone
+        for above, contested in enumerate(self._contested):  # who is believed may be another one by its sequence alone
             if contested and any(fact.id in contested for fact in facts):
-                reshaped = min(reshaped, level)
-        return reshaped, measured
+                reshaped = min(reshaped, above)
+        return Update(reshaped, measured, outward)
 
     def _rivals(self, vertex: Vertex) -> bool:
         """Whether another originator of the same own unit claims a link, too: then the higher sequence is believed."""

@@ -56,8 +56,8 @@ class CurrentMap:
         self, location: Location, links: Facts, sequence: int, members: int, capabilities: tuple[str, ...]
     ) -> None:
         """An originator states these links."""
-        reshaped, measured = self.claims.update(location, links, sequence, members, capabilities)
-        self.units_changed = True
+        reshaped, measured, outward = self.claims.update(location, links, sequence, members, capabilities)
+        self.units_changed = self.units_changed or outward
         if reshaped != NOWHERE:
             self._changed_level = min(self._changed_level, reshaped)
             self._topology_changed = True
@@ -142,6 +142,7 @@ class CurrentMap:
         self._changed_ns, self._changed_level = NEVER, self._depth
         if self._topology_changed:
             old, self._topology_changed, self._remeasured_edges = self._view, False, set()
+            self.units_changed = True
             view = self._view = self.claims.view()
             self._interests.observe(old, view, now_ns)
             for level in {vertex_id.level for vertex_id in view.index.keys() - old.index.keys()}:

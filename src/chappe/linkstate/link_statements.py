@@ -38,6 +38,7 @@ class LinkStatements:
             current.retire((location,))
         if not withdrawn:
             return
+        current.units_changed = True
         own = (level, self._me.path(level), self._me.node)
         if own in withdrawn and self._originator.originates("l", level) and replaced(database, own):
             self._originator.renumber(("l", *own), advert.sequence, now_ns)

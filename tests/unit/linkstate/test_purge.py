@@ -95,7 +95,7 @@ def test_of_two_who_claim_a_link_the_newer_word_counts_though_it_is_the_same_one
     claims.update((1, "y", "d"), told, 5)
     claims.update((1, "y", "e"), told, 6)
     assert originators() == ["e"]
-    reshaped, _ = claims.update((1, "y", "d"), told, 7)
+    reshaped = claims.update((1, "y", "d"), told, 7).reshaped
     assert reshaped == 1
     assert originators() == ["d"]
 
@@ -113,7 +113,7 @@ def test_it_holds_for_other_parts_of_the_own_unit() -> None:
     claims.update((1, "x", "b"), told, 5)
     claims.update((1, "x", "c"), told, 6)
     assert parts() == ["c"]
-    reshaped, _ = claims.update((1, "x", "b"), told, 7)
+    reshaped = claims.update((1, "x", "b"), told, 7).reshaped
     assert reshaped == 1
     assert parts() == ["b"]
 
