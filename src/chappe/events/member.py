@@ -217,6 +217,9 @@ class Member:
 
     def next_tick(self) -> int:
         """When `tick` has something to do at the latest."""
+        map_ns = self._results.next_ns()
+        if map_ns <= self.engine.mono_ns:  # mostly it is the map, and nothing else matters then
+            return map_ns
         if (
             self.decisions.changed
             or self.busy
@@ -225,7 +228,7 @@ class Member:
             or self.discovery.advertising
         ):
             return 0
-        return min(self.measurement.next_ns(), self._results.next_ns(), self.reroute.next_ns, self.discovery.next_ns)
+        return min(map_ns, self.measurement.next_ns(), self.reroute.next_ns, self.discovery.next_ns)
 
     # --- interest
 

@@ -36,7 +36,7 @@ class Checks:
     def advert(self, advert: Advert, age_ms: int, from_level: int, known: Advert | None = None) -> str:
         """Why an advertisement that came from a neighbour of that level cannot be; empty if it can.
 
-        `known` is the one before it, which was checked.
+        `known` is the one of the same key before it, which was checked.
         """
         me, level = self.me, advert.level
         if not 0 <= level <= me.depth:
@@ -47,16 +47,14 @@ class Checks:
             return f"advertised inside {advert.scope!r}, where the neighbour that sent it does not lie"
         if not 1 <= advert.sequence < MAX_SEQUENCE:
             return f"sequence {advert.sequence}"
-        if not self._named(level, advert.origin):
-            return f"{advert.origin[:64]!r} is no {'node' if level == 0 else f'unit of level {level}'} here"
-        if level == 0 and advert.originator != advert.origin:
-            return f"{advert.originator[:64]!r} speaks for the node {advert.origin!r}"
-        if not self._named(0, advert.originator):
-            return f"{advert.originator[:64]!r} cannot be the name of a node"
         if age_ms < 0:
             return f"age {age_ms} ms"
-        if len(advert.capabilities) > MAX_CAPABILITIES or any(
-            not 1 <= len(word) <= MAX_KIND or not word.isprintable() for word in advert.capabilities
+        wrong = self._names(advert) if known is None else ""
+        if wrong:
+            return wrong
+        if (known is None or advert.capabilities != known.capabilities) and (
+            len(advert.capabilities) > MAX_CAPABILITIES
+            or any(not 1 <= len(word) <= MAX_KIND or not word.isprintable() for word in advert.capabilities)
         ):
             return f"{len(advert.capabilities)} capabilities; at most {MAX_CAPABILITIES} of {MAX_KIND} characters"
         if type(advert) is LinkAdvert:
@@ -88,6 +86,16 @@ class Checks:
             return f"{originator!r} is a node of this cluster"
         if len(database) >= self.settings.max_adverts:
             return f"{len(database)} advertisements are kept, no more are taken"
+        return ""
+
+    def _names(self, advert: Advert) -> str:
+        level = advert.level
+        if not self._named(level, advert.origin):
+            return f"{advert.origin[:64]!r} is no {'node' if level == 0 else f'unit of level {level}'} here"
+        if level == 0 and advert.originator != advert.origin:
+            return f"{advert.originator[:64]!r} speaks for the node {advert.origin!r}"
+        if not self._named(0, advert.originator):
+            return f"{advert.originator[:64]!r} cannot be the name of a node"
         return ""
 
     def _links(self, advert: LinkAdvert, known: tuple[LinkFact, ...]) -> str:
