@@ -123,7 +123,8 @@ class Choices:
                 self._until[target] = now_ns + int(settings.hold_down * settings.interval_ns)
             self._take(target, self.shortest.path(target))
             changed.append(target)
-        self._cost[changed] = best[changed]
+        if changed:
+            self._cost[changed] = best[changed]
         return changed
 
     def _price(self, weights: Floats) -> None:

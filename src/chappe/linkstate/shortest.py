@@ -26,7 +26,7 @@ class Shortest:
     def matters(self, arc: int, weight: float) -> bool:
         """Whether an arc with that weight makes a route as short as the shortest one."""
         tail, head = self.arcs.pairs[arc]
-        return not self.distance[tail] + weight > self.distance[head] + EQUAL
+        return not self.distance.item(tail) + weight > self.distance.item(head) + EQUAL
 
     def repaired(self, arc: int, old: float) -> Shortest | None:
         """The same after one arc got another weight than `old`; None if that changes so much that it is found anew."""
@@ -49,15 +49,15 @@ class Shortest:
     def _find(self, target: int) -> None:
         """Routes to a vertex and to all on routes as short; vertices are numbered in the order of their names."""
         paths, before = self._paths, {}
+        into, distance, weight = self.arcs.into, self.distance.item, self.weights.item
         ahead = [target]
         while ahead:
             vertex_id = ahead.pop()
             if vertex_id in paths or vertex_id in before:
                 continue
-            before[vertex_id] = [
-                a for a, arc in self.arcs.into[vertex_id] if self.matters(arc, float(self.weights[arc]))
-            ]
-            ahead.extend(before[vertex_id])
+            farthest = distance(vertex_id) + EQUAL  # as `matters` has it
+            before[vertex_id] = [a for a, arc in into[vertex_id] if not distance(a) + weight(arc) > farthest]
+            ahead += before[vertex_id]
         for vertex_id in sorted(before, key=self.distance.__getitem__):
             paths[vertex_id] = (*min(paths[a] for a in before[vertex_id]), vertex_id)
 
