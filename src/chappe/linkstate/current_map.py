@@ -144,10 +144,11 @@ class CurrentMap:
             old, self._topology_changed, self._remeasured_edges = self._view, False, set()
             self.units_changed = True
             view = self._view = self.claims.view()
-            self._interests.observe(old, view, now_ns)
-            for level in {vertex_id.level for vertex_id in view.index.keys() - old.index.keys()}:
-                self._joined(level, now_ns)
-            self.deferred += membership(old, view)
+            if view.vertices != old.vertices:
+                self._interests.observe(old, view, now_ns)
+                for level in {vertex_id.level for vertex_id in view.index.keys() - old.index.keys()}:
+                    self._joined(level, now_ns)
+                self.deferred += membership(old, view)
             self.partitions.observe(view, now_ns, self.deferred)
             self.deferred += routes_changed(self.routes.offer(view, now_ns))
         else:

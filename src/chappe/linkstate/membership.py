@@ -8,9 +8,8 @@ from chappe.linkstate.units import VertexId
 
 
 def membership(old: View, new: View) -> list[MapResult]:
-    """Who came, who went, and whether somebody else originates for a unit, who may want something else."""
-    if set(old.vertices) == set(new.vertices):
-        return []
+    """Who came and who went where vertices are others: or somebody else originates for a unit, who may want something
+    else."""
     before, after = _whole(old), _whole(new)
     out: list[MapResult] = [
         Notice("joined", vertex_id, f"{vertex_id} can be reached") for vertex_id in sorted(after - before)

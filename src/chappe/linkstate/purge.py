@@ -66,9 +66,9 @@ class Purge:
 
     def observe(self, view: View, now_ns: int) -> None:
         """Another map may be there."""
-        if view is self._view:
+        before, self._view = self._view, view
+        if before is not None and (before is view or before.vertices == view.vertices):
             return
-        self._view = view
         reached = {
             vertex.originator for vertex in view.vertices
             if not vertex.level or vertex.origin != self._paths[vertex.level]
