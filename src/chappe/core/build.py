@@ -121,14 +121,15 @@ def build_node(
     if membership is not None:
         member, mesh = _join(config, engine, access, membership, variables)
     registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
+    finder = Finder(variables, sessions, access, config.limits, edge)
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
         VariableRequests(
             registrations, variables, commands, access, config.limits,
-            Finder(variables, sessions, access, config.limits, edge is not None),
+            finder,
         ),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
-        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge),
+        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge, finder),
     )  # fmt: skip
     return NodeCore(
         name, engine, sessions, access, ports, variables, paths, commands, control, edge,

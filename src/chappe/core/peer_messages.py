@@ -9,6 +9,7 @@ import structlog
 
 from chappe.core.access import Access
 from chappe.core.edge import Edge
+from chappe.core.finder import Finder
 from chappe.core.registrations import Registrations
 from chappe.core.session import Session
 from chappe.core.variables import Variables
@@ -24,11 +25,14 @@ Answer = Callable[[Session, Any, int], list[Effect]]
 class PeerMessages:
     """Carries it out; announcements of neighbours count only where no broker sets up paths."""
 
-    def __init__(self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None) -> None:
+    def __init__(
+        self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None, finder: Finder
+    ) -> None:  # fmt: skip
         self._variables = variables
         self._registrations = registrations
         self._access = access
         self._edge = edge
+        self._finder = finder
         self.of_nodes: dict[type[control.Message], Answer] = {
             control.Announce: self._announce,
             control.Retract: self._retract,
@@ -40,6 +44,7 @@ class PeerMessages:
         self.of_brokers: dict[type[control.Message], Answer] = {
             management.Withdrawn: self._withdrawn,
             management.Regranted: self._regranted,
+            management.Names: self._names,
             control.Goodbye: self._goodbye,
         }
 
@@ -85,6 +90,11 @@ class PeerMessages:
 
     def _regranted(self, session: Session, message: management.Regranted, now_ns: int) -> list[Effect]:
         return self._registrations.regranted(message) if self._led_by(session) else []
+
+    def _names(self, session: Session, message: management.Names, now_ns: int) -> list[Effect]:
+        if self._led_by(session):
+            self._finder.named(message.variables)
+        return []
 
     def _led_by(self, session: Session) -> bool:
         return self._edge is not None and self._edge.leader == session.port

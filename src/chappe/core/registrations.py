@@ -264,6 +264,10 @@ class Registrations:
             for number in list(session.variables):
                 self._withdraw(session, number, now_ns)
 
+    def flush(self) -> list[Effect]:
+        """What the broker is asked to search for."""
+        return self.edge.flush() if self.edge is not None else []
+
     def tick(self, now_ns: int) -> list[Effect]:
         """Answer the watches whose time is over."""
         effects: list[Effect] = []
