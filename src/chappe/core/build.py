@@ -26,7 +26,7 @@ from chappe.core.sections import Config, Limits
 from chappe.core.sessions import Sessions
 from chappe.core.topic_requests import TopicRequests
 from chappe.core.variable_requests import VariableRequests
-from chappe.core.variables import Variables, static_routes
+from chappe.core.variables import ANYTHING, BACKGROUND, Variables, static_routes
 from chappe.engine._engine import Engine, ForwardingDecision
 from chappe.machine import Effect
 from chappe.security.rules import RuleBook
@@ -101,7 +101,7 @@ def build_node(
     away_ns = round(node.away_s * 1e9)
 
     def seek(pattern: str, on: bool) -> None:
-        if member is not None and meshed and edge is None:
+        if member is not None and meshed:
             member.discovery.seek(pattern, on)
 
     def asks(port: int, address: str, origin: str) -> bool:
@@ -109,7 +109,7 @@ def build_node(
 
     variables = Variables(
         engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches,
-        config.address if meshed and config.broker is None else "", seek, asks,
+        config.address if meshed else "", seek, asks, ANYTHING if config.broker is None else BACKGROUND,
     )  # fmt: skip
     paths = PathTable(engine, variables, ports.get, access.neighbours, ports.names)
     commands = Commands(engine, paths, configure, functions)
@@ -120,7 +120,7 @@ def build_node(
     mesh: MeshClients | None = None
     if membership is not None:
         member, mesh = _join(config, engine, access, membership, variables)
-    registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
+    registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode, meshed)
     finder = Finder(variables, sessions, access, config.limits, edge)
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),

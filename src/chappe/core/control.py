@@ -160,6 +160,7 @@ class Control:
             self.advertisements.gone(session)
             self._topics.gone(session)
             self._finder.gone(session)
+            self._registrations.gone(session)
             self._variables.client_gone(session.port, session.variables, session.watched, now_ns)
         elif not session.manager:
             self._variables.peer_down(session.port, now_ns)

@@ -23,7 +23,7 @@ Answer = Callable[[Session, Any, int], list[Effect]]
 
 
 class PeerMessages:
-    """Carries it out; announcements of neighbours count only where no broker sets up paths."""
+    """Carries it out; where a broker sets up paths, announcements count only of what comes through the mesh."""
 
     def __init__(
         self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None, finder: Finder
@@ -49,7 +49,7 @@ class PeerMessages:
         }
 
     def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Effect]:
-        if self._edge is not None:
+        if self._edge is not None and not (self._variables.meshed and message.origins):
             log.error("announcement ignored: paths of this node come from its broker", link=session.name)
             return []
         taken = self._access.announced(session, message.variables)
@@ -94,6 +94,7 @@ class PeerMessages:
     def _names(self, session: Session, message: management.Names, now_ns: int) -> list[Effect]:
         if self._led_by(session):
             self._finder.named(message.variables)
+            return self._registrations.named(message.variables, now_ns)
         return []
 
     def _led_by(self, session: Session) -> bool:

@@ -2,54 +2,50 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from chappe.core.answers import failed, unknown
 from chappe.core.directory import Entry
 from chappe.core.edge import Edge, Then, entity_of, passed_on
 from chappe.core.entities import Memory
+from chappe.core.fallbacks import Fallbacks
 from chappe.core.grants import Terms, grants_of, local_grants, terms_of
 from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
-from chappe.machine import NEVER, Effect, Send
+from chappe.core.waiting import Name, Waiting, WaitingWatches
+from chappe.machine import RECONNECT, Close, Effect, Send
 from chappe.security.patterns import variable_address
 from chappe.wire import control, management
 from chappe.wire.control import Answer, Failed, Grant, Request, Variable
 
-MAX_WAIT_NS = 60_000_000_000
 ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
 EXPIRED_AT_ONCE = 200  # in one tick, when it does not
 MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    session: Session
-    request: control.Watch
-    over: bool = False
 
 
 class Registrations:
     """Registers and watches variables for clients whose right to do so was checked.
 
     In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
-    (its link had failed, it comes back with the same session) is answered at once.
+    (its link had failed, it comes back with the same session) is answered at once. A variable that the broker does not
+    know is looked for in the mesh, if the node is in one; it is the broker's from the moment that it knows it.
     """
 
-    def __init__(self, variables: Variables, edge: Edge | None, sessions: Sessions, mode: Callable[[], int]) -> None:
+    def __init__(
+        self, variables: Variables, edge: Edge | None, sessions: Sessions, mode: Callable[[], int], meshed: bool
+    ) -> None:  # fmt: skip
         self.edge = edge
+        self._fallbacks = Fallbacks(edge.search) if edge is not None and meshed else None
         self._variables = variables
         self._sessions = sessions
         self._mode = mode
-        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
-        self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
-        self._order = 0
-        self._arrived: deque[list[_Waiting]] = deque()  # whose variable is there
+        self._waiting = WaitingWatches(self._seek)
+        self._arrived: deque[list[Waiting]] = deque()  # whose variable is there
 
     # --- publishing
 
@@ -120,16 +116,14 @@ class Registrations:
             return self._watch_here(session, request, entry)
         if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
             return [unknown(session.port, request)]
-        session.waiting += 1
-        item = _Waiting(session, request)
-        name = (request.publisher, request.variable)
-        if name not in self._waiting:
-            self._waiting[name] = []
-            self._variables.seek(variable_address(*name), True)
-        self._waiting[name].append(item)
-        self._order += 1
-        heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
+        self._waiting.add(session, request, now_ns)
         return []
+
+    def _seek(self, name: Name, on: bool) -> None:
+        """Look for a variable that somebody waits for, or no more."""
+        self._variables.seek(variable_address(*name), on)
+        if self.edge is not None and self._fallbacks is not None:
+            self.edge.search.await_name(name, on)
 
     def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Effect]:
         number = request.variable_id
@@ -137,7 +131,7 @@ class Registrations:
             reason = f"variable {number:#x} is not watched by you"
             return [failed(session.port, request, "unknown", reason)]
         edge = self._edge_for(session)
-        if edge is None:
+        if edge is None or self._unpromised(session, number):
             self._unwatch(session, number)
             return [Send(session.port, control.Done(id=request.id))]
 
@@ -152,13 +146,40 @@ class Registrations:
 
     def appeared(self, entry: Entry) -> list[Effect]:
         """Answer the watches that waited for a variable: some now, the others by `work`."""
-        waiting = self._waiting.pop(entry.name, None)
-        if not waiting:
+        if entry.name not in self._waiting:
             return []
-        self._arrived.append(waiting)
+        address = variable_address(*entry.name)
+        self._variables.seek(address, True)  # who watches it now looks for it, too
+        # What a client registered at a managed node is the broker's, which names it.
+        self._arrived.append(
+            self._waiting.take(entry.name, lambda item: bool(entry.inputs) or self._edge_for(item.session) is None)
+        )
         effects = self.work()
-        self._variables.seek(variable_address(*entry.name), False)  # who watches it now looks for it, too
+        self._variables.seek(address, False)
         return effects
+
+    def named(self, names: Iterable[Name], now_ns: int) -> list[Effect]:
+        """The broker knows these: it is asked for those that clients wait for, or watch without a promise.
+
+        A client that has one without a promise connects again, and watches it as what it is now.
+        """
+        if self.edge is None or self._fallbacks is None:
+            return []
+        effects: list[Effect] = []
+        for name in names:
+            for item in self._waiting.take(name, lambda item: not item.session.internal):
+                item.end()
+                left_ns = max(0, item.deadline_ns - now_ns)
+                request = msgspec.structs.replace(item.request, wait_ns=left_ns)
+                effects += self._want(item.session, request, self.edge, now_ns) if self._here(item.session) else []
+            reason = f"a broker knows {'/'.join(name)} now; connect again"
+            effects += [Close(port, reason, RECONNECT) for port in self._fallbacks.ports(name)]
+        return effects
+
+    def gone(self, session: Session) -> None:
+        """Its connection is over."""
+        if self._fallbacks is not None:
+            self._fallbacks.gone(session.port)
 
     @property
     def busy(self) -> bool:
@@ -174,10 +195,7 @@ class Registrations:
             while waiting and left:
                 left -= 1
                 item = waiting.pop()
-                if item.over:
-                    continue
-                item.over = True
-                item.session.waiting -= 1
+                item.end()
                 if not self._here(item.session):
                     continue
                 entry = self._variables.directory.named(item.request.publisher, item.request.variable)
@@ -270,29 +288,12 @@ class Registrations:
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Answer the watches whose time is over."""
-        effects: list[Effect] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ns and len(effects) < EXPIRED_AT_ONCE:
-            item = heapq.heappop(self._deadlines)[2]
-            if item.over:
-                continue
-            request, session = item.request, item.session
-            name = (request.publisher, request.variable)
-            waiting = self._waiting.get(name)
-            if waiting is None:
-                continue  # `work` is about to answer it
-            waiting.remove(item)
-            if not waiting:
-                del self._waiting[name]
-                self._variables.seek(variable_address(*name), False)
-            item.over = True
-            session.waiting -= 1
-            if self._here(session):
-                effects.append(unknown(session.port, request))
-        return effects
+        expired = self._waiting.expire(now_ns, EXPIRED_AT_ONCE)
+        return [unknown(item.session.port, item.request) for item in expired if self._here(item.session)]
 
     def next_tick(self) -> int:
         """When the first wait is over."""
-        return self._deadlines[0][0] if self._deadlines else NEVER
+        return self._waiting.next_tick()
 
     # --- how it is done
 
@@ -359,24 +360,44 @@ class Registrations:
 
         def then(answer: Answer) -> list[Effect]:
             session.waiting -= 1
+            if isinstance(answer, Failed) and answer.code == "unknown" and self._fallbacks is not None:
+                return self._fall_back(session, request, answer, now_ns)
             if not isinstance(answer, management.Granted):
                 return self._pass_on(session, answer, request.id)
             self._memory(edge, session).grant(name, want, answer)
             return self._granted(session, request, answer) if self._here(session) else []
 
+        # Where the node looks in the mesh, too, it is the node that waits: the broker names what comes.
+        wait_ns = 0 if self._fallbacks is not None and edge.search.known else want.wait_ns
         return edge.ask(
             management.SubscribeRequest, then, now_ns, entity=want.entity, publisher=want.publisher,
-            variable=want.variable, type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
+            variable=want.variable, type=want.type, qos=want.qos, modes=want.modes, wait_ns=wait_ns,
         )  # fmt: skip
 
+    def _fall_back(self, session: Session, request: control.Watch, answer: Failed, asked_ns: int) -> list[Effect]:
+        """The broker does not know it: the mesh may, which promises nothing."""
+        if not self._here(session):
+            return []
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None and entry.inputs:
+            return self._watch_here(session, request, entry)
+        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
+            return self._pass_on(session, answer, request.id)
+        self._waiting.add(session, request, asked_ns)
+        return []
+
     def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Effect]:
+        if self._fallbacks is not None:
+            before = self._fallbacks.number(session.port, (request.publisher, request.variable))
+            if before:  # it has been watching it without a promise
+                self._unwatch(session, before)
         try:
             entry = self._variables.directory.numbered(granted.variable.variable_id)
             entry = entry or self._variables.enter(granted.variable)
             terms = grants_of(granted.grants, granted.modes)
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
-        return self._start(session, request, entry, terms, granted.grants)
+        return self._start(session, request, entry, terms, granted.grants, promised=True)
 
     def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Effect]:
         variable = entry.variable
@@ -402,14 +423,20 @@ class Registrations:
         return min(session.security, owner.security)
 
     def _start(
-        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]
-    ) -> list[Effect]:
+        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...],
+        promised: bool = False,
+    ) -> list[Effect]:  # fmt: skip
         variable = entry.variable
+        promised = promised or session.internal  # what functions of this node need comes by paths of brokers, too
         try:
-            every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+            every = self._variables.watch(
+                entry, session.port, terms.intervals_ns, terms.priorities, terms.modes, promised
+            )
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
         session.watched.add(variable.variable_id)
+        if self._fallbacks is not None and not promised:
+            self._fallbacks.add(session.port, entry.name, variable.variable_id)
         return [Send(session.port, self._watching(request.id, variable, every, grants))]
 
     def _watching(
@@ -424,6 +451,12 @@ class Registrations:
 
     def _unwatch(self, session: Session, number: int) -> None:
         session.watched.discard(number)
+        if self._fallbacks is not None:
+            self._fallbacks.discard(session.port, number)
         entry = self._variables.directory.numbered(number)
         if entry is not None:
             self._variables.unwatch(entry, session.port)
+
+    def _unpromised(self, session: Session, number: int) -> bool:
+        """Whether it watches this without a broker, though one manages the node."""
+        return self._fallbacks is not None and self._fallbacks.has(session.port, number)

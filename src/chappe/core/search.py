@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from chappe.security.patterns import variable_address
 from chappe.status.names import MOST, messages, summary
 from chappe.wire.management import Search
 from chappe.wire.topics import REST
@@ -22,14 +23,13 @@ class BrokerSearch:
 
     def seek(self, pattern: str, on: bool) -> None:
         """Somebody here looks for it, and wants all names; or does so no more. Once for each."""
-        self._changed = True
+        self._count(pattern, on)
         if on:
-            self._wanted[pattern] += 1
             self._again.add(pattern)
-            return
-        self._wanted[pattern] -= 1
-        if not self._wanted[pattern]:
-            del self._wanted[pattern]
+
+    def await_name(self, name: tuple[str, str], on: bool) -> None:
+        """Somebody waits until the broker knows that variable, which it did not a moment ago; or does so no more."""
+        self._count(variable_address(*name), on)
 
     def repeat(self, pattern: str) -> None:
         """Somebody who looks for it wants all names once more."""
@@ -45,6 +45,12 @@ class BrokerSearch:
     def lost(self) -> None:
         """Nobody leads."""
         self.known = None
+
+    def _count(self, pattern: str, on: bool) -> None:
+        self._changed = True
+        self._wanted[pattern] += 1 if on else -1
+        if not self._wanted[pattern]:
+            del self._wanted[pattern]
 
     def take(self) -> Iterator[Search]:
         """What the broker that leads is to hear now."""

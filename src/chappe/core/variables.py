@@ -34,6 +34,7 @@ Seek = Callable[[str, bool], None]  # look for variables in the mesh that match 
 Asks = Callable[[int, str, str], bool]  # whether (address, origin) is looked for by the link of a port
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour in the mesh has looked for
 ANYTHING = DemandTerm(priority=0)
+BACKGROUND = DemandTerm(priority=6)  # behind what brokers have promised
 LAPSE_NS = 5_000_000_000  # after a link in the mesh is lost what came by it is not expected back
 
 
@@ -77,8 +78,9 @@ class Variables:
         self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
         may_send: MaySend = lambda peer, publisher, variable: True,
         address: str = "", seek: Seek = lambda pattern, on: None, asks: Asks = lambda port, name, origin: True,
+        discovered: DemandTerm = ANYTHING,
     ) -> None:  # fmt: skip
-        """`address`: of this node in its mesh, if it is in one."""
+        """`address`: of this node in its mesh, if it is in one; `discovered`: what neighbours there get at most."""
         self.directory = Directory(leaf)
         self._engine = engine
         self._routes = tuple(routes)
@@ -88,6 +90,7 @@ class Variables:
         self._offers = Offers(address)
         self.seek = seek
         self._asks = asks
+        self._discovered = discovered
         self._ask_again: dict[str, None] = {}  # patterns of what is asked for elsewhere now
         self.stamp = 0  # changes when `publishers` does
         self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
@@ -139,22 +142,29 @@ class Variables:
         self._forbid(entry, owner)
         self._source_lost(entry, now_ns)
 
-    def watch(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
-        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes."""
+    def watch(
+        self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int,
+        promised: bool = False,
+    ) -> int:  # fmt: skip
+        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes.
+
+        `promised`: a broker brings it here, so nothing is looked for or demanded.
+        """
         path = WATCH_PATH + port
         every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
-        if not entry.watchers:
-            self.seek(variable_address(*entry.name), True)
         entry.watchers[port] = path
+        if promised:
+            return every
+        if not entry.sought:
+            entry.sought = True
+            self.seek(variable_address(*entry.name), True)
         self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
 
     def retune(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
-        """Other terms for what a port gets already, in place: nothing is sent again and nothing is missed."""
+        """Other terms for what a port was promised, in place: nothing is sent again and nothing is missed."""
         path, number = entry.watchers[port], entry.variable.variable_id
-        every = self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes)
-        self._serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
-        return every
+        return int(self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes))
 
     def unwatch(self, entry: Entry, port: int) -> None:
         """Nothing of it goes to that port any more."""
@@ -398,13 +408,14 @@ class Variables:
                 return f"{taken}: give each node of the mesh its own node.leaf"
             self._evict(holder)
         try:
-            self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
+            if entry is None or not entry.held:  # else its broker says what it is
+                self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
         except ValueError as error:
             return f"{name}: {error}"
         self._engine.status.add_input(number, port)
         if entry is None:
             entry = self.directory.add(Entry(variable))
-        elif entry.owner < 0:
+        elif entry.owner < 0 and not entry.held:
             self.directory.replace(entry, variable)
         if entry.owner < 0:
             entry.origin = origin
@@ -438,8 +449,8 @@ class Variables:
         self._demand(entry)
 
     def _route(self, entry: Entry) -> None:
-        for number in self._offers.ports(entry):
-            self._offer(entry, DISCOVERED, self._offers.name(number), number, ANYTHING)
+        for number in self._offers.ports(entry) if entry.located else ():
+            self._offer(entry, DISCOVERED, self._offers.name(number), number, self._discovered)
         if not self._routes:
             return
         address = AddressPattern.address(variable_address(*entry.name))
@@ -477,6 +488,11 @@ class Variables:
             self._announcements.retract(port, entry.variable.variable_id)
 
     # --- the mesh
+
+    @property
+    def meshed(self) -> bool:
+        """Whether this node moves variables through a mesh."""
+        return bool(self._offers.address)
 
     def publishers(self) -> list[str]:
         """Publishers, as the first level of addresses, whose variables come from here."""
@@ -536,8 +552,8 @@ class Variables:
         """Offer to a neighbour what it may have of a pattern, and take back what it may not; stops now and then."""
         for entry in self._matching(text):
             if self._offers.cover(port, entry):
-                if entry.published:
-                    self._offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
+                if entry.published and entry.located:
+                    self._offer(entry, DISCOVERED, self._offers.name(port), port, self._discovered)
             elif (DISCOVERED, port) in entry.routes:
                 self._unroute(entry, [(DISCOVERED, port)])
             yield
@@ -670,8 +686,13 @@ class Variables:
     def _unwatched(self, entry: Entry, port: int) -> None:
         self._serve(entry, port, {})
         if not entry.watchers:
-            self.seek(variable_address(*entry.name), False)
+            self._seek_no_more(entry)
         self._forget_if_unused(entry)
+
+    def _seek_no_more(self, entry: Entry) -> None:
+        if entry.sought:
+            entry.sought = False
+            self.seek(variable_address(*entry.name), False)
 
     def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
         entry = self.directory.numbered(variable_id)
@@ -702,8 +723,7 @@ class Variables:
 
     def _drop(self, entry: Entry) -> None:
         number = entry.variable.variable_id
-        if entry.watchers:
-            self.seek(variable_address(*entry.name), False)
+        self._seek_no_more(entry)
         self._root(entry, False)
         self._unroute(entry, list(entry.routes))
         for port in entry.inputs:
