@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from chappe.core.search import BrokerSearch
 from chappe.core.waiting import Name
+from chappe.wire.control import Watch
 
 
 class Fallbacks:
@@ -12,18 +13,19 @@ class Fallbacks:
     def __init__(self, search: BrokerSearch) -> None:
         self._search = search
         self._by_port: dict[int, dict[int, Name]] = {}  # port -> by id
-        self._by_name: dict[Name, dict[int, int]] = {}  # port -> id
+        self._by_name: dict[Name, dict[int, tuple[int, Watch]]] = {}  # port -> id, and what was asked for
 
-    def add(self, port: int, name: Name, number: int) -> None:
+    def add(self, port: int, request: Watch, number: int) -> None:
         """A client watches that, by this id."""
+        name = request.publisher, request.variable
         ports = self._by_name.get(name)
         if ports is None:
             ports = self._by_name[name] = {}
             self._search.await_name(name, True)
-        before = ports.get(port, number)
-        if before != number:  # the name has another id now
-            del self._by_port[port][before]
-        ports[port] = number
+        before = ports.get(port)
+        if before is not None and before[0] != number:  # the name has another id now
+            del self._by_port[port][before[0]]
+        ports[port] = number, request
         self._by_port.setdefault(port, {})[number] = name
 
     def discard(self, port: int, number: int) -> None:
@@ -45,11 +47,12 @@ class Fallbacks:
 
     def number(self, port: int, name: Name) -> int:
         """The id by which a client watches a name without a promise, or 0."""
-        return self._by_name.get(name, {}).get(port, 0)
+        known = self._by_name.get(name, {}).get(port)
+        return known[0] if known is not None else 0
 
-    def ports(self, name: Name) -> list[int]:
-        """Clients that watch that name without a promise."""
-        return list(self._by_name.get(name, ()))
+    def requests(self, name: Name) -> list[tuple[int, Watch]]:
+        """Clients that watch that name without a promise, and what they asked for."""
+        return [(port, request) for port, (_, request) in self._by_name.get(name, {}).items()]
 
     def _forget(self, port: int, name: Name) -> None:
         ports = self._by_name[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from chappe.machine import RECONNECT, Close, Effect, Send
 from chappe.security.patterns import variable_address
 from chappe.wire import control, management
 from chappe.wire.control import Answer, Failed, Grant, Request, Variable
+from chappe.wire.management import SubscribeRequest
 
 ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
 EXPIRED_AT_ONCE = 200  # in one tick, when it does not
@@ -146,35 +148,66 @@ class Registrations:
 
     def appeared(self, entry: Entry) -> list[Effect]:
         """Answer the watches that waited for a variable: some now, the others by `work`."""
-        if entry.name not in self._waiting:
+        # What a client registered at a managed node is the broker's, which names it.
+        ready = [
+            item for item in self._waiting.of(entry.name) if entry.inputs or self._edge_for(item.session) is None
+        ]  # fmt: skip
+        if not ready:
             return []
         address = variable_address(*entry.name)
         self._variables.seek(address, True)  # who watches it now looks for it, too
-        # What a client registered at a managed node is the broker's, which names it.
-        self._arrived.append(
-            self._waiting.take(entry.name, lambda item: bool(entry.inputs) or self._edge_for(item.session) is None)
-        )
+        self._arrived.append(ready)
         effects = self.work()
         self._variables.seek(address, False)
         return effects
 
     def named(self, names: Iterable[Name], now_ns: int) -> list[Effect]:
-        """The broker knows these: it is asked for those that clients wait for, or watch without a promise.
-
-        A client that has one without a promise connects again, and watches it as what it is now.
-        """
+        """The broker knows these: it is asked for those that clients wait for, or watch without a promise."""
         if self.edge is None or self._fallbacks is None:
             return []
         effects: list[Effect] = []
         for name in names:
-            for item in self._waiting.take(name, lambda item: not item.session.internal):
-                item.end()
-                left_ns = max(0, item.deadline_ns - now_ns)
-                request = msgspec.structs.replace(item.request, wait_ns=left_ns)
-                effects += self._want(item.session, request, self.edge, now_ns) if self._here(item.session) else []
-            reason = f"a broker knows {'/'.join(name)} now; connect again"
-            effects += [Close(port, reason, RECONNECT) for port in self._fallbacks.ports(name)]
+            for item in self._waiting.of(name):
+                if not item.asked and not item.session.internal and self._here(item.session):
+                    item.asked = True
+                    effects += self._ask_known(item.session, item.request, self.edge, now_ns, item)
+            for port, request in self._fallbacks.requests(name):
+                session = self._sessions.get(port)
+                if session is not None:
+                    effects += self._ask_known(session, request, self.edge, now_ns)
         return effects
+
+    def _ask_known(
+        self, session: Session, request: control.Watch, edge: Edge, now_ns: int, item: Waiting | None = None
+    ) -> list[Effect]:
+        """Ask the broker for what it did not know before; what it refuses goes on without a promise.
+
+        A client to which the variable comes by another id connects again, and watches it as what it is now.
+        """
+        want = _subscription(session, request)
+
+        def then(answer: Answer) -> list[Effect]:
+            if item is not None:
+                item.asked = False
+                if isinstance(answer, Failed) and answer.code == "unknown":
+                    return []  # it may come yet
+                if self._waiting.remove(item):
+                    return self._decided(session, request, want, edge, answer)
+            if not isinstance(answer, management.Granted):
+                return []
+            assert self._fallbacks is not None
+            number = answer.variable.variable_id
+            before = self._fallbacks.number(session.port, item.name if item else (want.publisher, want.variable))
+            if not before:  # it does not watch it any more
+                return edge.ask(
+                    management.UnsubscribeRequest, lambda answer: [], now_ns, entity=want.entity, variable_id=number
+                )
+            if before == number:
+                again = msgspec.structs.replace(request, id=0)  # a notice: it has other grants
+                return self._decided(session, again, want, edge, answer)
+            return [Close(session.port, f"{want.publisher}/{want.variable} has a new id; connect again", RECONNECT)]
+
+        return edge.ask(partial(msgspec.structs.replace, want, wait_ns=0), then, now_ns)
 
     def gone(self, session: Session) -> None:
         """Its connection is over."""
@@ -195,8 +228,7 @@ class Registrations:
             while waiting and left:
                 left -= 1
                 item = waiting.pop()
-                item.end()
-                if not self._here(item.session):
+                if not self._waiting.remove(item) or not self._here(item.session):
                     continue
                 entry = self._variables.directory.named(item.request.publisher, item.request.variable)
                 if entry is None:
@@ -215,21 +247,20 @@ class Registrations:
     # --- functions
 
     def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Effect]:
-        edge = self._edge_for(session)
-        if edge is None:
-            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
-        return self._ask(
-            edge, session, request, management.Condense, lambda answer: self._pass_on(session, answer, request.id),
-            now_ns, function=request.function,
-        )  # fmt: skip
+        return self._place(session, request, management.Condense, now_ns, function=request.function)
 
     def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Effect]:
+        names = {"publisher": request.publisher, "variable": request.variable}
+        return self._place(session, request, management.Uncondense, now_ns, **names)
+
+    def _place(
+        self, session: Session, request: Request, kind: Callable[..., Request], now_ns: int, **fields: Any
+    ) -> list[Effect]:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
         return self._ask(
-            edge, session, request, management.Uncondense, lambda answer: self._pass_on(session, answer, request.id),
-            now_ns, publisher=request.publisher, variable=request.variable,
+            edge, session, request, kind, lambda answer: self._pass_on(session, answer, request.id), now_ns, **fields
         )  # fmt: skip
 
     # --- what comes by itself
@@ -346,12 +377,8 @@ class Registrations:
             self._variables.withdraw(entry, now_ns)
 
     def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Effect]:
-        want = management.SubscribeRequest(
-            id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
-            type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
-        )  # fmt: skip
-        name = (request.publisher, request.variable)
-        known = self._memory(edge, session).wanted.get(name)
+        want = _subscription(session, request)
+        known = self._memory(edge, session).wanted.get((request.publisher, request.variable))
         if known is not None and known[0] == want:
             return self._granted(session, request, known[1])
         if session.waiting >= MAX_PENDING:
@@ -362,17 +389,20 @@ class Registrations:
             session.waiting -= 1
             if isinstance(answer, Failed) and answer.code == "unknown" and self._fallbacks is not None:
                 return self._fall_back(session, request, answer, now_ns)
-            if not isinstance(answer, management.Granted):
-                return self._pass_on(session, answer, request.id)
-            self._memory(edge, session).grant(name, want, answer)
-            return self._granted(session, request, answer) if self._here(session) else []
+            return self._decided(session, request, want, edge, answer)
 
         # Where the node looks in the mesh, too, it is the node that waits: the broker names what comes.
         wait_ns = 0 if self._fallbacks is not None and edge.search.known else want.wait_ns
-        return edge.ask(
-            management.SubscribeRequest, then, now_ns, entity=want.entity, publisher=want.publisher,
-            variable=want.variable, type=want.type, qos=want.qos, modes=want.modes, wait_ns=wait_ns,
-        )  # fmt: skip
+        return edge.ask(partial(msgspec.structs.replace, want, wait_ns=wait_ns), then, now_ns)
+
+    def _decided(
+        self, session: Session, request: control.Watch, want: SubscribeRequest, edge: Edge, answer: Answer
+    ) -> list[Effect]:
+        """The broker has granted a subscription or refused it."""
+        if not isinstance(answer, management.Granted):
+            return self._pass_on(session, answer, request.id)
+        self._memory(edge, session).grant((request.publisher, request.variable), want, answer)
+        return self._granted(session, request, answer) if self._here(session) else []
 
     def _fall_back(self, session: Session, request: control.Watch, answer: Failed, asked_ns: int) -> list[Effect]:
         """The broker does not know it: the mesh may, which promises nothing."""
@@ -436,7 +466,7 @@ class Registrations:
             return [failed(session.port, request, "invalid", str(error))]
         session.watched.add(variable.variable_id)
         if self._fallbacks is not None and not promised:
-            self._fallbacks.add(session.port, entry.name, variable.variable_id)
+            self._fallbacks.add(session.port, request, variable.variable_id)
         return [Send(session.port, self._watching(request.id, variable, every, grants))]
 
     def _watching(
@@ -460,3 +490,11 @@ class Registrations:
     def _unpromised(self, session: Session, number: int) -> bool:
         """Whether it watches this without a broker, though one manages the node."""
         return self._fallbacks is not None and self._fallbacks.has(session.port, number)
+
+
+def _subscription(session: Session, request: control.Watch) -> SubscribeRequest:
+    """What its broker is asked for."""
+    return SubscribeRequest(
+        id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
+        type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
+    )  # fmt: skip

@@ -22,14 +22,11 @@ class Waiting:
     session: Session
     request: Watch
     deadline_ns: int
+    asked: bool = False  # a broker that knows its variable by now is about to answer
 
     @property
     def name(self) -> Name:
         return self.request.publisher, self.request.variable
-
-    def end(self) -> None:
-        """It waits no longer."""
-        self.session.waiting -= 1
 
 
 class WaitingWatches:
@@ -58,31 +55,31 @@ class WaitingWatches:
         self._order += 1
         heapq.heappush(self._deadlines, (item.deadline_ns, self._order, item))
 
-    def take(self, name: Name, chosen: Callable[[Waiting], bool]) -> list[Waiting]:
-        """Those that wait for a variable, of these that are chosen; they wait for it no longer."""
-        found = [item for item in self._by_name.get(name, ()) if chosen(item)]
-        for item in found:
-            self._remove(item)
-        return found
+    def of(self, name: Name) -> list[Waiting]:
+        """Those that wait for a variable."""
+        return list(self._by_name.get(name, ()))
+
+    def remove(self, item: Waiting) -> bool:
+        """It waits no longer; False if it had ceased to."""
+        waiting = self._by_name.get(item.name, {})
+        if item not in waiting:
+            return False
+        item.session.waiting -= 1
+        del waiting[item]
+        if not waiting:
+            del self._by_name[item.name]
+            self._seek(item.name, False)
+        return True
 
     def expire(self, now_ns: int, most: int) -> list[Waiting]:
         """So many, at most, whose time is over, and that nobody has taken."""
         found: list[Waiting] = []
         while self._deadlines and self._deadlines[0][0] <= now_ns and len(found) < most:
             item = heapq.heappop(self._deadlines)[2]
-            if item in self._by_name.get(item.name, ()):
-                self._remove(item)
-                item.end()
+            if self.remove(item):
                 found.append(item)
         return found
 
     def next_tick(self) -> int:
         """When the first is over."""
         return self._deadlines[0][0] if self._deadlines else NEVER
-
-    def _remove(self, item: Waiting) -> None:
-        waiting = self._by_name[item.name]
-        del waiting[item]
-        if not waiting:
-            del self._by_name[item.name]
-            self._seek(item.name, False)
