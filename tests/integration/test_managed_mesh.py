@@ -150,6 +150,19 @@ async def test_a_managed_node_passes_on_and_gets_what_is_published_without_a_bro
         assert {watch.publisher: bool(watch.granted) for watch in stream.watches} == {"meter": False, "other": True}
 
 
+async def test_watchers_go_on_when_the_node_of_the_publisher_gets_a_broker(tmp_path: Path) -> None:
+    async with (
+        mixed(tmp_path, "um", "mw", managed="mw") as made,
+        published(made.url("u")),
+        chappe.connect(made.url("w")) as client,
+    ):
+        reader = Reader(await client.watch("meter", "volts", qos=chappe.Qos(interval=0.01), wait_s=20))
+        await reader.more()
+        await made.move("u", broker=True)
+        await eventually(lambda: reader.promised)
+        await reader.more()
+
+
 async def test_what_the_broker_comes_to_know_is_promised_from_then_on(tmp_path: Path) -> None:
     async with mixed(tmp_path, "um", "mw", managed="mw") as made, chappe.connect(made.url("w")) as client:
         async with published(made.url("u"), name="first"):

@@ -90,7 +90,8 @@ class Finder:
         sought.ports.add(session.port)
         if self._variables.came is None:
             self._variables.came = deque()
-        self._scans.append(_Scan(session, request.pattern, self._variables.directory.walk()))
+        if not any(scan.session is session and scan.text == request.pattern for scan in self._scans):
+            self._scans.append(_Scan(session, request.pattern, self._variables.directory.walk()))
         return [Send(session.port, Done(id=request.id))]
 
     def _unfind(self, session: Session, request: control.Unfind, now_ns: int) -> list[Effect]:

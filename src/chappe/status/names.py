@@ -156,7 +156,11 @@ class NameSearch:
 
     def _look_through(self, searched: dict[str, dict[Address, None]]) -> Iterator[None]:
         """Name all publications that match to who searches; pauses after each slice."""
-        names = iter(list(self._own))
+        exact = {text for text in searched if text in self._patterns and self._patterns[text].exact}
+        for text in exact:  # what a node waits for by name is looked up
+            publisher, *levels = self._patterns[text].levels
+            self._name([(publisher, "/".join(levels))], {text: list(searched.pop(text))})
+        names = iter(list(self._own) if searched else ())
         while part := list(islice(names, _at_once(searched))):
             links = {text: [link for link in by if link in self._askers.get(text, ())] for text, by in searched.items()}
             self._name(part, links)

@@ -213,6 +213,15 @@ def test_those_who_search_at_once_cost_one_look_at_all_names() -> None:
     assert len({id(message) for _, message in sent}) == 1
 
 
+def test_what_is_searched_for_by_name_is_looked_up() -> None:
+    one = One(*(f"p/{at}" for at in range(10 * COMPARED)), "q/a/b")
+    one.begin("router/a", "q/a/b", "p/5", "p/none")
+    one.search.tick(1)
+    assert names(one.sent(), "router/a") == ["p/5", "q/a/b"]
+    one.search.lost("router/a")
+    assert one.wait() == []
+
+
 def test_what_is_withdrawn_before_its_turn_is_not_named() -> None:
     one = One()
     one.begin("router/a", "p/#")
