@@ -136,8 +136,10 @@ async def test_a_managed_node_passes_on_and_gets_what_is_published_without_a_bro
         published(made.url("u")),
         published(made.url("w"), "other"),
         chappe.connect(made.url("w"), name="reader-w") as at_w,
+        chappe.connect(made.url("m"), name="reader-m") as at_m,
         chappe.connect(made.url("v"), name="reader-v") as at_v,
     ):
+        both = Reader(await at_m.watch("other", "volts", qos=chappe.Qos(interval=0.01), wait_s=20))
         reader = Reader(await at_w.watch("meter", "volts", wait_s=20))  # no broker knows it
         behind = Reader(await at_v.watch("meter", "volts", wait_s=20))  # through a node with a broker
         across = Reader(await at_v.watch("other", "volts", wait_s=20))  # a broker knows it, but not this node
@@ -145,6 +147,9 @@ async def test_a_managed_node_passes_on_and_gets_what_is_published_without_a_bro
             await each.more()
             assert not each.promised
             assert len(each.created) == len(set(each.created))
+        await both.more()
+        assert both.promised  # by a path to the node through which the mesh brings it to another one
+        assert len(both.created) == len(set(both.created))
         stream = await at_w.watch_many("+/volts")
         await eventually(lambda: len(stream.watches) == 2 and all(watch.active for watch in stream.watches))
         assert {watch.publisher: bool(watch.granted) for watch in stream.watches} == {"meter": False, "other": True}
