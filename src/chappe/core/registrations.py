@@ -133,7 +133,7 @@ class Registrations:
             reason = f"variable {number:#x} is not watched by you"
             return [failed(session.port, request, "unknown", reason)]
         edge = self._edge_for(session)
-        if edge is None or self._unpromised(session, number):
+        if edge is None or (self._fallbacks is not None and self._fallbacks.has(session.port, number)):
             self._unwatch(session, number)
             return [Send(session.port, control.Done(id=request.id))]
 
@@ -230,8 +230,8 @@ class Registrations:
                 item = waiting.pop()
                 if not self._waiting.remove(item) or not self._here(item.session):
                     continue
-                entry = self._variables.directory.named(item.request.publisher, item.request.variable)
-                if entry is None:
+                entry = self._variables.directory.named(*item.name)
+                if entry is None or not (entry.inputs or self._edge_for(item.session) is None):
                     effects.append(unknown(item.session.port, item.request))
                 else:
                     effects += self._watch_here(item.session, item.request, entry)
@@ -457,7 +457,8 @@ class Registrations:
         promised: bool = False,
     ) -> list[Effect]:  # fmt: skip
         variable = entry.variable
-        promised = promised or session.internal  # what functions of this node need comes by paths of brokers, too
+        # What functions of a managed node need comes by paths of brokers, too.
+        promised = promised or (session.internal and self.edge is not None)
         try:
             every = self._variables.watch(
                 entry, session.port, terms.intervals_ns, terms.priorities, terms.modes, promised
@@ -486,10 +487,6 @@ class Registrations:
         entry = self._variables.directory.numbered(number)
         if entry is not None:
             self._variables.unwatch(entry, session.port)
-
-    def _unpromised(self, session: Session, number: int) -> bool:
-        """Whether it watches this without a broker, though one manages the node."""
-        return self._fallbacks is not None and self._fallbacks.has(session.port, number)
 
 
 def _subscription(session: Session, request: control.Watch) -> SubscribeRequest:
