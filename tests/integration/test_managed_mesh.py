@@ -43,7 +43,7 @@ class Mixed:
         text = f'[node]\nname = "{name}"\nleaf = {number}\n[[listen]]\nurl = "{self.url(name)}"\n'
         for a, b in self.links:
             if name in (a, b):
-                text += f'[[peer]]\nname = "{b if name == a else a}"\nheartbeat_s = 0.2\nreconnect_max_s = 0.2\n'
+                text += f'[[peer]]\nname = "{b if name == a else a}"\nreconnect_max_s = 0.2\n'
                 text += f'url = "{self.url(b)}"\n' if name == a else ""
         text += "[mesh]\n[measure]\ninterval_s = 0.2\n"
         if broker:
