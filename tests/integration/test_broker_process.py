@@ -43,7 +43,7 @@ async def test_it_leads_and_answers_after_the_commit(tmp_path: Path, brokers: li
         async with connected(node.url, role="node", name="r1") as router, connected(node.url) as operator:
             router.send(join("r1"))
             await router.until(lambda: bool(router.told))
-            assert router.told == [management.Lead(role="west", epoch=1)]
+            assert router.told == [management.Lead(role="west", epoch=1, finds=True)]
             answers = await asyncio.gather(*(operator.ask(management.AddRouter, name=f"n{at}") for at in range(200)))
             assert {type(answer) for answer in answers} == {Done}
             seen = open_store(store)
@@ -151,7 +151,7 @@ async def test_without_its_store_it_does_not_lead(tmp_path: Path, brokers: list[
             await router.until(lambda: len(router.told) == 3)
             one, two, three = router.told
             assert isinstance(one, management.Lead)
-            assert (two, three) == (management.Standby(role="west"), management.Lead(role="west", epoch=2))
+            assert (two, three) == (management.Standby(role="west"), management.Lead(role="west", epoch=2, finds=True))
             assert isinstance(await operator.ask(management.AddRouter, name="again"), Done)
 
 
@@ -210,7 +210,7 @@ async def test_the_standby_says_so_and_takes_over(tmp_path: Path, brokers: list[
                 assert (await operator.ask(List, what="broker")).rows[0]["state"] == "standby"
                 await first.aclose()
                 await router.until(lambda: len(router.told) == 2)
-                assert router.told[1] == management.Lead(role="west", epoch=2)
+                assert router.told[1] == management.Lead(role="west", epoch=2, finds=True)
                 router.send(join("r1"))
                 await router.until(lambda: len(router.told) == 3)
                 assert (await operator.ask(List, what="count")).rows == ({"count": 1, "epoch": 2},)
@@ -235,12 +235,12 @@ async def test_a_child_follows_the_parent_that_leads(tmp_path: Path, brokers: li
             def parents() -> list[Message]:
                 return [message for address, message in broker.heard if isinstance(message, management.Lead)]
 
-            await eventually(lambda: parents() == [management.Lead(role="top", epoch=1)])
+            await eventually(lambda: parents() == [management.Lead(role="top", epoch=1, finds=True)])
             assert isinstance(await operator.ask(management.AddRouter, name="a"), Done)
             await eventually(lambda: ("parent", Done(id=1_001)) in broker.heard)
             await first.aclose()
             await eventually(lambda: leads(two))
-            await eventually(lambda: parents()[1:] == [management.Lead(role="top", epoch=2)])
+            await eventually(lambda: parents()[1:] == [management.Lead(role="top", epoch=2, finds=True)])
             assert isinstance(await operator.ask(management.AddRouter, name="b"), Done)
             await eventually(lambda: ("parent", Done(id=1_002)) in broker.heard)
             heard = [(address, type(message)) for address, message in brokers[-1 - (brokers[-1].role == "west")].heard]
@@ -286,7 +286,7 @@ async def test_a_new_process_of_a_child_replaces_the_old_one(tmp_path: Path, bro
             await old.until(lambda: bool(old.told))
             new.send(management.Child(id=1, role="west", epoch=2, mode=0, issuer=b""))
             await new.until(lambda: bool(new.told))
-            assert old.told == new.told == [management.Lead(role="top", epoch=1)]
+            assert old.told == new.told == [management.Lead(role="top", epoch=1, finds=True)]
             stale = await old.ask(management.Claim, publisher="p", cloud="west")
             assert stale.code == "unavailable"
             stale = await old.ask(management.Child, role="west", epoch=1, mode=0, issuer=b"")
@@ -363,7 +363,7 @@ async def test_the_standby_leads_when_the_active_process_is_killed(tmp_path: Pat
             answers = await asyncio.gather(*asked, return_exceptions=True)
         answered = sum(isinstance(answer, Done) for answer in answers)
         assert await until_state(standby, "leading", TAKEN_OVER_S) == 2
-        await router.until(lambda: management.Lead(role="west", epoch=2) in router.told)
+        await router.until(lambda: management.Lead(role="west", epoch=2, finds=True) in router.told)
         (row,) = (await standby.ask(List, what="count")).rows
         assert 50 <= answered <= row["count"] <= 400  # nothing that was answered is lost
         assert isinstance(await standby.ask(management.AddRouter, name="more"), Done)
@@ -378,7 +378,7 @@ async def test_a_paused_process_that_wakes_up_changes_nothing(tmp_path: Path, pl
         connected(both.url(0), role="node", name="r1", heartbeat_ns=60_000_000_000) as router,
     ):
         router.send(join("r1"))
-        await router.until(lambda: router.told == [management.Lead(role="west", epoch=1)])
+        await router.until(lambda: router.told == [management.Lead(role="west", epoch=1, finds=True)])
         assert isinstance(await old.ask(management.AddRouter, name="before"), Done)
         await router.until(lambda: len(router.told) == 2)
         processes[0].tell(signal.SIGSTOP)

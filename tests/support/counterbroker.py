@@ -50,7 +50,7 @@ class CounterBroker:
         match message:
             case Join() | Child():
                 self.joined.add(address)
-                return [Send(address, Lead(role=self.role, epoch=self.epoch))]
+                return [Send(address, Lead(role=self.role, epoch=self.epoch, finds=True))]
             case AddRouter():
                 return self._count(address, message)
             case Claim():

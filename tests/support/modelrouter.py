@@ -21,11 +21,13 @@ from chappe.wire.management import (
     Lead,
     Left,
     LinkState,
+    Names,
     Path,
     Place,
     Publish,
     Regranted,
     Reset,
+    Search,
     Setup,
     Standby,
     SubscribeRequest,
@@ -70,6 +72,8 @@ class ModelRouter:
         self.paths: dict[tuple[int, int], Path] = {}
         self.floods: dict[int, tuple[int, ...]] = {}
         self.functions: dict[int, Place] = {}
+        self.searches: dict[str, None] = {}  # patterns that it searches for
+        self.names: list[str] = []  # PUBLISHER/VARIABLE that it was named
         self.entities.clear()
         self.links.clear()
         self.requests.clear()
@@ -100,6 +104,8 @@ class ModelRouter:
                     self.leader = ""
             case Command():
                 self._obey(process, message)
+            case Names():
+                self.names += ["/".join(name) for name in message.variables]
             case Withdrawn() | Regranted():
                 self.notices.append(message)
             case Answer() if message.id in self.requests:
@@ -113,6 +119,8 @@ class ModelRouter:
         self._join(process)
         for request in self.requests.values():
             self.send(process, request)
+        if self.searches:
+            self.send(process, Search(begin=tuple(self.searches)))
 
     # commands
 
@@ -202,6 +210,16 @@ class ModelRouter:
 
     def unsubscribe(self, entity: Entity, variable_id: int) -> int:
         return self.ask(UnsubscribeRequest, entity=entity, variable_id=variable_id)
+
+    def search(self, *patterns: str) -> None:
+        """Search for variables, perhaps again."""
+        self.searches.update(dict.fromkeys(patterns))
+        self._send(Search(begin=patterns))
+
+    def search_no_more(self, *patterns: str) -> None:
+        for pattern in patterns:
+            del self.searches[pattern]
+        self._send(Search(end=patterns))
 
     def condense(self, entity: Entity, function: Any) -> int:
         return self.ask(Condense, entity=entity, function=function)

@@ -27,6 +27,7 @@ class PatternWatch:
     stream: StatusStream
     watches: dict[Name, Watch] = field(default_factory=dict)
     asking: set[Name] = field(default_factory=set)
+    refused: dict[Name, str] = field(default_factory=dict)  # why, as it was reported
 
 
 class Patterns:
@@ -119,8 +120,16 @@ class Patterns:
         for (name, watch), error in zip(watches.items(), errors, strict=True):
             wanted.asking.discard(name)
             wanted.watches[name] = watch
-            if isinstance(error, Exception) and not isinstance(error, LinkError | UnknownError):
-                self._owner.report(error)
+            if error is None:
+                wanted.refused.pop(name, None)
+            elif isinstance(error, Exception) and not isinstance(error, LinkError | UnknownError):
+                self._refused(wanted, name, error)
+
+    def _refused(self, wanted: PatternWatch, name: Name, error: Exception) -> None:
+        """Report it once: a name that comes again is asked for again."""
+        if wanted.refused.get(name) != str(error):
+            wanted.refused[name] = str(error)
+            self._owner.report(error)
 
     def _forget(self, wanted: PatternWatch) -> None:
         same = self._watching[wanted.pattern]

@@ -16,6 +16,7 @@ from chappe.core.control import Control
 from chappe.core.edge import Edge
 from chappe.core.finder import Finder
 from chappe.core.mesh_requests import MeshRequests
+from chappe.core.mesh_variables import ANYTHING, BACKGROUND
 from chappe.core.node import NodeCore
 from chappe.core.paths import PathTable
 from chappe.core.peer_messages import PeerMessages
@@ -102,7 +103,7 @@ def build_node(
     away_ns = round(node.away_s * 1e9)
 
     def seek(pattern: str, on: bool) -> None:
-        if member is not None and meshed and edge is None:
+        if member is not None and meshed:
             member.discovery.seek(pattern, on)
 
     def asks(port: int, address: str, origin: str) -> Asked:
@@ -110,7 +111,7 @@ def build_node(
 
     variables = Variables(
         engine, config.leaf, static_routes(config), ports.get, away_ns, access.neighbours.watches,
-        config.address if meshed and config.broker is None else "", seek, asks,
+        config.address if meshed else "", seek, asks, ANYTHING if config.broker is None else BACKGROUND,
     )  # fmt: skip
     paths = PathTable(engine, variables, ports.get, access.neighbours, ports.names)
     commands = Commands(engine, paths, configure, functions)
@@ -121,15 +122,16 @@ def build_node(
     mesh: MeshClients | None = None
     if membership is not None:
         member, mesh = _join(config, engine, access, membership, variables)
-    registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode)
+    registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode, meshed)
+    finder = Finder(variables, sessions, access, config.limits, edge)
     control = Control(
         sessions, variables, commands, registrations, CommandRequests(name, commands, access, sessions),
         VariableRequests(
             registrations, variables, commands, access, config.limits,
-            Finder(variables, sessions, access, config.limits, edge is not None),
+            finder,
         ),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
-        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge, config.limits),
+        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge, finder, config.limits),
     )  # fmt: skip
     return NodeCore(
         name, engine, sessions, access, ports, variables, paths, commands, control, edge,

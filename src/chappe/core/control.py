@@ -142,8 +142,8 @@ class Control:
         return effects + self._command_requests.work()
 
     def flush(self) -> list[Effect]:
-        """What accumulated for peers and refused publishers; called once after a batch of messages."""
-        return self._command_requests.notices() + self._variables.flush()
+        """What accumulated for peers refused publishers and the broker; called once after a batch of messages."""
+        return self._command_requests.notices() + self._variables.flush() + self._registrations.flush()
 
     # --- connections
 
@@ -161,10 +161,11 @@ class Control:
             self.advertisements.gone(session)
             self._topics.gone(session)
             self._finder.gone(session)
+            self._registrations.gone(session)
             self._variables.client_gone(session.port, session.variables, session.watched, now_ns)
         elif not session.manager:
             self._variables.peer_down(session.port, now_ns)
-        return self._variables.flush()
+        return self.flush()
 
     def _leave(self, session: Session, message: control.Goodbye, now_ns: int) -> list[Effect]:
         session.leaves = True

@@ -33,6 +33,7 @@ class Entry:
     sources: tuple[int, ...] = ()  # ports that paths of brokers come from
     origin: str = ""  # address of the node in the mesh where it is published; empty: this one
     rooted: bool = False  # it counts as published here
+    sought: bool = False  # it is looked for in the mesh, for its watchers
     away_since_ns: int = 0  # since when nobody publishes it; 0: somebody does
 
     @property
@@ -43,6 +44,11 @@ class Entry:
     def published(self) -> bool:
         """Whether there is anybody its events may come from."""
         return self.owner >= 0 or bool(self.inputs) or bool(self.sources)
+
+    @property
+    def located(self) -> bool:
+        """Whether it is known where in the mesh it is published, here or elsewhere: of paths of brokers it is not."""
+        return bool(self.origin) or self.rooted
 
     def permits(self, port: int) -> bool:
         """Whether its events may come from that port."""

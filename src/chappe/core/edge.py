@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from chappe.core.entities import Entities, Memory
+from chappe.core.search import BrokerSearch
 from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
@@ -64,6 +65,7 @@ class Edge:
     ) -> None:  # fmt: skip
         self.role = role
         self.entities = Entities(away_ns)
+        self.search = BrokerSearch()
         self.leader: int | None = None  # its port
         self.epoch = 0
         self._router = router
@@ -177,11 +179,12 @@ class Edge:
                 other.state = "standby"
         self.leader, self.epoch = session.port, message.epoch
         log.info("broker leads", router=self._router, broker=session.name, epoch=message.epoch)
+        self.search.led(message.finds)
         self._queue = deque(self._asked)
         self._under_way.clear()
         gone, self._gone = self._gone, {}
         farewells = [Send(session.port, Left(entity=entity, gone=True)) for entity in gone.values()]
-        return [Send(session.port, self._join()), *farewells, *self._more(now_ns)]
+        return [Send(session.port, self._join()), *farewells, *self.flush(), *self._more(now_ns)]
 
     def _standby(self, session: Session, now_ns: int) -> list[Effect]:
         """A broker says that it does not lead."""
@@ -229,6 +232,10 @@ class Edge:
             self._queue.append(message.id)
         return self._more(now_ns)
 
+    def flush(self) -> list[Effect]:
+        """What the broker that leads is to search for from now on."""
+        return [Send(self.leader, message) for message in self.search.take()] if self.leader is not None else []
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a broker process, for `List(what="broker")`."""
         found = [
@@ -251,6 +258,7 @@ class Edge:
         if self.leader == port:
             self.leader, self._leaderless_ns = None, now_ns
             self._queue.clear()
+            self.search.lost()
 
     def _more(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []

@@ -10,7 +10,7 @@ import structlog
 
 from chappe.core.announcements import Announcements
 from chappe.core.demand import EVERYTHING, Demand, Terms, combined, problem_of
-from chappe.core.directory import Directory, Entry
+from chappe.core.directory import PATHS, Directory, Entry
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
 from chappe.events.asked import Asked
@@ -223,7 +223,8 @@ class Flows:
             path = entry.path()
             terms_of_path = [term.interval_ns], [term.priority], term.modes
             try:
-                if served or paths or port not in self._stating or not term.modes >> self._engine.status.slot & 1:
+                in_mode = term.modes >> self._engine.status.slot & 1
+                if served or paths or port not in self._stating or not in_mode or self._has_path(entry, port):
                     self._engine.status.setup_path(number, port, path, *terms_of_path)
                 else:  # it has nothing yet: the present value goes there at once, as it goes to a client
                     self._engine.watch(port, number, path, *terms_of_path)
@@ -237,6 +238,12 @@ class Flows:
                 self._engine.status.terminate_path(number, served[term])
         self.serve(entry, port, paths)
         return ""
+
+    def _has_path(self, entry: Entry, port: int) -> bool:
+        """Whether a path of a broker brings it to that port, and so has brought its present value."""
+        if not entry.held & PATHS:
+            return False
+        return port in self._engine.status.describe(entry.variable.variable_id)["paths"].values()
 
     def _forget_served(self, entry: Entry, port: int, terminate: bool = False) -> None:
         """Nothing goes to that peer any more. `terminate`: its port stays."""

@@ -15,17 +15,19 @@ from chappe.wire.topics import has_wildcard
 SLICE = 100  # variables looked at in one turn of the loop
 DISCOVERED = ""  # the key, among those of static paths, of what a neighbour has looked for
 ANYTHING = DemandTerm(priority=0)
+BACKGROUND = DemandTerm(priority=6)  # behind what brokers have promised
 
 
 class MeshVariables:
     """What discovery (`chappe.events.discovery`) asks of the variables of a node."""
 
-    def __init__(self, address: str, directory: Directory, flows: Flows) -> None:
-        """`address`: of this node in its mesh; empty if it is in none."""
+    def __init__(self, address: str, directory: Directory, flows: Flows, discovered: DemandTerm = ANYTHING) -> None:
+        """`address`: of this node in its mesh; empty if it is in none. `discovered`: what neighbours get at most."""
         self.address = address
         self.stamp = 0  # changes when `publishers` does
         self._directory = directory
         self._flows = flows
+        self._discovered = discovered
         self._offers = Offers(address)
         self._rooted: dict[str, int] = {}  # by publisher, how many variables come from here
         self._ask_again: dict[str, None] = {}  # patterns of what is asked for elsewhere now
@@ -64,8 +66,8 @@ class MeshVariables:
 
     def route(self, entry: Entry) -> None:
         """Offer a variable to those who look for it."""
-        for port in self._offers.ports(entry):
-            self._flows.offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
+        for port in self._offers.ports(entry) if entry.located else ():
+            self._flows.offer(entry, DISCOVERED, self._offers.name(port), port, self._discovered)
 
     def count_rooted(self, entry: Entry) -> None:
         """Whether it comes from here may have changed: its publisher is advertised in the mesh."""
@@ -127,8 +129,8 @@ class MeshVariables:
         """Offer to a neighbour what it may have of a pattern, and take back what it may not; stops now and then."""
         for entry in self._matching(text):
             if self._offers.cover(port, entry):
-                if entry.published:
-                    self._flows.offer(entry, DISCOVERED, self._offers.name(port), port, ANYTHING)
+                if entry.published and entry.located:
+                    self._flows.offer(entry, DISCOVERED, self._offers.name(port), port, self._discovered)
             elif (DISCOVERED, port) in entry.routes:
                 self._flows.withdraw(entry, [(DISCOVERED, port)])
             yield

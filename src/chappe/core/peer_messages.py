@@ -9,6 +9,7 @@ import structlog
 
 from chappe.core.access import Access
 from chappe.core.edge import Edge
+from chappe.core.finder import Finder
 from chappe.core.registrations import Registrations
 from chappe.core.sections import Limits
 from chappe.core.session import Session
@@ -23,16 +24,18 @@ Answer = Callable[[Session, Any, int], list[Effect]]
 
 
 class PeerMessages:
-    """Carries it out; announcements of neighbours count only where no broker sets up paths."""
+    """Carries it out; where a broker sets up paths, announcements count only of what comes through the mesh."""
 
     def __init__(
-        self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None, limits: Limits
-    ) -> None:
+        self, variables: Variables, registrations: Registrations, access: Access, edge: Edge | None, finder: Finder,
+        limits: Limits,
+    ) -> None:  # fmt: skip
         self.limits = limits
         self._variables = variables
         self._registrations = registrations
         self._access = access
         self._edge = edge
+        self._finder = finder
         self.of_nodes: dict[type[control.Message], Answer] = {
             control.Announce: self._announce,
             control.Retract: self._retract,
@@ -44,11 +47,12 @@ class PeerMessages:
         self.of_brokers: dict[type[control.Message], Answer] = {
             management.Withdrawn: self._withdrawn,
             management.Regranted: self._regranted,
+            management.Names: self._names,
             control.Goodbye: self._goodbye,
         }
 
     def _announce(self, session: Session, message: control.Announce, now_ns: int) -> list[Effect]:
-        if self._edge is not None:
+        if self._edge is not None and not (self._variables.mesh.address and message.origins):
             log.error("announcement ignored: paths of this node come from its broker", link=session.name)
             return []
         taken = self._within_limit(session, self._access.announced(session, message.variables))
@@ -107,6 +111,12 @@ class PeerMessages:
 
     def _regranted(self, session: Session, message: management.Regranted, now_ns: int) -> list[Effect]:
         return self._registrations.regranted(message) if self._led_by(session) else []
+
+    def _names(self, session: Session, message: management.Names, now_ns: int) -> list[Effect]:
+        if self._led_by(session):
+            self._finder.named(message.variables)
+            return self._registrations.named(message.variables, now_ns)
+        return []
 
     def _led_by(self, session: Session) -> bool:
         return self._edge is not None and self._edge.leader == session.port

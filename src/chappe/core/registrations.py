@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from chappe.core.answers import failed, unknown
 from chappe.core.directory import Entry
 from chappe.core.edge import Edge, Then, entity_of, passed_on
 from chappe.core.entities import Memory
+from chappe.core.fallbacks import Fallbacks
 from chappe.core.grants import Terms, grants_of, local_grants, terms_of
 from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
-from chappe.machine import NEVER, Effect, Send
+from chappe.core.waiting import Name, Waiting, WaitingWatches
+from chappe.machine import RECONNECT, Close, Effect, Send
 from chappe.security.patterns import variable_address
 from chappe.wire import control, management
 from chappe.wire.control import Answer, Failed, Grant, Request, Variable
+from chappe.wire.management import SubscribeRequest
 
-MAX_WAIT_NS = 60_000_000_000
 ANSWERED_AT_ONCE = 50  # watches in one turn of the loop, when their variable appears
 EXPIRED_AT_ONCE = 200  # in one tick, when it does not
 MAX_PENDING = 10_000  # watches of one client that wait for their variable or for a broker, and other requests that do
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    session: Session
-    request: control.Watch
-    over: bool = False
 
 
 class Registrations:
     """Registers and watches variables for clients whose right to do so was checked.
 
     In a managed node a request goes to the broker first and its answer is carried out here. What a client has already
-    (its link had failed, it comes back with the same session) is answered at once.
+    (its link had failed, it comes back with the same session) is answered at once. A variable that the broker does not
+    know is looked for in the mesh, if the node is in one; it is the broker's from the moment that it knows it.
     """
 
-    def __init__(self, variables: Variables, edge: Edge | None, sessions: Sessions, mode: Callable[[], int]) -> None:
+    def __init__(
+        self, variables: Variables, edge: Edge | None, sessions: Sessions, mode: Callable[[], int], meshed: bool
+    ) -> None:  # fmt: skip
         self.edge = edge
+        self._fallbacks = Fallbacks(edge.search) if edge is not None and meshed else None
         self._variables = variables
         self._sessions = sessions
         self._mode = mode
-        self._waiting: dict[tuple[str, str], list[_Waiting]] = {}
-        self._deadlines: list[tuple[int, int, _Waiting]] = []  # a heap
-        self._order = 0
-        self._arrived: deque[list[_Waiting]] = deque()  # whose variable is there
+        self._waiting = WaitingWatches(self._seek)
+        self._arrived: deque[list[Waiting]] = deque()  # whose variable is there
 
     # --- publishing
 
@@ -120,16 +118,14 @@ class Registrations:
             return self._watch_here(session, request, entry)
         if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
             return [unknown(session.port, request)]
-        session.waiting += 1
-        item = _Waiting(session, request)
-        name = (request.publisher, request.variable)
-        if name not in self._waiting:
-            self._waiting[name] = []
-            self._variables.seek(variable_address(*name), True)
-        self._waiting[name].append(item)
-        self._order += 1
-        heapq.heappush(self._deadlines, (now_ns + min(request.wait_ns, MAX_WAIT_NS), self._order, item))
+        self._waiting.add(session, request, now_ns)
         return []
+
+    def _seek(self, name: Name, on: bool) -> None:
+        """Look for a variable that somebody waits for, or no more."""
+        self._variables.seek(variable_address(*name), on)
+        if self.edge is not None and self._fallbacks is not None:
+            self.edge.search.await_name(name, on)
 
     def unwatch(self, session: Session, request: control.Unwatch, now_ns: int) -> list[Effect]:
         number = request.variable_id
@@ -137,7 +133,7 @@ class Registrations:
             reason = f"variable {number:#x} is not watched by you"
             return [failed(session.port, request, "unknown", reason)]
         edge = self._edge_for(session)
-        if edge is None:
+        if edge is None or (self._fallbacks is not None and self._fallbacks.has(session.port, number)):
             self._unwatch(session, number)
             return [Send(session.port, control.Done(id=request.id))]
 
@@ -152,13 +148,71 @@ class Registrations:
 
     def appeared(self, entry: Entry) -> list[Effect]:
         """Answer the watches that waited for a variable: some now, the others by `work`."""
-        waiting = self._waiting.pop(entry.name, None)
-        if not waiting:
+        # What a client registered at a managed node is the broker's, which names it.
+        ready = [
+            item for item in self._waiting.of(entry.name) if entry.inputs or self._edge_for(item.session) is None
+        ]  # fmt: skip
+        if not ready:
             return []
-        self._arrived.append(waiting)
+        address = variable_address(*entry.name)
+        self._variables.seek(address, True)  # who watches it now looks for it, too
+        self._arrived.append(ready)
         effects = self.work()
-        self._variables.seek(variable_address(*entry.name), False)  # who watches it now looks for it, too
+        self._variables.seek(address, False)
         return effects
+
+    def named(self, names: Iterable[Name], now_ns: int) -> list[Effect]:
+        """The broker knows these: it is asked for those that clients wait for, or watch without a promise."""
+        if self.edge is None or self._fallbacks is None:
+            return []
+        effects: list[Effect] = []
+        for name in names:
+            for item in self._waiting.of(name):
+                if not item.asked and not item.session.internal and self._here(item.session):
+                    item.asked = True
+                    effects += self._ask_known(item.session, item.request, self.edge, now_ns, item)
+            for port, request in self._fallbacks.requests(name):
+                session = self._sessions.get(port)
+                if session is not None:
+                    effects += self._ask_known(session, request, self.edge, now_ns)
+        return effects
+
+    def _ask_known(
+        self, session: Session, request: control.Watch, edge: Edge, now_ns: int, item: Waiting | None = None
+    ) -> list[Effect]:
+        """Ask the broker for what it did not know before; what it refuses goes on without a promise.
+
+        A client to which the variable comes by another id connects again, and watches it as what it is now.
+        """
+        want = _subscription(session, request)
+
+        def then(answer: Answer) -> list[Effect]:
+            if item is not None:
+                item.asked = False
+                if isinstance(answer, Failed) and answer.code == "unknown":
+                    return []  # it may come yet
+                if self._waiting.remove(item):
+                    return self._decided(session, request, want, edge, answer)
+            if not isinstance(answer, management.Granted):
+                return []
+            assert self._fallbacks is not None
+            number = answer.variable.variable_id
+            before = self._fallbacks.number(session.port, item.name if item else (want.publisher, want.variable))
+            if not before:  # it does not watch it any more
+                return edge.ask(
+                    management.UnsubscribeRequest, lambda answer: [], now_ns, entity=want.entity, variable_id=number
+                )
+            if before == number:
+                again = msgspec.structs.replace(request, id=0)  # a notice: it has other grants
+                return self._decided(session, again, want, edge, answer)
+            return [Close(session.port, f"{want.publisher}/{want.variable} has a new id; connect again", RECONNECT)]
+
+        return edge.ask(partial(msgspec.structs.replace, want, wait_ns=0), then, now_ns)
+
+    def gone(self, session: Session) -> None:
+        """Its connection is over."""
+        if self._fallbacks is not None:
+            self._fallbacks.gone(session.port)
 
     @property
     def busy(self) -> bool:
@@ -174,14 +228,10 @@ class Registrations:
             while waiting and left:
                 left -= 1
                 item = waiting.pop()
-                if item.over:
+                if not self._waiting.remove(item) or not self._here(item.session):
                     continue
-                item.over = True
-                item.session.waiting -= 1
-                if not self._here(item.session):
-                    continue
-                entry = self._variables.directory.named(item.request.publisher, item.request.variable)
-                if entry is None:
+                entry = self._variables.directory.named(*item.name)
+                if entry is None or not (entry.inputs or self._edge_for(item.session) is None):
                     effects.append(unknown(item.session.port, item.request))
                 else:
                     effects += self._watch_here(item.session, item.request, entry)
@@ -197,21 +247,20 @@ class Registrations:
     # --- functions
 
     def condense(self, session: Session, request: management.Condense, now_ns: int) -> list[Effect]:
-        edge = self._edge_for(session)
-        if edge is None:
-            return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
-        return self._ask(
-            edge, session, request, management.Condense, lambda answer: self._pass_on(session, answer, request.id),
-            now_ns, function=request.function,
-        )  # fmt: skip
+        return self._place(session, request, management.Condense, now_ns, function=request.function)
 
     def uncondense(self, session: Session, request: management.Uncondense, now_ns: int) -> list[Effect]:
+        names = {"publisher": request.publisher, "variable": request.variable}
+        return self._place(session, request, management.Uncondense, now_ns, **names)
+
+    def _place(
+        self, session: Session, request: Request, kind: Callable[..., Request], now_ns: int, **fields: Any
+    ) -> list[Effect]:
         edge = self._edge_for(session)
         if edge is None:
             return [failed(session.port, request, "unsupported", "no broker manages this node: it places no functions")]
         return self._ask(
-            edge, session, request, management.Uncondense, lambda answer: self._pass_on(session, answer, request.id),
-            now_ns, publisher=request.publisher, variable=request.variable,
+            edge, session, request, kind, lambda answer: self._pass_on(session, answer, request.id), now_ns, **fields
         )  # fmt: skip
 
     # --- what comes by itself
@@ -264,31 +313,18 @@ class Registrations:
             for number in list(session.variables):
                 self._withdraw(session, number, now_ns)
 
+    def flush(self) -> list[Effect]:
+        """What the broker is asked to search for."""
+        return self.edge.flush() if self.edge is not None else []
+
     def tick(self, now_ns: int) -> list[Effect]:
         """Answer the watches whose time is over."""
-        effects: list[Effect] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ns and len(effects) < EXPIRED_AT_ONCE:
-            item = heapq.heappop(self._deadlines)[2]
-            if item.over:
-                continue
-            request, session = item.request, item.session
-            name = (request.publisher, request.variable)
-            waiting = self._waiting.get(name)
-            if waiting is None:
-                continue  # `work` is about to answer it
-            waiting.remove(item)
-            if not waiting:
-                del self._waiting[name]
-                self._variables.seek(variable_address(*name), False)
-            item.over = True
-            session.waiting -= 1
-            if self._here(session):
-                effects.append(unknown(session.port, request))
-        return effects
+        expired = self._waiting.expire(now_ns, EXPIRED_AT_ONCE)
+        return [unknown(item.session.port, item.request) for item in expired if self._here(item.session)]
 
     def next_tick(self) -> int:
         """When the first wait is over."""
-        return self._deadlines[0][0] if self._deadlines else NEVER
+        return self._waiting.next_tick()
 
     # --- how it is done
 
@@ -341,12 +377,8 @@ class Registrations:
             self._variables.withdraw(entry, now_ns)
 
     def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Effect]:
-        want = management.SubscribeRequest(
-            id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
-            type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
-        )  # fmt: skip
-        name = (request.publisher, request.variable)
-        known = self._memory(edge, session).wanted.get(name)
+        want = _subscription(session, request)
+        known = self._memory(edge, session).wanted.get((request.publisher, request.variable))
         if known is not None and known[0] == want:
             return self._granted(session, request, known[1])
         if session.waiting >= MAX_PENDING:
@@ -355,24 +387,47 @@ class Registrations:
 
         def then(answer: Answer) -> list[Effect]:
             session.waiting -= 1
-            if not isinstance(answer, management.Granted):
-                return self._pass_on(session, answer, request.id)
-            self._memory(edge, session).grant(name, want, answer)
-            return self._granted(session, request, answer) if self._here(session) else []
+            if isinstance(answer, Failed) and answer.code == "unknown" and self._fallbacks is not None:
+                return self._fall_back(session, request, answer, now_ns)
+            return self._decided(session, request, want, edge, answer)
 
-        return edge.ask(
-            management.SubscribeRequest, then, now_ns, entity=want.entity, publisher=want.publisher,
-            variable=want.variable, type=want.type, qos=want.qos, modes=want.modes, wait_ns=want.wait_ns,
-        )  # fmt: skip
+        # Where the node looks in the mesh, too, it is the node that waits: the broker names what comes.
+        wait_ns = 0 if self._fallbacks is not None and edge.search.known else want.wait_ns
+        return edge.ask(partial(msgspec.structs.replace, want, wait_ns=wait_ns), then, now_ns)
+
+    def _decided(
+        self, session: Session, request: control.Watch, want: SubscribeRequest, edge: Edge, answer: Answer
+    ) -> list[Effect]:
+        """The broker has granted a subscription or refused it."""
+        if not isinstance(answer, management.Granted):
+            return self._pass_on(session, answer, request.id)
+        self._memory(edge, session).grant((request.publisher, request.variable), want, answer)
+        return self._granted(session, request, answer) if self._here(session) else []
+
+    def _fall_back(self, session: Session, request: control.Watch, answer: Failed, asked_ns: int) -> list[Effect]:
+        """The broker does not know it: the mesh may, which promises nothing."""
+        if not self._here(session):
+            return []
+        entry = self._variables.directory.named(request.publisher, request.variable)
+        if entry is not None and entry.inputs:
+            return self._watch_here(session, request, entry)
+        if request.wait_ns <= 0 or session.waiting >= MAX_PENDING:
+            return self._pass_on(session, answer, request.id)
+        self._waiting.add(session, request, asked_ns)
+        return []
 
     def _granted(self, session: Session, request: control.Watch, granted: management.Granted) -> list[Effect]:
+        if self._fallbacks is not None:
+            before = self._fallbacks.number(session.port, (request.publisher, request.variable))
+            if before:  # it has been watching it without a promise
+                self._unwatch(session, before)
         try:
             entry = self._variables.directory.numbered(granted.variable.variable_id)
             entry = entry or self._variables.enter(granted.variable)
             terms = grants_of(granted.grants, granted.modes)
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
-        return self._start(session, request, entry, terms, granted.grants)
+        return self._start(session, request, entry, terms, granted.grants, promised=True)
 
     def _watch_here(self, session: Session, request: control.Watch, entry: Entry) -> list[Effect]:
         variable = entry.variable
@@ -398,14 +453,21 @@ class Registrations:
         return min(session.security, owner.security)
 
     def _start(
-        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...]
-    ) -> list[Effect]:
+        self, session: Session, request: control.Watch, entry: Entry, terms: Terms, grants: tuple[Grant | None, ...],
+        promised: bool = False,
+    ) -> list[Effect]:  # fmt: skip
         variable = entry.variable
+        # What functions of a managed node need comes by paths of brokers, too.
+        promised = promised or (session.internal and self.edge is not None)
         try:
-            every = self._variables.watch(entry, session.port, terms.intervals_ns, terms.priorities, terms.modes)
+            every = self._variables.watch(
+                entry, session.port, terms.intervals_ns, terms.priorities, terms.modes, promised
+            )
         except ValueError as error:
             return [failed(session.port, request, "invalid", str(error))]
         session.watched.add(variable.variable_id)
+        if self._fallbacks is not None and not promised:
+            self._fallbacks.add(session.port, request, variable.variable_id)
         return [Send(session.port, self._watching(request.id, variable, every, grants))]
 
     def _watching(
@@ -420,6 +482,16 @@ class Registrations:
 
     def _unwatch(self, session: Session, number: int) -> None:
         session.watched.discard(number)
+        if self._fallbacks is not None:
+            self._fallbacks.discard(session.port, number)
         entry = self._variables.directory.numbered(number)
         if entry is not None:
             self._variables.unwatch(entry, session.port)
+
+
+def _subscription(session: Session, request: control.Watch) -> SubscribeRequest:
+    """What its broker is asked for."""
+    return SubscribeRequest(
+        id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
+        type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
+    )  # fmt: skip

@@ -247,9 +247,11 @@ class Config(Section, frozen=True):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What this node does on a link if its other end does, too; brokers say what a managed node forwards."""
+        """What this node does on a link if its other end does, too; outside of a mesh brokers say what it forwards."""
         words = self.node.capabilities
-        return words if self.broker is None else tuple(word for word in words if word != "demand")
+        if self.broker is None or self.mesh is not None:
+            return words
+        return tuple(word for word in words if word != "demand")
 
     @property
     def leaf(self) -> int:

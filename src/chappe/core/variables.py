@@ -14,7 +14,7 @@ from chappe.core.announcements import Announcements
 from chappe.core.demand import terms_by_mode
 from chappe.core.directory import Directory, Entry
 from chappe.core.flows import Asks, Flows, MaySend
-from chappe.core.mesh_variables import DISCOVERED, MeshVariables
+from chappe.core.mesh_variables import ANYTHING, DISCOVERED, MeshVariables
 from chappe.core.sections import Config
 from chappe.engine._engine import Engine
 from chappe.engine._status import UnknownVariableError
@@ -73,8 +73,9 @@ class Variables:
         self, engine: Engine, leaf: int, routes: Sequence[StaticRoute], peer_port: PeerPort, away_ns: int,
         may_send: MaySend = lambda peer, publisher, variable: True,
         address: str = "", seek: Seek = lambda pattern, on: None, asks: Asks = lambda port, name, origin: Asked.YES,
+        discovered: DemandTerm = ANYTHING,
     ) -> None:  # fmt: skip
-        """`address`: of this node in its mesh, if it is in one."""
+        """`address`: of this node in its mesh, if it is in one; `discovered`: what neighbours there get at most."""
         self.directory = Directory(leaf)
         self._engine = engine
         self._routes = tuple(routes)
@@ -82,7 +83,7 @@ class Variables:
         self._away_ns = away_ns
         self._announcements = Announcements(address)
         self._flows = Flows(engine, self.directory, self._announcements, may_send, asks)
-        self.mesh = MeshVariables(address, self.directory, self._flows)
+        self.mesh = MeshVariables(address, self.directory, self._flows, discovered)
         self.seek = seek
         self._inputs: dict[int, set[int]] = {}  # port -> ids that its peer announced
         self.came: deque[Entry] | None = None  # variables that are published again or for the first time, if asked for
@@ -127,22 +128,29 @@ class Variables:
         self._forbid(entry, owner)
         self._source_lost(entry, now_ns)
 
-    def watch(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
-        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes."""
+    def watch(
+        self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int,
+        promised: bool = False,
+    ) -> int:  # fmt: skip
+        """Send it to that port; the answer is one of how many events the port gets, in the lowest of the modes.
+
+        `promised`: a broker brings it here, so nothing is looked for or demanded.
+        """
         path = WATCH_PATH + port
         every = self._engine.watch(port, entry.variable.variable_id, path, intervals_ns, priorities, modes)
-        if not entry.watchers:
-            self.seek(variable_address(*entry.name), True)
         entry.watchers[port] = path
+        if promised:
+            return every
+        if not entry.sought:
+            entry.sought = True
+            self.seek(variable_address(*entry.name), True)
         self._flows.serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
         return every
 
     def retune(self, entry: Entry, port: int, intervals_ns: list[int], priorities: list[int], modes: int) -> int:
-        """Other terms for what a port gets already, in place: nothing is sent again and nothing is missed."""
+        """Other terms for what a port was promised, in place: nothing is sent again and nothing is missed."""
         path, number = entry.watchers[port], entry.variable.variable_id
-        every = self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes)
-        self._flows.serve(entry, port, dict.fromkeys(terms_by_mode(intervals_ns, priorities, modes), path))
-        return every
+        return int(self._engine.status.setup_path(number, port, path, intervals_ns, priorities, modes))
 
     def unwatch(self, entry: Entry, port: int) -> None:
         """Nothing of it goes to that port any more."""
@@ -356,14 +364,15 @@ class Variables:
                 return f"{taken}: give each node of the mesh its own node.leaf"
             self._evict(holder)
         try:
-            self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
+            if entry is None or not entry.held:  # else its broker says what it is
+                self._engine.status.set_variable(number, variable.rate_num, variable.rate_den)
         except ValueError as error:
             return f"{name}: {error}"
         self._engine.status.add_input(number, port)
         known = entry is not None and (entry.variable, entry.origin) == (variable, origin)
         if entry is None:
             entry = self.directory.add(Entry(variable))
-        elif entry.owner < 0 and not known:
+        elif entry.owner < 0 and not entry.held and not known:
             self.directory.replace(entry, variable)
         if entry.owner < 0:
             entry.origin = origin
@@ -423,8 +432,13 @@ class Variables:
     def _unwatched(self, entry: Entry, port: int) -> None:
         self._flows.serve(entry, port, {})
         if not entry.watchers:
-            self.seek(variable_address(*entry.name), False)
+            self._seek_no_more(entry)
         self._forget_if_unused(entry)
+
+    def _seek_no_more(self, entry: Entry) -> None:
+        if entry.sought:
+            entry.sought = False
+            self.seek(variable_address(*entry.name), False)
 
     def _owner_gone(self, variable_id: int, port: int, since_ns: int) -> None:
         entry = self.directory.numbered(variable_id)
@@ -455,8 +469,7 @@ class Variables:
 
     def _drop(self, entry: Entry) -> None:
         number = entry.variable.variable_id
-        if entry.watchers:
-            self.seek(variable_address(*entry.name), False)
+        self._seek_no_more(entry)
         self.mesh.root(entry, False)
         self._flows.withdraw(entry, list(entry.routes))
         for port in entry.inputs:

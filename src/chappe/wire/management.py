@@ -5,7 +5,10 @@ What each one does is in docs/reference/brokers.md. `Request`s are answered by `
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
+from msgspec import Meta
 
 from chappe.wire.base import Answer, Command, Grant, Message, Notice, Qos, Request, Variable
 from chappe.wire.constants import ALL_MODES
@@ -36,6 +39,7 @@ class Lead(Notice):
     role: str
     epoch: int
     mode: int = 0
+    finds: bool = False  # it knows `Search`
 
 
 class Standby(Notice):
@@ -49,6 +53,31 @@ class LinkState(Notice):
 
     peer: str
     up: bool
+
+
+# --- names of variables: edge -> leaf, and both directions between brokers ------------------------------------------
+
+MAX_NAMES = 100  # names or patterns in one message
+MAX_PATTERN = 1024
+
+Patterns: TypeAlias = Annotated[tuple[Annotated[str, Meta(max_length=MAX_PATTERN)], ...], Meta(max_length=MAX_NAMES)]
+
+
+class Search(Notice):
+    """The sender searches for variables by patterns over publisher/variable: all that there are, and each that comes.
+
+    A pattern that begins again is answered again in full. Only to those who have said that they know it (`finds`).
+    """
+
+    begin: Patterns = ()
+    end: Patterns = ()
+
+
+class Names(Notice):
+    """Variables that match a pattern which the receiver searches for; one may be named more than once."""
+
+    pattern: str
+    variables: Annotated[tuple[tuple[str, str], ...], Meta(max_length=MAX_NAMES)]  # publisher, variable
 
 
 # --- edge -> broker: what end-entities ask for, relayed ---------------------------------------------------------
@@ -286,6 +315,7 @@ class Child(Request):
     issuer: bytes
     height: int = 1  # of the child; a leaf has 1
     claims: tuple[tuple[str, str], ...] | None = None  # all (publisher, cloud) it has claimed; None: it does not say
+    finds: bool = False  # it knows `Search`
 
 
 class RouterFact(msgspec.Struct, array_like=True):
@@ -493,4 +523,5 @@ MANAGEMENT: tuple[type[Message], ...] = (
     Displace, Condense, Uncondense,
     Child, Map, Claim, Unclaim, Seek, Describe, Described, Ask, Commit, Release, Outcome, Unseek, Gone, ChangeMode,
     SetFlood, ClearFlood, AddRouter, RemoveRouter, AddChannel, RemoveChannel, AddChild, RemoveChild, Regranted,
+    Search, Names,
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from chappe.core.build import build_node
-from chappe.core.sections import BrokerLink, Config, Limits, NodeSection, Peer, Route
+from chappe.core.build import Membership, build_node
+from chappe.core.mesh_settings import settings_of
+from chappe.core.sections import BrokerLink, Config, Limits, Measure, Mesh, NodeSection, Peer, Route
 from chappe.core.session import Session
 from chappe.machine import Audit, AuditIntent, AuditWritten, Connected, Disconnected, Effect, FreePort, Send
 from chappe.security.config import Rule
@@ -22,23 +24,26 @@ class Table:
     """Ports by name; `peers` are connected at the start, `paths` are patterns that go to them.
 
     With `managed` it is a router of the leaf broker `leaf`, to whose processes `broker` connects it. Of peers that
-    state what they want of variables `capabilities` says so.
+    state what they want of variables `capabilities` says so. `meshed`: it is in a mesh.
     """
 
     def __init__(
         self, peers: tuple[str, ...] = (), paths: dict[str, tuple[str, ...]] | None = None, managed: bool = False,
-        capabilities: tuple[str, ...] = (), rules: Sequence[Rule] = (), **limits: int,
+        capabilities: tuple[str, ...] = (), rules: Sequence[Rule] = (), meshed: bool = False, **limits: int,
     ) -> None:  # fmt: skip
         self.now_ns = 1_000 * SECOND
         routes = tuple(Route(variables=pattern, to=to) for pattern, to in (paths or {}).items())
         self.config = Config(
             node=NodeSection(name="n1", leaf=3), peer=tuple(Peer(name=name) for name in peers), path=routes,
             broker=BrokerLink(name="leaf", urls=()) if managed else None, limits=Limits(**limits),
+            mesh=Mesh() if meshed else None,
         )  # fmt: skip
+        membership = Membership(settings_of(self.config.mesh, Measure()), random.Random(1)) if meshed else None
         self.configured: list[management.Channel] = []
         book = RuleBook.of(rules) if rules else RuleBook.open()
         self.core = build_node(
             self.config, process=bytes(16), book=book, carry_out=lambda effects: None, configure=self.configure,
+            membership=membership,
         )  # fmt: skip
         self.engine, self.variables, self.control = self.core.engine, self.core.variables, self.core.control
         self.paths, self.commands, self.edge = self.core.paths, self.core.commands, self.core.edge

@@ -24,12 +24,12 @@ FUNCTION = Function(publisher="area", variable="sum", inputs=(Input("plant", "sp
 class Leaf:
     """A broker by hand: it says what the test wants and keeps what it was asked."""
 
-    def __init__(self, table: Table, name: str = "leaf-1", epoch: int = 1) -> None:
-        self.table, self.name, self.epoch, self.number = table, name, epoch, 0
+    def __init__(self, table: Table, name: str = "leaf-1", epoch: int = 1, finds: bool = True) -> None:
+        self.table, self.name, self.epoch, self.number, self.finds = table, name, epoch, 0, finds
         self.joined = [message for to, message in table.broker(name) if to == name]
 
     def lead(self) -> list[control.Message]:
-        return self.told(self.table.tell(self.name, Lead(role="leaf", epoch=self.epoch)))
+        return self.told(self.table.tell(self.name, Lead(role="leaf", epoch=self.epoch, finds=self.finds)))
 
     def told(self, sent: list[tuple[str, control.Message]]) -> list[control.Message]:
         return [message for to, message in sent if to == self.name]

@@ -58,7 +58,7 @@ def test_a_router_is_told_who_leads_whenever_that_changes() -> None:
     role = Role()
     role.open(1, "r1")
     assert role.receive(1, Join(router="r1", issuer=b"i" * 16)) == [(1, Standby(role="west"))]
-    assert role.lead() == [(1, Lead(role="west", epoch=4))]
+    assert role.lead() == [(1, Lead(role="west", epoch=4, finds=True))]
     assert sent(role.machine.resign("over")) == [(1, Standby(role="west"))]
     assert role.machine.epoch == 0
 

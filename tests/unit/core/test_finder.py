@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from chappe.security.config import Rule
+from chappe.status.names import MOST
 from chappe.wire import control
 from chappe.wire.base import Done, Failed
 from chappe.wire.control import Announce, Find, Found, Retract, Unfind, Variable
+from chappe.wire.management import Names, Search
 from tests.unit.core.control_table import Table
+from tests.unit.core.edge_leaf import Leaf
 
 
 def variable(number: int, name: str) -> Variable:
@@ -129,8 +132,54 @@ def test_the_right_to_watch_must_hold_for_the_whole_pattern() -> None:
     assert answer.code == "denied"
 
 
-def test_a_managed_node_says_that_it_finds_nothing_yet() -> None:
+def searches(sent: list[tuple[str, control.Message]], broker: str = "leaf-1") -> list[Search]:
+    return [message for to, message in sent if to == broker and isinstance(message, Search)]
+
+
+def test_a_managed_node_asks_its_broker_for_names_and_repeats_it_to_whoever_leads() -> None:
     table = Table(managed=True)
+    leaf = Leaf(table)
+    table.client("reader")
+    sent = ask(table, "reader", Find(id=1, pattern="p/#"))
+    assert (sent, searches(sent)) == ([("reader", Done(id=1))], [])  # nobody leads
+    assert leaf.lead()[1:] == [Search(begin=("p/#",))]
+    assert named(ask(table, "leaf-1", Names(pattern="p/#", variables=(("p", "a"), ("q", "a")))), "reader") == ["p/a"]
+    second = Leaf(table, "leaf-2", epoch=2)
+    assert second.lead()[1:] == [Search(begin=("p/#",))]
+    assert named(ask(table, "leaf-1", Names(pattern="p/#", variables=(("p", "b"),))), "reader") == []
+    assert named(ask(table, "leaf-2", Names(pattern="#", variables=(("p", "b"), ("p", "b")))), "reader") == ["p/b"]
+
+
+def test_a_broker_hears_of_a_pattern_until_the_last_client_that_looks_for_it_is_gone() -> None:
+    table = Table(managed=True)
+    Leaf(table).lead()
+    for client in ("one", "two"):
+        table.client(client)
+        assert searches(ask(table, client, Find(id=1, pattern="p/#"))) == [Search(begin=("p/#",))]  # all names again
+    assert searches(ask(table, "one", Find(id=2, pattern="p/#"))) == [Search(begin=("p/#",))]
+    assert searches(ask(table, "one", Unfind(id=3, pattern="p/#"))) == []
+    assert searches(table.lose("two")) == [Search(end=("p/#",))]
+    assert ask(table, "leaf-1", Names(pattern="p/#", variables=(("p", "a"),))) == []
+
+
+def test_a_node_that_looks_for_very_many_patterns_searches_for_everything() -> None:
+    table = Table(managed=True, subscriptions=1000)
+    Leaf(table).lead()
+    table.client("reader")
+    for number in range(MOST):
+        ask(table, "reader", Find(id=number, pattern=f"p{number}/#"))
+    sent = searches(ask(table, "reader", Find(id=1, pattern="q/#")))
+    assert [len(message.end) for message in sent] == [100, 100, 56, 0]
+    assert sent[-1] == Search(begin=("#",))
+    assert named(ask(table, "leaf-1", Names(pattern="#", variables=(("p7", "a"), ("x", "a")))), "reader") == ["p7/a"]
+    sent = searches(ask(table, "reader", Unfind(id=1, pattern="q/#")))
+    assert sent[0] == Search(end=("#",))
+    assert sum(len(message.begin) for message in sent) == MOST
+
+
+def test_a_broker_of_an_earlier_release_finds_nothing_and_is_not_asked() -> None:
+    table = Table(managed=True)
+    Leaf(table, finds=False).lead()
     table.client("reader")
     answer = table.ask("reader", Find, pattern="p/#")
-    assert (answer.code, "broker" in answer.reason) == ("unsupported", True)
+    assert (answer.code, "earlier release" in answer.reason) == ("unsupported", True)

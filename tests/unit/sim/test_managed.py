@@ -13,6 +13,7 @@ from chappe.sim.managed.network import ManagedNetwork
 from chappe.sim.managed.store import RoleStore
 from chappe.status.topology import BrokerSpec, ChannelSpec, RouterSpec, Topology
 from chappe.wire.base import Answer, Done, Qos
+from chappe.wire.control import Find, Found
 from chappe.wire.management import (
     ChangeMode,
     ClearFlood,
@@ -330,3 +331,27 @@ def test_two_functions_of_a_router_share_an_input_at_intervals_of_their_own(inte
     found = {at: stream.arrivals - was for at, stream, was in zip(intervals, streams, before, strict=True)}
     assert 38 <= found[S] <= 42
     assert 9 <= found[4 * S] <= 11
+
+
+def test_names_of_both_clouds_are_found_by_pattern_before_and_after_other_processes_lead() -> None:
+    deployed = Deployment(ring(clouds=2), "r4")
+    client = deployed.watcher.client
+
+    def found() -> set[str]:
+        notices = [notice for notice in client.notices if isinstance(notice, Found)]
+        return {"/".join(name) for notice in notices for name in notice.variables}
+
+    client.request(Find, pattern="plant/#")
+    deployed.network.run(2)
+    assert found() == {"plant/v"}
+    for role in ("c1", "root"):
+        leader = deployed.network.leader(role)
+        assert leader is not None
+        leader.stop()
+    deployed.network.run(20)
+    deployed.publisher.register("plant", "later", S)
+    deployed.network.routers["r5"].client("near").register("plant", "mine", S)  # a name of the other cloud
+    deployed.network.routers["r5"].client("near too").register("other", "later", S)
+    deployed.network.run(5)
+    assert found() == {"plant/v", "plant/later"}
+    assert deployed.stream.holes == []

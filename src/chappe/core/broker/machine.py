@@ -74,7 +74,7 @@ class BrokerMachine:
         effects += broker.lead(self.epoch, now_ns)
         informed = {effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Lead)}
         below = [address for address in addresses if address.startswith(("router/", "child/"))]
-        leads = Lead(role=self.role, epoch=self.epoch)
+        leads = Lead(role=self.role, epoch=self.epoch, finds=True)
         effects += [Send(address, leads) for address in below if address not in informed]
         if self._parents:  # it is greeted by a broker that leads
             effects += broker.receive(PARENT, Connected(), now_ns)

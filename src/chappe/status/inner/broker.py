@@ -36,10 +36,12 @@ from chappe.wire.management import (
     Issued,
     Lead,
     Map,
+    Names,
     Outcome,
     Release,
     RemoveChannel,
     RemoveChild,
+    Search,
     Seek,
     SetFlood,
     Unclaim,
@@ -86,10 +88,13 @@ class InnerBroker:
         self.parts.ancestor_reservations.lead(now_ns)
         for address in sorted(self._connected):
             if address.startswith("child/"):
-                self.parts.outbox.send(address, Lead(role=self.role, epoch=epoch, mode=self.parts.modes.mode))
+                self.parts.outbox.send(address, self._leads())
             elif address == PARENT:
                 self._hello()
         return self.parts.outbox.take()
+
+    def _leads(self) -> Lead:
+        return Lead(role=self.role, epoch=self.epoch, mode=self.parts.modes.mode, finds=True)
 
     def _disconnected(self, address: Address, now_ns: int) -> None:
         self._connected.discard(address)
@@ -97,12 +102,14 @@ class InnerBroker:
         if address == PARENT:
             self._parent_epoch = 0
             self.parts.calls.parent_up = False
+            self.parts.names.lost(PARENT)
         elif child in self.parts.view.children:
             self._lost_child(child, now_ns)
         self.parts.calls.lost(address, now_ns)
 
     def _lost_child(self, child: str, now_ns: int) -> None:
         self.parts.view.lost(child)
+        self.parts.names.lost(f"child/{child}")
         self._send_map()  # before the answers that fail, so that nobody above plans through it again
         self._carry_out(self.parts.modes.lost(child, now_ns), now_ns)
 
@@ -161,6 +168,10 @@ class InnerBroker:
                 self.parts.functions.uncondense(address, message, now_ns)
             case SetFlood():
                 self.parts.flooding.renewed(address, message, now_ns)
+            case Search():
+                self.parts.names.search(address, message)
+            case Names():
+                self.parts.names.named(address, message)
             case _:
                 self._unsupported(address, message)
 
@@ -168,6 +179,10 @@ class InnerBroker:
         match message:
             case Lead():
                 self._lead(message, now_ns)
+            case Search():
+                self.parts.names.search(PARENT, message)
+            case Names():
+                self.parts.names.named(PARENT, message)
             case Ask() if message.cloud == self.role:
                 self.parts.ancestor_reservations.ask(message, now_ns)
             case Commit() if message.cloud == self.role:
@@ -243,6 +258,7 @@ class InnerBroker:
 
     def _turn(self) -> list[Effect]:
         self._send_map()
+        self.parts.names.flush()
         return self.parts.outbox.take()
 
     # --- children --------------------------------------------------------------------------------------------------
@@ -255,7 +271,7 @@ class InnerBroker:
             reason = f"{child} is not a child of {self.role}; an operator adds it (AddChild)"
             self.parts.outbox.send(address, Failed(id=message.id, reason=reason, code="unknown"))
             return
-        self.parts.outbox.send(address, Lead(role=self.role, epoch=self.epoch, mode=self.parts.modes.mode))
+        self.parts.outbox.send(address, self._leads())
         if message.claims is not None:
             self.parts.claims.merge({child, *self.parts.view.below(child)}, message.claims, now_ns)
         if below.up:
@@ -264,6 +280,7 @@ class InnerBroker:
             self._lost_child(child, now_ns)
             self.parts.calls.lost(address, now_ns)
         self.parts.view.joined(child, message.height, message.mode, message.issuer)
+        self.parts.names.up(address, message.finds)
         self.parts.modes.rise(self.parts.view.height)
         self._carry_out(self.parts.modes.joined(child, now_ns), now_ns)
         self.parts.flooding.joined(child, now_ns)
@@ -284,7 +301,7 @@ class InnerBroker:
         issuer = f"{self.role}.{self.epoch}".encode()
         parts = self.parts
         hello = Child(id=0, role=self.role, epoch=self.epoch, mode=parts.modes.mode, issuer=issuer,
-                      height=parts.view.height, claims=parts.claims.list())  # fmt: skip
+                      height=parts.view.height, claims=parts.claims.list(), finds=True)  # fmt: skip
         parts.outbox.send(PARENT, hello)
 
     def _lead(self, message: Lead, now_ns: int) -> None:
@@ -295,6 +312,7 @@ class InnerBroker:
         self._send_map(anyway=True)
         self.parts.calls.again(PARENT)
         self.parts.claims.led(now_ns)
+        self.parts.names.up(PARENT, message.finds)
 
     def _send_map(self, anyway: bool = False) -> None:
         if (self.parts.view.changed or anyway) and self._parent_epoch:

@@ -15,6 +15,7 @@ from chappe.status.inner.inter_cloud import InterCloudSubscriptions
 from chappe.status.inner.netview import NetView
 from chappe.status.inner.rows import ListedParts
 from chappe.status.modes.machines import InnerModes
+from chappe.status.names import NameSearch
 from chappe.status.outbox import Outbox
 from chappe.status.topology import Topology
 
@@ -35,6 +36,7 @@ class InnerParts:
     modes: InnerModes
     administration: TreeAdministration
     listed: ListedParts
+    names: NameSearch
 
 
 def inner_parts(role: str, topology: Topology) -> InnerParts:
@@ -55,4 +57,5 @@ def inner_parts(role: str, topology: Topology) -> InnerParts:
         flooding, modes,
         TreeAdministration(outbox, calls, view, claims, inter_cloud.decisions),
         ListedParts(role, view, allocator, claims, inter_cloud.decisions, flooding, modes),
+        NameSearch(outbox, {}),
     )  # fmt: skip

@@ -46,10 +46,12 @@ from chappe.wire.management import (
     Lead,
     Left,
     LinkState,
+    Names,
     Publish,
     Release,
     RemoveChannel,
     RemoveRouter,
+    Search,
     SetFlood,
     Standby,
     SubscribeRequest,
@@ -156,6 +158,7 @@ class LeafBroker:
         parts.remote_parts.tick(now_ns)
         parts.attachments.tick(now_ns)
         parts.parent.tick(now_ns)
+        parts.names.tick(now_ns)
         return self._effects()
 
     def next_tick(self) -> int:
@@ -167,7 +170,7 @@ class LeafBroker:
             parts.publishers.next_tick(), parts.rate_changes.next_tick(), parts.remote_subscriptions.next_tick(),
             parts.segments.next_tick(), parts.functions.next_tick(), parts.remote_functions.next_tick(),
             parts.remote_parts.next_tick(),
-            parts.attachments.next_tick(), parts.parent.next_tick(),
+            parts.attachments.next_tick(), parts.parent.next_tick(), parts.names.next_tick(),
         )  # fmt: skip
 
     def rows(self, what: str) -> list[dict[str, Any]]:
@@ -181,6 +184,7 @@ class LeafBroker:
             self._follow_up(follow_up)
         cloud.routers.flush()
         self.parts.parent.flush()
+        self.parts.names.flush()
         return cloud.outbox.take()
 
     def _follow_up(self, follow_up: FollowUp) -> None:
@@ -212,6 +216,7 @@ class LeafBroker:
         parts = self.parts
         kind, _, name = address.partition("/")
         self._held = [held for held in self._held if held[0] != address]
+        parts.names.lost(address)
         if address == PARENT:
             parts.parent.lost()
             parts.publishers.lost()
@@ -260,6 +265,8 @@ class LeafBroker:
                     self._settle()
             case Uncondense():
                 parts.condensing.uncondense(address, message)
+            case Search():
+                parts.names.search(address, message)
             case Request():
                 parts.cloud.fail(address, message.id, "unsupported", f"{type(message).__name__} is not for a router")
 
@@ -289,7 +296,7 @@ class LeafBroker:
             remedy = f"add it with `chappe topology add router {name}`, or correct the broker of its configuration"
             parts.cloud.fail(address, 0, "unknown", f"there is no router {name} in cloud {self.role}; {remedy}")
             return
-        parts.cloud.answer(address, Lead(role=self.role, epoch=self.epoch, mode=parts.modes.mode))
+        parts.cloud.answer(address, Lead(role=self.role, epoch=self.epoch, mode=parts.modes.mode, finds=True))
         fresh = parts.cloud.routers.join(join, topology_state.channels(name))
         topology_state.links(name, join.links)
         topology_state.router_up(name, True)
@@ -326,7 +333,12 @@ class LeafBroker:
                 parts.parent.led()
                 parts.publishers.led(self._publishers())
                 parts.flooding.led()
+                parts.names.up(PARENT, message.finds)
                 self._settle()
+            case Search():
+                parts.names.search(PARENT, message)
+            case Names():
+                parts.names.named(PARENT, message)
             case Describe():
                 made_of = parts.functions.made_of((message.publisher, message.variable))
                 parts.segments.describe(PARENT, message, made_of)

@@ -37,7 +37,8 @@ class ParentLink:
         role = self._cloud.role
         self._cloud.outbox.send(PARENT, Child(id=self._number, role=role, epoch=epoch, mode=mode,
                                               issuer=f"{role}.{epoch}".encode(),
-                                              claims=tuple((publisher, role) for publisher in publishers)))  # fmt: skip
+                                              claims=tuple((publisher, role) for publisher in publishers),
+                                              finds=True))  # fmt: skip
 
     def led(self) -> None:
         """The parent leads, perhaps a new one: it gets the map and everything that has no answer."""

@@ -27,6 +27,7 @@ from chappe.status.leaf.subscription_admission import SubscriptionAdmission
 from chappe.status.leaf.subscriptions import Subscriptions
 from chappe.status.leaf.withdrawals import Withdrawals
 from chappe.status.modes.machines import LeafModes
+from chappe.status.names import NameSearch
 from chappe.status.topology import Topology
 
 
@@ -56,6 +57,7 @@ class LeafParts:
     subscribing: SubscriptionAdmission
     condensing: FunctionAdmission
     administration: CloudAdministration
+    names: NameSearch
 
 
 def leaf_parts(role: str, topology: Topology, number: int) -> LeafParts:
@@ -80,14 +82,16 @@ def leaf_parts(role: str, topology: Topology, number: int) -> LeafParts:
         cloud, registry, publishers, subscriptions, remote_subscriptions, segments, rate_changes, cancellations
     )
     attachments = Attachments(cloud, entities, withdrawals)
+    names = NameSearch(cloud.outbox, registry.by_name)
     return LeafParts(
         cloud, parent, LeafModes(), entities, registry, subscriptions, remote_subscriptions, segments, publishers,
         flooding, notices, functions, remote_functions, remote_parts, rate_changes, cancellations, withdrawals,
         attachments,
         PublicationAdmission(cloud, entities, attachments, registry, publishers, functions, flooding,
-                             remote_subscriptions, rate_changes, withdrawals),
+                             remote_subscriptions, rate_changes, withdrawals, names),
         SubscriptionAdmission(cloud, parent, entities, attachments, registry, subscriptions, remote_subscriptions,
                               rate_changes, cancellations),
         FunctionAdmission(cloud, parent, attachments, registry, publishers, functions, remote_functions, rate_changes),
         CloudAdministration(cloud, topology, registry, flooding, parent),
+        names,
     )  # fmt: skip

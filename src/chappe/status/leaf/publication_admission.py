@@ -14,6 +14,7 @@ from chappe.status.leaf.remote_subscriptions import RemoteSubscriptions
 from chappe.status.leaf.state import Publication
 from chappe.status.leaf.withdrawals import Withdrawals
 from chappe.status.machine import Address
+from chappe.status.names import NameSearch
 from chappe.wire.management import Issued, Publish, Unpublish
 
 
@@ -23,7 +24,7 @@ class PublicationAdmission:
     def __init__(
         self, cloud: Cloud, entities: Entities, attachments: Attachments, registry: Registry, publishers: Publishers,
         functions: Functions, flooding: LeafFlooding, remote_subscriptions: RemoteSubscriptions,
-        rate_changes: RateChanges, withdrawals: Withdrawals,
+        rate_changes: RateChanges, withdrawals: Withdrawals, names: NameSearch,
     ) -> None:  # fmt: skip
         self._cloud = cloud
         self._entities = entities
@@ -35,6 +36,7 @@ class PublicationAdmission:
         self._remote_subscriptions = remote_subscriptions
         self._rate_changes = rate_changes
         self._withdrawals = withdrawals
+        self._names = names
 
     def publish(self, address: Address, request: Publish) -> None:
         variable = request.variable
@@ -90,11 +92,12 @@ class PublicationAdmission:
             self._publishers.released(publisher)
 
     def published(self, publication: Publication) -> None:
-        """A variable is there: flooding, waiting subscribers and functions get it."""
+        """A variable is there: flooding, waiting subscribers, functions and whoever searches for it get it."""
         variable = publication.variable
         self._flooding.published(variable)
         self._remote_subscriptions.published((variable.publisher, variable.variable))
         self._functions.published(publication)
+        self._names.published((variable.publisher, variable.variable))
 
     def unpublish(self, address: Address, request: Unpublish) -> None:
         if self._attachments.refuses(address, request.id, request.entity):

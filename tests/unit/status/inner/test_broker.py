@@ -61,7 +61,7 @@ def west() -> Played:
 def test_a_child_is_answered_and_its_map_is_known() -> None:
     root = Played("root", TWO_CLOUDS)
     sends = root.join("north")
-    assert [(send.to, send.message) for send in sends] == [("child/north", Lead(role="root", epoch=1))]
+    assert [(send.to, send.message) for send in sends] == [("child/north", Lead(role="root", epoch=1, finds=True))]
     assert [(row["name"], row["up"]) for row in root.broker.rows("children")] == [("north", True), ("south", False)]
     assert {row["name"]: row["routers_up"] for row in root.broker.rows("clouds")} == {"north": 3, "south": 0}
 
