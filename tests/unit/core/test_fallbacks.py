@@ -207,7 +207,7 @@ def test_what_a_broker_brings_is_not_demanded_in_the_mesh_too(table: Table, leaf
     sent = settle(table, table.tell(leaf.name, Granted(id=request.id, variable=SPEED, grants=(SLOW,), modes=0xFFFF)))
     assert to(sent, "west", Demand) == []
     number = SPEED.variable_id
-    table.variables.offer(table.ports["east"], "east", (0, "u"), "plant/speed")
+    table.variables.mesh.offer(table.ports["east"], "east", (0, "u"), "plant/speed")
     assert to(settle(table), "east", Announce) == [Announce(variables=(SPEED,), origins=("u",))]
     sent = settle(table, table.tell("east", Demand(wanted=((number, (DemandTerm(8_000_000, 2),)),))))
     assert to(sent, "west", Demand) == [Demand(wanted=((number, (DemandTerm(8_000_000, 6),)),))]  # in the background
@@ -216,11 +216,11 @@ def test_what_a_broker_brings_is_not_demanded_in_the_mesh_too(table: Table, leaf
 def test_what_comes_by_a_path_of_the_broker_alone_is_not_offered_in_the_mesh(table: Table, leaf: Leaf) -> None:
     """Its publisher's node offers it; else it would be published at every node that it passes."""
     leaf.command(Setup, paths=(Path(SPEED, 1, "west", "", (2_000_000,), (3,), 0xFFFF),))
-    table.variables.offer(table.ports["east"], "east", (0, "n1"), "#")
+    table.variables.mesh.offer(table.ports["east"], "east", (0, "n1"), "#")
     assert to(settle(table), "east", Announce) == []
-    assert table.variables.publishers() == []
+    assert table.variables.mesh.publishers() == []
     announce(table, SPEED)
-    assert table.variables.publishers() == []
+    assert table.variables.mesh.publishers() == []
     leaf.command(Teardown, paths=((SPEED.variable_id, 1),))
     assert to(settle(table, table.tell("west", Retract(variable_ids=(SPEED.variable_id,)))), "east", Announce) == []
     assert table.known() == set()
@@ -237,8 +237,8 @@ def test_what_the_broker_says_of_a_variable_counts_and_not_what_the_mesh_says(ta
 def test_a_variable_of_a_client_here_is_offered_in_the_mesh(table: Table, leaf: Leaf) -> None:
     request = asked(leaf, "reader", control.Register, publisher="plant", variable="speed", rate_num=1, rate_den=10)
     leaf.answer(request, Issued, variable_id=SPEED.variable_id)
-    assert table.variables.publishers() == ["plant"]
-    table.variables.offer(table.ports["east"], "east", (0, "n1"), "plant/#")
+    assert table.variables.mesh.publishers() == ["plant"]
+    table.variables.mesh.offer(table.ports["east"], "east", (0, "n1"), "plant/#")
     (message,) = to(settle(table), "east", Announce)
     assert message.origins == ("n1",)
 
