@@ -1,0 +1,77 @@
+"""Cases b1 and b2: the experiment of the source, many paths against the direct connection."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from bench.cells.hosts import Hosts, between
+from bench.cells.sites import CLOSED, RATES, SITES, CellSites, Lines, maximum_flow, wait
+from bench.charts import series
+from bench.report import Options, Report
+
+SOURCE, SINK = "Site1.Host1", "Site3.Host1"
+MESSAGES, SIZE = 10_000, 25_000
+DIRECT_S = 20.0
+SHARE = 0.8
+SETTLE_S = 60.0
+
+
+def run(options: Options, report: Report) -> None:
+    """B1, B2, and as many plain TCP streams as the flow used paths."""
+    lines = between(SITES, RATES)
+    messages = MESSAGES // 10 if options.quick else MESSAGES
+    seconds = DIRECT_S / 4 if options.quick else DIRECT_S
+    bound = maximum_flow(lines, SOURCE, SINK)
+    with CellSites(lines, CLOSED) as sites:
+        sites.start(*SITES)
+        progress, sent = _flow(sites, "--messages", str(messages))
+    routes = sent["routes"]
+    rate = sent["bytes"] / sent["seconds"]
+    used = [row for row in routes if row["acked_bytes"] > 0.01 * sent["bytes"]]
+    with CellSites(lines, CLOSED) as sites:
+        sites.start(SINK, SOURCE)
+        _, direct = _flow(sites, "--seconds", str(seconds))
+    direct_rate = direct["bytes"] / direct["seconds"]
+    with Hosts(lines, CLOSED) as hosts:
+        plain = {streams: _streams(hosts, streams, seconds) for streams in (1, max(2, len(used)))}
+    report.show("b1: maximum flow of the shaped rates", bound / 1e6, "MB/s")
+    report.show("b1: paths that carried more than a hundredth", len(used), "paths")
+    report.show(f"b1: {messages:,} messages of {SIZE:,} bytes", rate / 1e6, "MB/s")
+    report.compare("b1: of the maximum flow", rate / bound, "times", ">=", SHARE)
+    report.show("b2: the same two cells alone", direct_rate / 1e6, "MB/s")
+    for streams, carried in plain.items():
+        report.show(f"plain TCP, {streams} stream{'s' * (streams > 1)} on the direct line", carried / 1e6, "MB/s")
+    report.show("b1, of as many plain streams on the direct line", rate / plain[max(plain)], "times")
+    for row in sorted(used, key=lambda row: -row["acked_bytes"]):
+        report.show(f"b1: share of {' > '.join(row['path'])}", row["acked_bytes"] / sent["bytes"], "of the bytes")
+    over_time = [
+        (b["seconds"], (b["bytes"] - a["bytes"]) / max(b["seconds"] - a["seconds"], 1e-3) / 1e6)
+        for a, b in itertools.pairwise(progress)
+    ]
+    if over_time:
+        path = options.charts / "cells-b1.png"
+        report.charts.append(series(path, "b1: confirmed, MB/s", "seconds", {"all paths": over_time}))
+
+
+def _flow(sites: CellSites, *arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    receiver = sites.program(SINK, "receive", sites.url(SINK), SINK)
+    with receiver:
+        receiver.ready()
+        sender = sites.program(SOURCE, "send", sites.url(SOURCE), SOURCE, SINK, "--size", str(SIZE), *arguments)
+        with sender:
+            done = sender.done(within_s=400)
+            return [line for line in sender.said() if "messages" in line], done
+
+
+def _streams(hosts: Hosts, streams: int, seconds: float) -> float:
+    with hosts.inside(SINK):
+        sink = Lines("bench.cells.endpoint", "drain", hosts.address(SINK), "7500")
+    with sink:
+        sink.ready()
+        arguments = ("--streams", str(streams), "--seconds", str(seconds))
+        with hosts.inside(SOURCE):
+            pouring = Lines("bench.cells.endpoint", "pour", hosts.address(SINK), "7500", *arguments)
+        with pouring:
+            done = pouring.done(within_s=seconds + 120)
+    return float(done["bytes"]) / float(done["seconds"])
