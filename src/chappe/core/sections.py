@@ -248,10 +248,13 @@ class Config(Section, frozen=True):
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What this node does on a link if its other end does, too; outside of a mesh brokers say what it forwards."""
-        words = self.node.capabilities
-        if self.broker is None or self.mesh is not None:
-            return words
-        return tuple(word for word in words if word != "demand")
+        lacking = {"demand": self.broker is not None and self.mesh is None, "cells": not self.cell}
+        return tuple(word for word in self.node.capabilities if not lacking.get(word))
+
+    @property
+    def cell(self) -> bool:
+        """Whether this node is a cell: it has names of clients and passes on parcels."""
+        return False
 
     @property
     def leaf(self) -> int:

@@ -6,6 +6,7 @@ from chappe.engine._memory import MemoryBudget
 from chappe.engine._stack import Stack
 from chappe.engine._status import StatusTable
 from chappe.engine._topics import TopicTable
+from chappe.engine.routes import FlowRow, ParcelRoute, ParcelRow
 from chappe.engine.routes import ForwardingDecision as ForwardingDecision
 from chappe.engine.routes import Undelivered as Undelivered
 from chappe.errors import ProtocolError
@@ -31,6 +32,7 @@ class Engine(Stack):
         authorize: Callable[[int, str, bytes], bool] | None = None,
         plan_route: Callable[[str, bytes], ForwardingDecision] | None = None,
         forward_route: Callable[[int, bytes, str, bytes], ForwardingDecision] | None = None,
+        parcel_routes: Callable[[bytes], list[ParcelRoute]] | None = None,
         seed: int | None = None,
         memory_bytes: int = 0,
         account_topics: int = 0,
@@ -44,6 +46,10 @@ class Engine(Stack):
         the first event of its definition and at the first one after `topics.forwarding_changed()` or after a peer's
         port was closed. They must not open, close, free or feed ports. What they raise is counted (`route_errors`),
         kept in `route_error`, and ends there.
+
+        `parcel_routes(destination)` gives the paths to a name, [] for none: asked once for each destination and after
+        `parcels_changed()`. Without it, or before `be_cell()`, this node is no cell and counts parcels as `unrouted`.
+        `authorize(port, "c", destination)` is asked once for a client port and a destination of its parcels.
 
         `seed` keys the hashes of what strangers choose: random unless given. `memory_bytes` bounds all memory of the
         engine, the others what the ports of one account may hold: topic numbers, forwarding entries, bytes in queues.
@@ -187,6 +193,31 @@ class Engine(Stack):
     def reroute(self, event: Undelivered, next_hops: Iterable[tuple[int, bytes]]) -> int:
         """Queue such an event for other next hops under its own identity; for how many.
         This node delivered it when it first came."""
+
+    # --- parcels
+    def be_cell(self, id: bytes) -> None:
+        """This node is the cell with that id (8 bytes) from now on."""
+    def set_cell(self, id: bytes, port: int) -> None:
+        """By which port a neighbouring cell is reached, -1: it is none any more. A port that is parked or closed
+        reaches none: say it again when it is open."""
+    def own_name(self, name: bytes, port: int) -> None:
+        """Parcels to that name are for the client of that port, which may send from it. RefusedError if another
+        port has it or this one has too many. A port that is parked or closed has none any more."""
+    def disown_name(self, name: bytes, port: int) -> None: ...
+    def parcels_changed(self, destination: bytes = b"") -> None:
+        """Ask for the paths to that name, or to all, again with its next parcel; what was learned of a path with the
+        same hops is kept."""
+    def parcels_tick(self) -> None:
+        """What needs time and no traffic: excludes silent paths, corrects shares, gives up on flows without a path."""
+    def parcels_next(self) -> int:
+        """Time until parcels_tick has something to do (0 = now), -1 if no flow begins here. Ask after feeding."""
+    def take_parcels(self) -> list[tuple[int, bytes]]:
+        """(arrival port, payload) of PARCEL frames with the flag MULTICAST; a client's come from a name that it has to
+        a prefix that it may send to. `attention` says that there are some."""
+    def take_broken(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
+        """(destination, hops) of paths that returned a parcel, or were silent, and are excluded for a while."""
+    def parcel_rows(self) -> list[ParcelRow]: ...
+    def flow_rows(self) -> list[FlowRow]: ...
 
     # --- subscriptions that touch queues
     def watch(

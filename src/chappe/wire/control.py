@@ -26,7 +26,7 @@ from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
 
 MAJOR, MINOR = 2, 0  # MINOR stays 0: whatever is added later is a capability
-Capability: TypeAlias = Literal["credit", "loss", "datagram", "stamp", "demand", "find"]
+Capability: TypeAlias = Literal["credit", "loss", "datagram", "stamp", "demand", "find", "cells"]
 CAPABILITIES: tuple[str, ...] = get_args(Capability)
 
 MAX_TERMS = 16  # of one variable on one link: who wants more than so many different ones wants everything

@@ -37,6 +37,7 @@ class Kind(IntEnum):
     LOSS = 0x15
     CREDIT = 0x25
     DENIAL = 0x35
+    PARCEL_CREDIT = 0x45
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -68,6 +68,14 @@ class Denial:
 
 
 @dataclass(frozen=True, slots=True)
+class ParcelCredit:
+    """Bytes of PARCEL frames of one flow that the client may have sent to this node, in total."""
+
+    flow: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parcel:
     """A parcel of cells: what follows the version of its header is read by `wire.parcels` at cells alone."""
 
@@ -92,6 +100,7 @@ Payload = (
     | Loss
     | Credit
     | Denial
+    | ParcelCredit
     | control.Message
 )
 
@@ -135,6 +144,10 @@ def decode_payload(frame: Frame) -> Payload:
             denial = Denial(cursor.unsigned(8, "refused by rules"), cursor.unsigned(8, "without room"))
             cursor.finish()
             return denial
+        case Kind.PARCEL_CREDIT:
+            parcel_credit = ParcelCredit(cursor.unsigned(8, "flow"), cursor.unsigned(8, "total"))
+            cursor.finish()
+            return parcel_credit
 
 
 def encode_payload(payload: Payload) -> Frame:
@@ -166,6 +179,8 @@ def encode_payload(payload: Payload) -> Frame:
             return Frame(Kind.CREDIT, unsigned(total_bytes, 8, "total"))
         case Denial(by_rule, for_room):
             return Frame(Kind.DENIAL, unsigned(by_rule, 8, "refused by rules") + unsigned(for_room, 8, "without room"))
+        case ParcelCredit(flow, total_bytes):
+            return Frame(Kind.PARCEL_CREDIT, unsigned(flow, 8, "flow") + unsigned(total_bytes, 8, "total"))
         case control.Notice() | control.Request() | control.Command() | control.Answer():
             return Frame(Kind.CONTROL, control.encode(payload))
 

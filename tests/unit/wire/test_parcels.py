@@ -8,7 +8,7 @@ from hypothesis import given
 
 from chappe.errors import ProtocolError
 from chappe.wire.dump import describe
-from chappe.wire.parcels import MAX_HOPS, CellParcel, ParcelFlag
+from chappe.wire.parcels import ACK_BYTES, MAX_HOPS, MAX_RANGES, AckFlag, Acknowledgement, CellParcel, ParcelFlag
 from chappe.wire.payloads import Parcel
 
 HOPS = (b"\1" * 8, b"\2" * 8, b"\3" * 8)
@@ -94,3 +94,49 @@ def test_what_cannot_be_written_is_refused(parcel: CellParcel) -> None:
 def test_a_dump_shows_what_cells_wrote() -> None:
     shown = describe(Parcel(GOOD))
     assert (shown["destination"], shown["source"], shown["flow"]) == ("fr.paris", "de.berlin", 7)
+
+
+# --- acknowledgements
+
+
+@st.composite
+def acknowledgements(draw: st.DrawFn) -> Acknowledgement:
+    expected = draw(st.integers(0, (1 << 32) - 1))
+    edges = sorted(draw(st.sets(st.integers(0, 65_535), max_size=2 * MAX_RANGES)))
+    pairs = zip(edges[::2], edges[1::2], strict=False)
+    ranges = tuple(((expected + start) % (1 << 32), (expected + end) % (1 << 32)) for start, end in pairs)
+    flags = AckFlag(draw(st.integers(0, 7)))
+    text = draw(st.text(st.characters(codec="utf-8"), max_size=100)) if flags & ~AckFlag.RESET else ""
+    return Acknowledgement(
+        expected, draw(st.integers(0, (1 << 64) - 1)), draw(st.integers(0, (1 << 32) - 1)),
+        draw(st.integers(0, (1 << 64) - 1)), ranges, flags, text,
+    )  # fmt: skip
+
+
+@given(acknowledgements())
+def test_decoding_gives_the_acknowledgement_that_was_encoded(ack: Acknowledgement) -> None:
+    assert Acknowledgement.decode(ack.encode()) == ack
+
+
+@given(st.binary(max_size=120).map(lambda rest: b"\x01" + rest) | st.binary(max_size=40))
+def test_any_bytes_are_an_acknowledgement_that_encodes_to_them_or_refused(body: bytes) -> None:
+    try:
+        ack = Acknowledgement.decode(body)
+    except ProtocolError:
+        return
+    assert ack.encode() == body
+
+
+def test_the_longest_acknowledgement_fits_into_its_parcel() -> None:
+    ranges = tuple((2 * place, 2 * place + 1) for place in range(MAX_RANGES))
+    ack = Acknowledgement(0, 0, ranges=ranges, flags=AckFlag.REFUSED, text="é" * 400)
+    assert len(ack.encode()) + 1 + 19 + 2 * 255 <= ACK_BYTES
+    assert Acknowledgement.decode(ack.encode()).text == "é" * 256
+
+
+@pytest.mark.parametrize(
+    "ranges", [((5, 5),), ((5, 4),), ((3, 9),), ((6, 9), (8, 10)), ((6, 65_541),)], ids=lambda ranges: str(ranges)
+)
+def test_ranges_ascend_behind_what_has_arrived(ranges: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(ProtocolError, match="not behind"):
+        Acknowledgement(5, 0, ranges=ranges).encode()

@@ -17,13 +17,14 @@ from chappe.wire.control import MAJOR, MINOR, Hello, Refused, Subscribe, Welcome
 from chappe.wire.dump import describe
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader
-from chappe.wire.parcels import CellParcel, ParcelFlag
+from chappe.wire.parcels import AckFlag, Acknowledgement, CellParcel, ParcelFlag
 from chappe.wire.payloads import (
     Credit,
     Denial,
     Echo,
     Loss,
     Parcel,
+    ParcelCredit,
     Payload,
     Probe,
     Status,
@@ -78,6 +79,18 @@ FRAMES: dict[str, Payload] = {
         ).encode()
     ),
     "parcel that acknowledges": Parcel(CellParcel(9, 3, "de.berlin", "fr.paris", flags=ParcelFlag.ACK).encode()),
+    "parcel that acknowledges with ranges": Parcel(
+        CellParcel(
+            9, 4, "de.berlin", "fr.paris", Acknowledgement(7, 1 << 23, 12, CREATED, ((9, 10), (12, 14))).encode(),
+            ParcelFlag.ACK,
+        ).encode()
+    ),
+    "parcel that says that there is no route": Parcel(
+        CellParcel(
+            9, 0, "de.berlin", "fr.paris", Acknowledgement(0, 0, flags=AckFlag.UNREACHABLE, text="no route").encode(),
+            ParcelFlag.ACK,
+        ).encode()
+    ),
     "parcel to a prefix": Parcel(CellParcel(9, 4, "fr.", "de.berlin", b"all", ParcelFlag.MULTICAST).encode()),
     "parcel that returns": Parcel(
         CellParcel(9, 5, "fr.paris", "de.berlin", b"back", ParcelFlag.RETURNED, 3, 0, (b"\1" * 8,)).encode()
@@ -91,6 +104,7 @@ FRAMES: dict[str, Payload] = {
     "loss": Loss(10, 20),
     "credit": Credit(1 << 20),
     "denial": Denial(3, 1),
+    "parcel credit": ParcelCredit(9, 1 << 20),
     "hello": Hello(role="client", name="meter-1", session=SESSION, capabilities=("credit", "loss")),
     "welcome": Welcome(name="tower-1", session=SESSION, issuer=ISSUER, capabilities=("credit", "loss"), credit=65_536),
     "refused": Refused(reason="version 1.2 is not 2.0", code="version"),
@@ -120,6 +134,7 @@ REFUSED = {
     "parcel of version 1": "03000022" + "01" + "00" * 33,
     "probe too short": "0400000f" + "00" * 15,
     "denial too short": "3500000f" + "00" * 15,
+    "parcel credit too short": "4500000f" + "00" * 15,
     "loss too long": "15000011" + "00" * 17,
     "control that is no map": "0500000101",
 }

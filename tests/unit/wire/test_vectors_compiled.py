@@ -19,7 +19,7 @@ from tests.unit.wire.test_vectors import SESSION, STORED
 # What the engine hands on unread is refused by whoever reads it.
 READ_LATER = {"parcel of version 1", "control that is no map"}
 # What only a node sends, and only to clients: the client reads it, never the engine.
-FOR_CLIENTS = {"topic with group", "loss", "credit", "denial"}
+FOR_CLIENTS = {"topic with group", "loss", "credit", "denial", "parcel credit"}
 
 
 def fed(frame: str) -> Engine:
