@@ -8,6 +8,9 @@ from chappe.engine._forwarding cimport Forwarding
 from chappe.engine._input cimport Input
 from chappe.engine._issuers cimport Issuers
 from chappe.engine._memory cimport MemoryBudget
+from chappe.engine._flows cimport Flows
+from chappe.engine._parcels cimport Parcels
+from chappe.engine._paths cimport Paths
 from chappe.engine._ports cimport Ports
 from chappe.engine._stack cimport Stack
 from chappe.engine._status cimport StatusTable
@@ -26,6 +29,9 @@ cdef class Engine(Stack):
     cdef Forwarding forwarding
     cdef Definitions definitions
     cdef Trains trains
+    cdef Paths paths
+    cdef Flows flows
+    cdef Parcels parcels
     cdef Input input
     cdef dict freeing          # port -> where the slice-wise removal stands
     cdef bint _probe(self, int port, uint64_t token) except -1

@@ -11,10 +11,13 @@ from chappe.engine._acknowledgements cimport Acknowledgements
 from chappe.engine._bytes cimport payload_size, put64, put_header
 from chappe.engine._definitions cimport ROUTED, Definitions
 from chappe.engine._delivery cimport Delivery
+from chappe.engine._flows cimport Flows
 from chappe.engine._forwarding cimport Forwarding
 from chappe.engine._input cimport QUESTIONS, Input
 from chappe.engine._issuers cimport Issuers
 from chappe.engine._memory cimport MemoryBudget
+from chappe.engine._parcels cimport Parcels
+from chappe.engine._paths cimport Paths
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport queue_clear
 from chappe.engine._stack cimport Stack, iovec
@@ -32,8 +35,8 @@ __all__ = ["Engine", "ForwardingDecision", "Undelivered"]
 
 cdef class Engine(Stack):
     def __cinit__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
-                  max_routed_topics=1 << 16, authorize=None, plan_route=None, forward_route=None, seed=None,
-                  memory_bytes=0, account_topics=0, account_routed_topics=0, account_bytes=0):
+                  max_routed_topics=1 << 16, authorize=None, plan_route=None, forward_route=None,
+                  parcel_routes=None, seed=None, memory_bytes=0, account_topics=0, account_routed_topics=0, account_bytes=0):
         cdef uint64_t key = (int.from_bytes(urandom(8), "big") if seed is None else seed) & 0xFFFFFFFFFFFFFFFF
         self.memory = MemoryBudget(memory_bytes)
         self.accounts = Accounts(self.memory, account_topics, account_routed_topics, account_bytes)
@@ -52,7 +55,11 @@ cdef class Engine(Stack):
         self.definitions = Definitions(self.ports, self.forwarding, authorize)
         self.definitions.attention = &self.attention
         self.trains = Trains(self.ports)
-        self.input = Input(self.ports, self.status, self.definitions, self.trains)
+        self.paths = Paths(self.ports, parcel_routes)
+        self.flows = Flows(self.paths)
+        self.parcels = Parcels(self.paths, self.flows, authorize)
+        self.paths.attention = self.parcels.attention = &self.attention
+        self.input = Input(self.ports, self.status, self.definitions, self.trains, self.parcels)
         self.input.attention = &self.attention
         self.freeing = {}
 
@@ -135,6 +142,7 @@ cdef class Engine(Stack):
         cdef int cls
         if p.state == CLOSED:
             return
+        self.parcels.forget_port(port)
         _output.count_unsent(self.ports, p)
         self.acks.unroute_marks(port)
         p.state = CLOSED
@@ -183,6 +191,7 @@ cdef class Engine(Stack):
         cdef Port* p = self.ports.port_at(port)
         if p.state == OPEN:
             p.state = PARKED
+            self.parcels.forget_port(port)
             p.carry_size = 0
             p.deferred = False
             p.train_in.size = p.train_out.size = 0
@@ -259,7 +268,7 @@ cdef class Engine(Stack):
         cdef int cls
         cdef uint64_t total = 0, end
         for cls in range(4):
-            # What is neither event nor parcel dies with its connection.
+            # What is no event dies with its connection.
             end = p.queues[cls].keep if p.state == PARKED else p.queues[cls].enqueued
             if end > p.queues[cls].released:
                 total += end - p.queues[cls].released
@@ -278,8 +287,6 @@ cdef class Engine(Stack):
         if result < 0:
             p.counters[-result] += 1
             return False
-        if data[0] == PARCEL:
-            p.queues[priority].keep = p.queues[priority].enqueued
         p.counters[CONTROL_OUT] += 1
         return True
 
@@ -413,7 +420,7 @@ cdef class Engine(Stack):
 
     @property
     def route_error(self):
-        return self.forwarding.route_error
+        return self.forwarding.route_error or self.paths.error or self.parcels.error
 
     def release_held(self):
         return self.forwarding.release_held()
@@ -438,6 +445,44 @@ cdef class Engine(Stack):
 
     def reroute(self, event, next_hops):
         return self.forwarding.reroute(event, next_hops)
+
+    # --- parcels
+
+    def be_cell(self, bytes id):
+        self.parcels.be_cell(id)
+
+    def set_cell(self, bytes id, int port):
+        self.paths.place_cell(id, port)
+
+    def own_name(self, bytes name, int port):
+        self.paths.own(name, port)
+
+    def disown_name(self, bytes name, int port):
+        self.paths.disown(name, port)
+
+    def parcels_changed(self, bytes destination=b""):
+        self.paths.changed(destination)
+
+    def parcels_tick(self):
+        self.flows.tick()
+
+    def parcels_next(self):
+        return self.flows.next_ns()
+
+    def take_parcels(self):
+        return self.parcels.take_multicast()
+
+    def take_broken(self):
+        found = self.paths.broken
+        if found:
+            self.paths.broken = []
+        return found
+
+    def parcel_rows(self):
+        return self.parcels.rows()
+
+    def flow_rows(self):
+        return self.flows.rows()
 
     # --- subscriptions that touch queues
 

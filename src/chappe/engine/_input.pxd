@@ -7,6 +7,7 @@ from chappe.engine._definitions cimport Definitions
 from chappe.engine._delivery cimport Delivery, Run
 from chappe.engine._forwarding cimport Forwarding, ForwardingEntry
 from chappe.engine._issuers cimport Issuers
+from chappe.engine._parcels cimport Parcels
 from chappe.engine._ports cimport Port, Ports
 from chappe.engine._status cimport PortList, StatusTable
 from chappe.engine._topics cimport TopicTable
@@ -32,6 +33,7 @@ cdef class Input:
     cdef Forwarding forwarding
     cdef Definitions definitions
     cdef Trains trains
+    cdef Parcels parcels
     cdef bint* attention       # of the engine
     cdef list control_inbox
     cdef list echo_inbox

@@ -14,6 +14,7 @@ from chappe.engine._forwarding cimport ForwardingEntry
 from chappe.engine._intervals cimport class_of
 from chappe.engine._issuers cimport next_in_order, seen_before
 from chappe.engine._memory cimport memory_give, resize_or_raise
+from chappe.engine._parcels cimport Parcels
 from chappe.engine._ports cimport *
 from chappe.engine._queue cimport RUN_BYTES
 from chappe.engine._status cimport PortList, StatusTable
@@ -33,7 +34,7 @@ cdef enum:
 cdef inline bint known_kind(int kind) noexcept nogil:
     return (kind == EVENT or kind == STATUS or kind == TOPIC or kind == ISSUER or kind == PARCEL or kind == PROBE
             or kind == ECHO or kind == CONTROL or kind == LOSS or kind == CREDIT or kind == ROUTE or kind == TRAIN
-            or kind == TRAINED or kind == DENIAL)
+            or kind == TRAINED or kind == DENIAL or kind == PARCEL_CREDIT)
 
 
 cdef uint32_t _frame_need(Port* p, const uint8_t* head) except 0:
@@ -50,7 +51,7 @@ cdef class Input:
     """Bytes of ports in; runs of frames to delivery and forwarding, the rest to whom it concerns."""
 
     def __cinit__(self, Ports ports not None, StatusTable status not None, Definitions definitions not None,
-                  Trains trains not None):
+                  Trains trains not None, Parcels parcels not None):
         self.ports = ports
         self.topics = ports.topics
         self.issuers = ports.issuers
@@ -60,6 +61,7 @@ cdef class Input:
         self.delivery = self.forwarding.delivery
         self.acks = self.forwarding.acks
         self.trains = trains
+        self.parcels = parcels
         self.control_inbox = []
         self.echo_inbox = []
         self.deferred_ports = []
@@ -491,9 +493,7 @@ cdef class Input:
             self.control_inbox.append((port, payload[:length]))
             self.attention[0] = True
         elif kind == PARCEL:
-            # reserved for cells: no capability asks for one, so it is counted and goes nowhere
-            p.counters[PARCELS_IN] += 1
-            p.counters[UNROUTED] += 1
+            self.parcels.parcel_frame(port, p, frame, length)
         else:
             fault(p, f"frame kind 0x{kind:02x} is only sent by nodes to clients")
         return 0

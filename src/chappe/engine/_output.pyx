@@ -297,7 +297,7 @@ cdef bint _kept(Ports ports, Queue* old, const uint8_t* frame, uint64_t end) noe
         return False
     if end <= old.received and (kind != EVENT or not ports.topics.topics[get32(frame + 4)].group & ROUTED_TOPIC):
         return False  # the other side has it; only what it was to pass on is kept for longer
-    return kind == EVENT or kind == PARCEL or (kind == STATUS and end > old.sent)
+    return kind == EVENT or (kind == STATUS and end > old.sent)
 
 
 cdef void _forget_unused(Ports ports, Port* p, Queue* olds) noexcept:
@@ -339,18 +339,17 @@ cdef void _keep_frames(Ports ports, Port* p, int cls, Queue* old) noexcept:
         length = frame_size(frame)
         offset += length
         if not _kept(ports, old, frame, segment.start + offset):
+            if frame[0] == PARCEL and segment.start + offset > old.sent:
+                p.counters[DROP_CLOSED] += 1  # its ends send it again
             continue
         if frame[0] != STATUS and segment.start + offset - length < old.sent:
             p.counters[RESENT] += 1
-            if frame[0] == EVENT:
-                frame[8] |= 0x20
+            frame[8] |= 0x20
         if queue_put(&ports.pool, &p.queues[cls], frame, length) == 0:
             if frame[0] != STATUS:
                 p.queues[cls].keep = p.queues[cls].enqueued
         elif frame[0] == EVENT:
             ports._drop_event(p, DROP_NO_MEMORY, frame)
-        elif frame[0] == PARCEL:
-            p.counters[DROP_NO_MEMORY] += 1
         else:
             inner = 4
             while inner < length:
@@ -374,6 +373,8 @@ cdef void count_unsent(Ports ports, Port* p) noexcept:
                 if segment.start + offset + length > p.queues[cls].sent:
                     if frame[0] == EVENT:
                         ports._drop_event(p, DROP_CLOSED, frame)
+                    elif frame[0] == PARCEL:
+                        p.counters[DROP_CLOSED] += 1
                     elif frame[0] == STATUS:
                         inner = 4
                         while inner < length:

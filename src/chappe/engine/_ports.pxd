@@ -24,6 +24,7 @@ cdef enum:
     LOSS = 0x15
     CREDIT = 0x25
     DENIAL = 0x35
+    PARCEL_CREDIT = 0x45
 
 cdef enum:
     FREE = 0
@@ -56,6 +57,9 @@ cdef enum:
     ROUTE_ERRORS
     TRAINS_IN
     TRAINS_OUT
+    PARCELS_OUT
+    PARCELS_RETURNED
+    PARCEL_QUESTIONS
     THROTTLED
     BAD_FRAMES
     DROP_UNKNOWN
@@ -72,6 +76,10 @@ cdef enum:
     DROP_NO_ROUTE
     DROP_WAITED
     DROP_INCAPABLE
+    DROP_BAD_PARCEL
+    DROP_HOPS
+    DROP_CREDIT
+    DROP_BLOCKED
     RELEASED_EARLY
     COUNTERS
 
@@ -184,7 +192,7 @@ cdef struct Port:
     uint64_t lost_status
     uint64_t lost_events
     uint64_t lost_told
-    uint64_t counters[48]
+    uint64_t counters[64]
 
 cdef enum:
     OF_VARIABLE = 1             # kinds of addresses in drop counts
@@ -208,7 +216,7 @@ cdef class Ports:
     cdef MemoryBudget budget
     cdef Memory* memory         # of the budget
     cdef uint64_t seed          # of hashes over what strangers choose
-    cdef uint64_t past[48]
+    cdef uint64_t past[64]
     cdef uint64_t tokens_made
     cdef TopicTable topics
     cdef Issuers issuers
