@@ -67,6 +67,7 @@ cdef class Flows:
     cdef void _end(self, Flow* flow) noexcept
     cdef bint _cover(self, Flow* flow, uint32_t ahead) noexcept
     cdef int _forward(self, Flow* flow, Sent* sent, const uint8_t* frame, uint32_t size) noexcept
+    cdef void _under_way(self, Flow* flow, Sent* sent, int place) noexcept
     cdef void _repeat(self, Flow* flow, const uint8_t* frame, uint32_t size) noexcept
     cdef void _keep(self, Flow* flow, Sent* sent, const uint8_t* frame, uint32_t size) noexcept
     cdef void _shift(self, Flow* flow, uint32_t size) noexcept
@@ -78,8 +79,9 @@ cdef class Flows:
     cdef void _resend(self, Flow* flow, Sent* sent, const uint8_t* payload, uint32_t size, int place) noexcept
     cdef void _lose_path(self, Destination* d, Path* path) noexcept
     cdef void _done(self, Flow* flow, Sent* sent) noexcept
-    cdef void _sample(self, Flow* flow, Sent* sent, uint64_t arrival) noexcept
-    cdef void _open(self, Destination* d) noexcept
+    cdef void _pass_before(self, Flow* flow, Sent* newest) noexcept
+    cdef void _sample(self, Path* path, Sent* sent, uint64_t arrival) noexcept
+    cdef void _adjust(self, Path* path) noexcept
     cdef void _exclude_silent(self, Destination* d) noexcept
     cdef void _give_up(self, Destination* d) noexcept
 

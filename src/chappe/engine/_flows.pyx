@@ -1,7 +1,7 @@
 """Flows that begin at clients of this node: which path carries which parcel, windows of paths, credit of clients.
 
 A window follows the delay in queues on its path, as LEDBAT does: it grows while that is below a target and shrinks
-above. The least delay, which it is compared with, is looked for anew every 10 s, while the window is smaller for two
+above. The least delay, which it is compared with, is looked for anew every 10 s, while the window is smaller for four
 round trips: else a queue that never empties would pass for the length of the path.
 """
 
@@ -21,6 +21,7 @@ from chappe.engine._ports cimport (
     DROP_DUPLICATE,
     DROP_NO_MEMORY,
     DROP_WAITED,
+    OPEN,
     PARCEL,
     PARCEL_CREDIT,
     PARCELS_OUT,
@@ -38,6 +39,7 @@ cdef enum:
     SENT = 2
     LOST = 3
     DONE = 4                   # acknowledged, with one before it that is not
+    PASSED = 5                 # the receiver had no room to say so, but its path is free of it
 
 cdef enum:
     MOST_FLOWS = 64            # of a client
@@ -48,6 +50,8 @@ cdef enum:
     WINDOW_MOST = 16777216
     RESET = 1                  # flags of an acknowledgement
     UNREACHABLE = 4
+    RANGES_MOST = 32           # in one
+    SILENCES = 2               # of all paths, after which the third one is an end
     UP = 16                    # a window grows by one part in so many a round trip at most,
     DOWN = 8                   # and shrinks by one in so many
 
@@ -267,7 +271,7 @@ cdef class Flows:
             else:
                 if sent.state == SENT:
                     self._lose(flow, sent, True)
-                if sent.state == LOST:
+                if sent.state == LOST or sent.state == PASSED:
                     sent.again = True
                 result = BLOCKED
                 if flow.waiting.enqueued == flow.waiting.sent:
@@ -323,18 +327,25 @@ cdef class Flows:
         result = self.paths.put(path.port, 3, frame + 4, size - 4, path.hops, path.nhops, frame[6] - 1)
         if result < 0:
             return result
-        if path.in_flight == 0:
+        sent.size = size
+        self._under_way(flow, sent, place)
+        return 0
+
+    cdef void _under_way(self, Flow* flow, Sent* sent, int place) noexcept:
+        """The parcel has taken that path. Silence counts from the first one that is not acknowledged or lost."""
+        cdef Path* path = &flow.destination.paths[place]
+        cdef int64_t now = self.ports.clocks.mono_ns
+        if path.in_flight == 0 and (not path.owing or now - path.sent_at > 4 * SILENCE_NS):
             path.progress_at = now
-        path.in_flight += size
-        path.sent += size
-        path.parcel = max(path.parcel, size)
-        flow.in_flight += size
-        self.in_flight += size
+        path.sent_at = now
+        path.in_flight += sent.size
+        path.sent += sent.size
+        path.parcel = max(path.parcel, sent.size)
+        flow.in_flight += sent.size
+        self.in_flight += sent.size
         sent.state = SENT
         sent.path = <uint8_t> place
-        sent.size = size
         sent.at = now
-        return 0
 
     cdef void _repeat(self, Flow* flow, const uint8_t* frame, uint32_t size) noexcept:
         """A parcel that was acknowledged: the client did not hear of it, the receiver will say so again."""
@@ -427,11 +438,11 @@ cdef class Flows:
 
     cdef void acknowledge(self, Flow* flow, const uint8_t* body) noexcept:
         """Read an acknowledgement that is well formed; what it says of parcels that were never sent is passed over."""
-        cdef Destination* d = flow.destination
         cdef uint32_t expected = get32(body + 2), newest = get32(body + 14), span = flow.next - flow.base
         cdef uint32_t place, end
         cdef int i
         cdef Sent* sent
+        cdef Path* sampled = NULL
         flow.used_at = self.ports.clocks.mono_ns
         if body[1] & RESET:
             expected = flow.next
@@ -440,7 +451,10 @@ cdef class Flows:
         if newest - flow.base < span and not body[1] & RESET:
             sent = &flow.ring[newest & (flow.room - 1)]
             if sent.state == SENT and not sent.again:
-                self._sample(flow, sent, get64(body + 18))
+                sampled = &flow.destination.paths[sent.path]
+                self._sample(sampled, sent, get64(body + 18))
+                if body[26] == RANGES_MOST:
+                    self._pass_before(flow, sent)
         while flow.base != expected:
             sent = &flow.ring[flow.base & (flow.room - 1)]
             if not body[1] & RESET:
@@ -459,13 +473,17 @@ cdef class Flows:
             while place != end:
                 self._done(flow, &flow.ring[place & (flow.room - 1)])
                 place += 1
-        self._open(d)
-        self._drain(d)
+        if sampled != NULL:
+            self._adjust(sampled)
+        self._drain(flow.destination)
 
     cdef void _done(self, Flow* flow, Sent* sent) noexcept:
         cdef Path* path
-        if sent.state == SENT or sent.state == LOST:
+        if sent.state == SENT or sent.state == LOST or sent.state == PASSED:
             path = &flow.destination.paths[sent.path]
+            path.silences = 0
+            path.owing = False
+            path.progress_at = flow.destination.progress_at = self.ports.clocks.mono_ns
             path.acked += sent.size
             path.acked_lately += sent.size
             if sent.state == SENT:
@@ -473,12 +491,31 @@ cdef class Flows:
                 path.fresh += sent.size
                 flow.in_flight -= sent.size
                 self.in_flight -= sent.size
+                if path.excluded_until <= path.progress_at:
+                    path.exclusion_ns = 0
         if sent.state != NEW:
             sent.state = DONE
 
-    cdef void _sample(self, Flow* flow, Sent* sent, uint64_t arrival) noexcept:
+    cdef void _pass_before(self, Flow* flow, Sent* newest) noexcept:
+        """Parcels do not overtake on a path: what left before the newest one is not in flight any more.
+
+        An acknowledgement with all its ranges does not say what else has arrived.
+        """
+        cdef Path* path = &flow.destination.paths[newest.path]
+        cdef uint32_t sequence = flow.base
+        cdef Sent* sent
+        while sequence != flow.next:
+            sent = &flow.ring[sequence & (flow.room - 1)]
+            if sent.state == SENT and sent.path == newest.path and sent.at < newest.at:
+                sent.state = PASSED
+                path.in_flight -= sent.size
+                path.fresh += sent.size
+                flow.in_flight -= sent.size
+                self.in_flight -= sent.size
+            sequence += 1
+
+    cdef void _sample(self, Path* path, Sent* sent, uint64_t arrival) noexcept:
         """What the way of one parcel says of its path: the difference of two clocks, compared with the least one."""
-        cdef Path* path = &flow.destination.paths[sent.path]
         cdef int64_t now = self.ports.clocks.mono_ns, round_trip = now - sent.at
         cdef int64_t one_way = <int64_t> (arrival - <uint64_t> sent.at), least
         if path.round_trip_ns:
@@ -492,7 +529,7 @@ cdef class Flows:
             path.least_before = path.least
             path.least = one_way
             path.span_at = now
-            path.drain_until = now + min(2 * path.round_trip_ns, DRAIN_MOST_NS)
+            path.drain_until = now + min(4 * path.round_trip_ns, DRAIN_MOST_NS)
             path.drained = DRAINED_LEAST
             if path.round_trip_ns > path.delay_ns:
                 path.drained = max(DRAINED_LEAST, DRAINED * <double> (path.round_trip_ns - path.delay_ns)
@@ -502,35 +539,24 @@ cdef class Flows:
         least = min(path.least, path.least_before)
         path.delay_ns = <int64_t> min(<uint64_t> one_way - <uint64_t> least, <uint64_t> DELAY_MOST_NS)
 
-    cdef void _open(self, Destination* d) noexcept:
-        """The windows of those paths of which something was acknowledged."""
+    cdef void _adjust(self, Path* path) noexcept:
+        """The window of a path, by a new sample of its delay and what was acknowledged since the one before."""
         cdef int64_t now = self.ports.clocks.mono_ns
-        cdef uint32_t place
-        cdef Path* path
-        cdef double off, fresh
-        cdef bint used
-        for place in range(d.npaths):
-            path = &d.paths[place]
-            if path.fresh == 0:
-                continue
-            fresh = <double> path.fresh
-            used = 2 * <double> (path.in_flight + path.fresh) >= path.window
-            path.fresh = 0
-            path.progress_at = d.progress_at = now
-            if path.excluded_until <= now:
-                path.exclusion_ns = 0
-            if path.drain_until and now < path.drain_until + path.round_trip_ns:
-                continue
-            off = max(-1.0, <double> (TARGET_NS - path.delay_ns) / <double> TARGET_NS)
-            if path.starting and path.delay_ns > TARGET_NS // 2:
-                path.starting = False
-            if off < 0:
-                path.window += off * fresh / DOWN
-            elif used and path.starting:
-                path.window += fresh
-            elif used:
-                path.window += off * fresh * max(1.0 / UP, 2.0 * path.parcel / path.window)
-            path.window = min(max(path.window, 2.0 * path.parcel), <double> WINDOW_MOST)
+        cdef double off = max(-1.0, <double> (TARGET_NS - path.delay_ns) / <double> TARGET_NS)
+        cdef double fresh = min(<double> path.fresh, path.window)
+        cdef bint used = 2 * <double> (path.in_flight + path.fresh) >= path.window
+        path.fresh = 0
+        if path.drain_until and now < path.drain_until + path.round_trip_ns:
+            return
+        if path.delay_ns > TARGET_NS // 2:
+            path.starting = False
+        if off < 0:
+            path.window += off * fresh / DOWN
+        elif used and path.starting:
+            path.window += fresh
+        elif used:
+            path.window += off * fresh * max(1.0 / UP, 2.0 * path.parcel / path.window)
+        path.window = min(max(path.window, 2.0 * path.parcel), <double> WINDOW_MOST)
 
     cdef void _lose(self, Flow* flow, Sent* sent, bint cut) noexcept:
         """A parcel is lost; with `cut` its path is full, and the window halved once a round trip."""
@@ -538,6 +564,7 @@ cdef class Flows:
         cdef int64_t now = self.ports.clocks.mono_ns
         path.in_flight -= sent.size
         path.lost += sent.size
+        path.owing = True
         flow.in_flight -= sent.size
         self.in_flight -= sent.size
         sent.state = LOST
@@ -583,15 +610,7 @@ cdef class Flows:
         if result < 0:
             self.ports.table[flow.port].counters[-result] += 1
             return
-        if path.in_flight == 0:
-            path.progress_at = self.ports.clocks.mono_ns
-        path.in_flight += sent.size
-        path.sent += sent.size
-        flow.in_flight += sent.size
-        self.in_flight += sent.size
-        sent.state = SENT
-        sent.path = <uint8_t> place
-        sent.at = self.ports.clocks.mono_ns
+        self._under_way(flow, sent, place)
 
     # --- time
 
@@ -605,6 +624,8 @@ cdef class Flows:
             d = self.paths.items[number]
             if d == NULL or d.flows == 0:
                 continue
+            if d.stamp != self.paths.stamp:
+                self.paths.find_ports(d)
             self._exclude_silent(d)
             if now - d.corrected_at >= CORRECTION_NS:
                 self.paths.correct(d)
@@ -625,20 +646,30 @@ cdef class Flows:
                    - self.ports.clocks.mono_ns)
 
     cdef void _exclude_silent(self, Destination* d) noexcept:
-        """Paths that swallow parcels. While no path at all brings an acknowledgement it may be the receiver that is
-        busy: then it takes three times as long."""
+        """Leave paths that swallow parcels, and forget what was in flight where the first link is down.
+
+        While no path at all brings an acknowledgement it may be the receiver that is busy: then each begins anew, and
+        is left after the third time.
+        """
         cdef int64_t now = self.ports.clocks.mono_ns, patience
         cdef uint32_t place
         cdef Path* path
         for place in range(d.npaths):
             path = &d.paths[place]
+            patience = max(SILENCE_NS, 4 * path.round_trip_ns)
             if path.in_flight == 0:
                 continue
-            patience = max(SILENCE_NS, 4 * path.round_trip_ns)
-            if now - d.progress_at > patience:
-                patience *= 3
-            if now - path.progress_at > patience and self.paths.exclude(d, path):
+            if path.port == NOBODY or self.ports.table[path.port].state != OPEN:
                 self._lose_path(d, path)
+            elif now - path.progress_at > patience:
+                self._lose_path(d, path)
+                if now - d.progress_at <= patience or path.silences >= SILENCES:
+                    self.paths.exclude(d, path)
+                else:
+                    path.silences += 1
+                    path.window = 2.0 * path.parcel
+                    path.starting = True
+                path.progress_at = now
 
     cdef void _lose_path(self, Destination* d, Path* path) noexcept:
         """What is in flight on it is lost; clients send it again."""

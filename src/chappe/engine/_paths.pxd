@@ -30,11 +30,14 @@ cdef struct Path:
     uint64_t acked
     uint64_t lost
     uint64_t acked_lately      # since shares were corrected
-    uint64_t fresh             # acknowledged by what is being read
+    uint64_t fresh             # acknowledged since the last sample of its delay
     uint64_t returned
+    uint32_t silences          # since something was acknowledged
     int64_t excluded_until
     int64_t exclusion_ns       # the last one; 0: none since it worked
-    int64_t progress_at        # something was acknowledged, or nothing was in flight
+    int64_t progress_at        # something was acknowledged, or nothing was in flight and nothing lost
+    int64_t sent_at
+    bint owing                 # something was lost since something was acknowledged
     int64_t cut_at             # the window was halved
     int64_t round_trip_ns
     int64_t least              # one-way delays, by two clocks: in this span of 10 s,
@@ -96,7 +99,7 @@ cdef class Paths:
     cdef void _ask(self, Port* asking, Destination* d) noexcept
     cdef void _use(self, Destination* d, list routes) noexcept
     cdef Path* _slot(self, Destination* d, const uint8_t* hops, uint32_t nhops) noexcept
-    cdef void _find_ports(self, Destination* d) noexcept
+    cdef void find_ports(self, Destination* d) noexcept
     cdef Destination* _spare(self) noexcept
     cdef void _release(self, Destination* d) noexcept
     cdef double _uniform(self) noexcept

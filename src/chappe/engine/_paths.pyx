@@ -320,7 +320,7 @@ cdef class Paths:
                 return <int> place
         return -1
 
-    cdef void _find_ports(self, Destination* d) noexcept:
+    cdef void find_ports(self, Destination* d) noexcept:
         cdef uint32_t place
         cdef Path* path
         for place in range(d.npaths):
@@ -351,7 +351,7 @@ cdef class Paths:
         if not d.asked:
             self._ask(asking, d)
         if d.stamp != self.stamp:
-            self._find_ports(d)
+            self.find_ports(d)
         for place in range(d.npaths):
             path = &d.paths[place]
             is_open[place] = False
