@@ -174,6 +174,13 @@ def test_long_walks_with_much_traffic_agree(layout: str) -> None:
         "drop_stale",
         "drop_waited",
         "drop_incapable",
+        "drop_bad_parcel",
+        "drop_hops",
+        "drop_credit",
+        "drop_blocked",
+        "parcels_out",
+        "parcels_returned",
+        "parcel_questions",
         "drop_no_memory",
         "throttled",
     }  # tested apart

@@ -11,7 +11,7 @@ from itertools import islice
 from chappe.engine._engine import Engine
 from chappe.engine.routes import ParcelRoute
 from chappe.wire.frames import FrameReader, Kind, encode_frame
-from chappe.wire.parcels import MAX_RANGES, Acknowledgement, AckFlag, CellParcel, ParcelFlag
+from chappe.wire.parcels import MAX_RANGES, AckFlag, Acknowledgement, CellParcel, ParcelFlag
 from chappe.wire.payloads import PARCEL_VERSION
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 from chappe.engine._engine import Engine
 from chappe.errors import ChappeError, RefusedError
 from chappe.wire.frames import FrameReader, Kind, encode_frame
-from chappe.wire.parcels import MAX_HOPS, Acknowledgement, AckFlag, CellParcel, ParcelFlag
+from chappe.wire.parcels import MAX_HOPS, AckFlag, Acknowledgement, CellParcel, ParcelFlag
 from tests.support.parcelnet import Cell, cell_id, parcel_frame, parcels_in, written
 
 SECOND = 1_000_000_000
@@ -214,9 +214,7 @@ def test_a_node_that_is_no_cell_and_a_link_to_none_only_count_parcels() -> None:
 def test_strangers_cannot_make_a_cell_ask_without_end() -> None:
     cell = middle()
     for name in range(2_000):
-        cell.engine.feed(
-            cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1, destination=f"name{name}"))
-        )
+        cell.engine.feed(cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1, destination=f"name{name}")))
     assert len(cell.asked) <= 256
     assert drops(cell.engine, cell.ports["a"])["no_room"] == 2_000 - len(cell.asked)
 
@@ -226,9 +224,7 @@ def test_destinations_are_bounded() -> None:
     for name in range(6_000):
         cell.engine.clock((1 + name) * SECOND, 1)
         cell.route(f"name{name}".encode(), (1.0, "c"))
-        cell.engine.feed(
-            cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1, destination=f"name{name}"))
-        )
+        cell.engine.feed(cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1, destination=f"name{name}")))
         written(cell.engine, cell.ports["c"])
     assert cell.counts("parcels_out") == (6_000,)
     assert len(cell.engine.parcel_rows()) == 4_096
