@@ -8,7 +8,7 @@ from typing import Any
 
 from chappe.engine.routes import ForwardingDecision
 from tests.model.engine import ECHO, EVENT, PROBE, ROUTE, STATUS, TRAIN, TRAINED, EngineModel, frame
-from tests.model.queues import CLASS, ISSUER, PARCEL, TOPIC, Bad, ForwardingEntry, Key, Port, Queue, Waiting
+from tests.model.queues import CLASS, ISSUER, TOPIC, Bad, ForwardingEntry, Key, Port, Queue, Waiting
 
 RESENT = 0x20
 
@@ -65,10 +65,10 @@ class MeshModel(EngineModel):
         for queue, fresh in zip(old, p.queues, strict=True):
             for item in queue.kept + queue.frames:
                 data, kind = item.data, item.data[0]
-                if kind in (EVENT, PARCEL):
+                if kind == EVENT:
                     if item.start < queue.sent:
                         p.counts["resent"] += 1
-                        data = data[:8] + bytes([data[8] | RESENT]) + data[9:] if kind == EVENT else data
+                        data = data[:8] + bytes([data[8] | RESENT]) + data[9:]
                     fresh.append(Waiting(data, key=item.key))
                     fresh.keep = fresh.enqueued
                 elif kind == STATUS and item.end > queue.sent:

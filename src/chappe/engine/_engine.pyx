@@ -36,7 +36,8 @@ __all__ = ["Engine", "ForwardingDecision", "Undelivered"]
 cdef class Engine(Stack):
     def __cinit__(self, *, str layout="sparse", bint edge=True, max_topics=1 << 20, max_issuers=1 << 17,
                   max_routed_topics=1 << 16, authorize=None, plan_route=None, forward_route=None,
-                  parcel_routes=None, seed=None, memory_bytes=0, account_topics=0, account_routed_topics=0, account_bytes=0):
+                  parcel_routes=None, seed=None, memory_bytes=0, account_topics=0, account_routed_topics=0,
+                  account_bytes=0):
         cdef uint64_t key = (int.from_bytes(urandom(8), "big") if seed is None else seed) & 0xFFFFFFFFFFFFFFFF
         self.memory = MemoryBudget(memory_bytes)
         self.accounts = Accounts(self.memory, account_topics, account_routed_topics, account_bytes)

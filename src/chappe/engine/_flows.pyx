@@ -28,7 +28,7 @@ from chappe.engine._ports cimport (
     Port,
     Ports,
 )
-from chappe.engine._queue cimport Segment, pool_admits, queue_advance, queue_clear, queue_front, queue_put
+from chappe.engine._queue cimport Segment, pool_admits, queue_advance, queue_front, queue_put
 from chappe.engine._topics_hash cimport K1, fold, hash_drop, hash_first, hash_init, hash_put, hash_reserve
 
 from chappe.engine.routes import FlowRow
@@ -673,10 +673,10 @@ cdef class Flows:
 
     cdef void _lose_path(self, Destination* d, Path* path) noexcept:
         """What is in flight on it is lost; clients send it again."""
-        cdef uint32_t i, sequence
+        cdef uint32_t _i, sequence
         cdef Flow* flow = self.items[d.turn]
         cdef Sent* sent
-        for i in range(d.flows):
+        for _i in range(d.flows):
             sequence = flow.base
             while sequence != flow.next and path.in_flight:
                 sent = &flow.ring[sequence & (flow.room - 1)]
@@ -687,9 +687,9 @@ cdef class Flows:
 
     cdef void _give_up(self, Destination* d) noexcept:
         """There was no path for too long: say so to the clients."""
-        cdef uint32_t i
+        cdef uint32_t _i
         cdef Flow* flow = self.items[d.turn]
-        for i in range(d.flows):
+        for _i in range(d.flows):
             if flow.waiting.enqueued != flow.waiting.sent:
                 answer(self.ports, flow.port, flow.id, flow.source, flow.source_size, d.name, d.size, UNREACHABLE,
                        flow.base, b"there is no route to this name")

@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 from chappe.engine._bytes cimport get32, get64
 from chappe.engine._flows cimport Flow, Flows, answer
 from chappe.engine._memory cimport memory_resize
-from chappe.engine._names cimport NOBODY, NameTable, name_at
+from chappe.engine._names cimport NameTable, name_at
 from chappe.engine._paths cimport (
     BLOCKED,
     HEAD,
@@ -44,7 +44,6 @@ from chappe.engine._ports cimport (
     PARCELS_RETURNED,
     UNROUTED,
     Port,
-    Ports,
     mark_dirty,
 )
 from chappe.engine._queue cimport queue_put

@@ -182,9 +182,9 @@ cdef class Paths:
 
     cdef Destination* _spare(self) noexcept:
         """A destination that no flow goes to and that was not used since the last time around."""
-        cdef uint32_t step
+        cdef uint32_t _step
         cdef Destination* d
-        for step in range(2 * self.room):
+        for _step in range(2 * self.room):
             self.hand = self.hand + 1 if self.hand + 1 < self.room else 1
             d = self.items[self.hand]
             if d != NULL and d.flows == 0:
@@ -247,7 +247,7 @@ cdef class Paths:
         d.asked = True
         for place in range(d.npaths):
             d.paths[place].listed = False
-        for share, hops in routes:
+        for share, _ in routes:
             total += share
         for share, hops in routes:
             path = self._slot(d, <const uint8_t*> <char*> hops, <uint32_t> len(hops) // ID_BYTES)

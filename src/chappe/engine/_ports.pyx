@@ -32,8 +32,8 @@ from chappe.errors import ChappeError, ProtocolError
 NAMES = (
     "bytes_in", "frames_in", "status_in", "events_in", "parcels_in", "probes_in", "control_in",
     "bytes_out", "status_out", "events_out", "control_out", "filtered", "conflated", "resent", "unrouted",
-    "routed_in", "routed_out", "held", "held_early", "rerouted", "route_errors", "trains_in", "trains_out", "parcels_out",
-    "parcels_returned", "parcel_questions", "throttled", "bad_frames",
+    "routed_in", "routed_out", "held", "held_early", "rerouted", "route_errors", "trains_in", "trains_out",
+    "parcels_out", "parcels_returned", "parcel_questions", "throttled", "bad_frames",
     "drop_unknown", "drop_not_in_mode", "drop_not_permitted", "drop_duplicate", "drop_stale", "drop_future",
     "drop_expired", "drop_no_room", "drop_queue_full", "drop_no_memory", "drop_closed", "drop_no_route",
     "drop_waited", "drop_incapable", "drop_bad_parcel", "drop_hops", "drop_credit", "drop_blocked", "released_early",

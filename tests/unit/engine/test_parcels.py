@@ -114,7 +114,8 @@ def test_a_main_cell_without_a_route_returns_what_came_by_a_list() -> None:
     cell = middle()
     cell.engine.feed(cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1)))
     (back,) = parcels_in(written(cell.engine, cell.ports["a"]))
-    assert back.flags & ParcelFlag.RETURNED and back.position == 0
+    assert back.flags & ParcelFlag.RETURNED
+    assert back.position == 0
 
 
 def test_a_main_cell_draws_again_for_what_returned_and_leaves_the_path_out() -> None:
