@@ -78,6 +78,11 @@ class DemandOptions:
 
 
 @dataclass(frozen=True)
+class CellsOptions:
+    case: Annotated[list[str], Option(help="Run this case only (repeatable).")] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class ForecastOptions:
     trace: Trace = None
     seed: Seed = None
@@ -195,6 +200,13 @@ BENCHES = (
         "Variables in a mesh without brokers: what links carry as watchers come and go; gaps when something fails.",
         own=DemandOptions, minutes=30, all_as={"demand": {}, "demand-sim": {"sim": True}},
         examples=("demand --quick", "demand --sim --seed 7 --check"),
+    ),
+    Bench(
+        "cells", "bench.cells.bench",
+        "Flows by name over many paths: throughput, shares, failures, what else is on the lines; the source's runs.",
+        minutes=30, quick_minutes=5, own=CellsOptions,
+        text="Shaped lines between hosts are network namespaces with token buckets: they need root and iproute2.",
+        examples=("cells --case local", "cells --case b1 --case shares --json cells.json --check"),
     ),
     Bench(
         "tables", "bench.tables",

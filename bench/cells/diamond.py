@@ -10,7 +10,7 @@ from typing import Any
 
 import chappe
 from bench.cells.hosts import Line, Pair
-from bench.cells.sites import CellSites, node_name, wait
+from bench.cells.sites import CellSites, wait
 from bench.report import Options, Report
 from chappe.errors import ChappeError, UnreachableError
 
@@ -189,7 +189,8 @@ async def _events(sites: CellSites, seconds: float) -> float:
         for _ in range(100):  # until the mesh knows of it
             source.publish(EVENT_TOPIC, b"0")
             try:
-                await asyncio.wait_for(anext(aiter(subscription)), 0.2)
+                async with asyncio.timeout(0.2):
+                    await anext(aiter(subscription))
                 break
             except TimeoutError:
                 continue
@@ -199,7 +200,7 @@ async def _events(sites: CellSites, seconds: float) -> float:
         async def take() -> None:
             async for message in subscription:
                 if message.body != b"0":
-                    latencies.append(time.monotonic() - float(message.body))
+                    latencies.append(time.monotonic() - float(message.body))  # noqa: PERF401  it is read meanwhile
 
         taking = asyncio.create_task(take())
         deadline = time.monotonic() + seconds

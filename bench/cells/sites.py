@@ -16,7 +16,7 @@ from bench.processes import Answering, Started, serving
 
 PORT = 7400
 
-# The experiment of the source: eight machines at three sites, two of them behind firewalls. Bytes a second, delay in ms.
+# The experiment of the source: eight machines at three sites, two of them behind firewalls; bytes a second, ms.
 SITES = {
     "Site1.Host1": "1", "Site1.Host2": "1",
     "Site2.Host1": "2", "Site2.Host2": "2", "Site2.Host3": "2",

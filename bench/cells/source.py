@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from bench.cells.hosts import Hosts, between
-from bench.cells.sites import CLOSED, RATES, SITES, CellSites, Lines, maximum_flow, wait
+from bench.cells.sites import CLOSED, RATES, SITES, CellSites, Lines, maximum_flow
 from bench.charts import series
 from bench.report import Options, Report
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from chappe.client._inbox import Message, Subscription
     from chappe.client._status import StatusEvent, StatusStream, Watch
     from chappe.client._variables import Variable, VariableGroup
+    from chappe.client.arrivals import CellMessage
+    from chappe.client.cells import Cell, Sent
     from chappe.client.client import Client
     from chappe.client.connecting import connect
     from chappe.client.derived import DerivedHolder, Maximum, Mean, Minimum, RateOfChange
@@ -35,6 +37,8 @@ _HOMES = {
     "Address": "chappe.wire.addresses",
     "Average": "chappe.client.extrapolation",
     "Averaged": "chappe.client.extrapolation",
+    "Cell": "chappe.client.cells",
+    "CellMessage": "chappe.client.arrivals",
     "Client": "chappe.client.client",
     "DerivedHolder": "chappe.client.derived",
     "Function": "chappe.wire.management",
@@ -50,6 +54,7 @@ _HOMES = {
     "Qos": "chappe.client.quality",
     "RateOfChange": "chappe.client.derived",
     "Rational": "chappe.client.extrapolation",
+    "Sent": "chappe.client.cells",
     "Snapshot": "chappe.client.snapshots",
     "StatusEvent": "chappe.client._status",
     "StatusStream": "chappe.client._status",
@@ -71,6 +76,8 @@ __all__ = [
     "Address",
     "Average",
     "Averaged",
+    "Cell",
+    "CellMessage",
     "Client",
     "DerivedHolder",
     "Function",
@@ -86,6 +93,7 @@ __all__ = [
     "Qos",
     "RateOfChange",
     "Rational",
+    "Sent",
     "Snapshot",
     "StatusEvent",
     "StatusStream",

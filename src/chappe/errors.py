@@ -58,6 +58,10 @@ class LinkError(ChappeError):
     """A connection could not be made or was lost."""
 
 
+class UnreachableError(LinkError):
+    """No path leads to the cell that has a name, or nobody answers there."""
+
+
 class QueueFullError(ChappeError):
     """A bounded queue has no room."""
 

@@ -189,4 +189,17 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-Effect = Send | Publish | Close | FreePort | Delegate | Persist | Append | AuditIntent | Audit | Log
+class Dial(msgspec.Struct, frozen=True):
+    """Keep a link to that node, which no file lists; it is for cells alone. Again with other urls: use those."""
+
+    name: str
+    urls: tuple[str, ...]
+
+
+class HangUp(msgspec.Struct, frozen=True):
+    """Dial that node no more, and end the connection that was dialled; links that a file lists stay."""
+
+    name: str
+
+
+Effect = Send | Publish | Close | FreePort | Delegate | Persist | Append | AuditIntent | Audit | Log | Dial | HangUp

@@ -49,6 +49,25 @@ def test_topics(url: str) -> None:
     assert done.stdout == "plant/a/alarm b'valve 7' {'severity': 2}\n"
 
 
+def test_cells(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    blocks = re.findall(r"^```toml\n(.*?)^```", (TUTORIAL / "cells.md").read_text(), re.MULTILINE | re.DOTALL)
+    (program,) = programs("cells.md", f"tcp://127.0.0.1:{ports[0]}")
+    with ExitStack() as nodes:
+        for block in reversed(blocks):
+            file = tmp_path / re.match(r"# (\S+)", block)[1]  # type: ignore[index]
+            file.write_text(block.replace("7400", str(ports[0])).replace("7401", str(ports[1])))
+            node = nodes.enter_context(running("-m", "chappe.node", "--dev", str(file)))
+            assert node.stdout is not None
+            while node.stdout.readline() != "serving\n":
+                assert node.poll() is None
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
+        )
+    assert done.stdout == "fr.paris b'a message of bytes' 18\nTrue 5000000\n"
+    assert (tmp_path / "five-megabytes").stat().st_size == 5_000_000
+
+
 def test_variables(url: str) -> None:
     meter, watcher = programs("variables.md", url)
     with running("-c", meter):

@@ -14,7 +14,18 @@ from chappe.links.address import parse
 from chappe.wire import control
 from chappe.wire.events import Event, Issuer, Topic, TopicName
 from chappe.wire.frames import PREAMBLE, FrameReader, Kind, encode_frame
-from chappe.wire.payloads import Credit, Denial, Echo, Loss, Payload, Probe, Status, decode_payload, encode_payload
+from chappe.wire.payloads import (
+    Credit,
+    Denial,
+    Echo,
+    Loss,
+    Parcel,
+    Payload,
+    Probe,
+    Status,
+    decode_payload,
+    encode_payload,
+)
 from chappe.wire.status import Record, Value, record
 
 Answer = TypeVar("Answer", bound=control.Answer)
@@ -36,6 +47,7 @@ class WireClient:
         self.losses: list[Loss] = []
         self.credits: list[Credit] = []
         self.denials: list[Denial] = []
+        self.parcels: list[bytes] = []
         self.heartbeats = 0
         self.closed = asyncio.Event()
         self._reader, self._writer = reader, writer
@@ -218,6 +230,8 @@ class WireClient:
                 self.losses.append(payload)
             case Denial():
                 self.denials.append(payload)
+            case Parcel(content):
+                self.parcels.append(content)
             case Credit():
                 self.credits.append(payload)
             case control.Welcome():

@@ -35,6 +35,7 @@ COMMANDS = {
     "sub": CommandEntry("chappe.cli.sub:sub", "Print the events of topics.", DATA),
     "watch": CommandEntry("chappe.cli.watch:watch", "Print the values of variables.", DATA),
     "request": CommandEntry("chappe.cli.request:request", "Publish a request and print the first answer.", DATA),
+    "cell": CommandEntry("chappe.cli.cell:app", "Send messages and files from name to name, over many paths.", DATA),
     "top": CommandEntry("chappe.cli.top:top", "Live table of nodes, links, clients, rates and drops.", LOOK),
     "ls": CommandEntry("chappe.cli.ls:ls", "List what a node knows.", LOOK),
     "links": CommandEntry(

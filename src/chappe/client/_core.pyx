@@ -31,6 +31,7 @@ cdef enum:
     ISSUER = 0x22
     CREDIT = 0x25
     DENIAL = 0x35
+    PARCEL_CREDIT = 0x45
     EXT = 0x08
     RESENT = 0x20
     FLOOD_LIMIT = 65536      # flooded variables that a client distinguishes
@@ -66,6 +67,7 @@ cdef class ClientCore(Sender):
         self.outbox.held = hold
         self.directory.forget_numbers()
         self.outbox.connected(max_payload, max_topics, credit)
+        self.outbox.parcels.open(self.monotonic())
         self.mark()
 
     def release_events(self):
@@ -76,6 +78,7 @@ cdef class ClientCore(Sender):
     def close(self):
         """The connection is gone: events wait for the next one, the rest is forgotten."""
         self.outbox.disconnected()
+        self.outbox.parcels.close()
         self.datagrams_open = False
         self.rest_size = 0
         self.lost_status_before += self.lost_status
@@ -175,7 +178,7 @@ cdef class ClientCore(Sender):
         cdef int kind = data[0]
         if not (kind == STATUS or kind == EVENT or kind == CONTROL or kind == TOPIC or kind == ISSUER or kind == PROBE
                 or kind == ECHO or kind == LOSS or kind == CREDIT or kind == DENIAL
-                or kind == PARCEL):
+                or kind == PARCEL or kind == PARCEL_CREDIT):
             raise ProtocolError(f"the node sent a frame of the unknown kind 0x{kind:02x}")
         if size < 4:
             return 4
@@ -204,6 +207,8 @@ cdef class ClientCore(Sender):
             return self.event(data + 4, size - 4)
         if kind == STATUS:
             return self.status(data + 4, size - 4)
+        if kind == PARCEL:
+            return self.outbox.parcels.parcel(data + 4, size - 4, self.clocks.mono_ns)
         return self.rare(kind, data + 4, size - 4)
 
     cdef int event(self, const unsigned char* payload, Py_ssize_t size) except -1:
@@ -340,6 +345,8 @@ cdef class ClientCore(Sender):
             self.outbox.has_credit = True
             self.outbox.credit = get64(payload)
             self.mark()
+        elif kind == PARCEL_CREDIT:
+            self.outbox.parcels.grant(payload, size)
         return 0
 
     cdef int push(self) except -1:
@@ -359,6 +366,9 @@ cdef class ClientCore(Sender):
 
     cdef int finish(self) except -1:
         """Wake who waits, once a buffer; then the callbacks of the user, which may call anything."""
+        if self.outbox.parcels.has_work:
+            self.mark()
+        self.outbox.parcels.notify()
         cdef Subscription subscription
         cdef StatusStream stream
         if self.touched:
@@ -419,5 +429,6 @@ cdef class ClientCore(Sender):
             "refused_by_rule": self.refused[0], "refused_for_room": self.refused[1],
             "out_bytes": outbox.out_bytes, "published": outbox.published, "status_published": outbox.status_published,
             "refused_full": outbox.refused_full, "refused_status": outbox.refused_status, "resent": outbox.resent,
+            **outbox.parcels.counters(),
             "allocations": outbox.own_allocations + queues,
         }

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from chappe.client._parcels cimport Parcels
 from chappe.client._segments cimport Segment, SegmentQueue
 from chappe.engine._stack cimport iovec
 
@@ -9,6 +10,7 @@ cdef enum:
     PLAN_LIMIT = 48          # vectors of one plan
     PLAN_BYTES = 524288      # events of one plan: what is queued later waits behind at most this
     PROBES = 256             # probes in flight
+    PARCEL_BYTES = 262144    # parcels that wait to be written: what is queued later waits behind at most these
 
 cdef struct Sent:
     uint64_t token
@@ -40,6 +42,9 @@ cdef class Outbox:
     cdef readonly SegmentQueue status
     cdef readonly SegmentQueue events
     cdef readonly SegmentQueue datagrams   # frames of one record each, while `separate`
+    cdef readonly SegmentQueue frames      # of parcels, asked from `parcels` when all else is planned
+    cdef readonly Parcels parcels
+    cdef int64_t now_ns              # when the bytes that are gathered next leave
     cdef bint separate               # status leaves by datagrams
     cdef bint ready                  # Welcome has come on this connection
     cdef bint held                   # events wait, control and status do not
@@ -73,6 +78,7 @@ cdef class Outbox:
     cdef int plan_next
     cdef int64_t control_planned
     cdef int64_t status_planned
+    cdef int64_t frames_planned
     cdef unsigned char probe[20]
     # probes and flushes
     cdef Sent probes[PROBES]
@@ -114,6 +120,7 @@ cdef class Outbox:
     cdef int64_t plan_queue(self, SegmentQueue queue) noexcept
     cdef int64_t plan_events(self) noexcept
     cdef void plan_probe(self) noexcept
+    cdef void plan_parcels(self) noexcept
     cdef int gather(self, iovec* vectors, int limit) noexcept
     cdef void written(self, Py_ssize_t count) noexcept
     cdef int echoed(self, uint64_t token) noexcept

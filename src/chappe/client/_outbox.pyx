@@ -1,18 +1,22 @@
-"""What a client has to send: control, status and events, each in order.
+"""What a client has to send: control, status, events and parcels, each in order.
 
-Events stay in their segments until the ECHO of a later PROBE says that the node has them; after a reconnection they are
-sent again under the same sequence. Bytes are handed to the socket as a plan: control, status, events up to the
-credit, then a PROBE if one is due. A plan is written completely before the next is made, so frames never interleave.
+Events stay in their segments until the ECHO of a later PROBE says that the node has them; after a reconnection they
+are sent again under the same sequence. Bytes are handed to the socket as a plan: control, status, events up to the
+credit, then a PROBE if one is due, and parcels once nothing else waits. A plan is written completely before the next
+is made, so frames never interleave.
 
 Any thread may publish while another one writes or connects: between taking a topic's number and the last byte of an
 event no Python code runs, and so no other thread.
 """
+
+from secrets import randbits
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_FromObject
 from libc.string cimport memcpy, memmove
 
+from chappe.client._parcels cimport Parcels
 from chappe.client._segments cimport bytes_of
 from chappe.client.topics import Long, encode_topic
 from chappe.wire.addresses import Address
@@ -26,6 +30,11 @@ cdef enum:
     RESENT = 0x20
     STAMP = 13               # an extension that says when the event was made, and nothing else
     STATUS_FRAME = 61440     # payload of one STATUS frame: stays inside a segment
+
+
+def _number():
+    """Of a flow: nobody guesses it."""
+    return randbits(64)
 
 
 cdef object key_of(object topic):
@@ -60,6 +69,8 @@ cdef class Outbox:
         self.status = SegmentQueue(65536, max(4, status_bytes // 65536 + 1))
         self.events = SegmentQueue(65536, max(4, queue_bytes // 65536 + 2))
         self.datagrams = SegmentQueue(65536, 4)
+        self.frames = SegmentQueue(PARCEL_BYTES, 2)
+        self.parcels = Parcels(_number)
         self.max_payload = 1 << 20
         self.max_topics = 65536
         self.numbers = {}
@@ -377,12 +388,14 @@ cdef class Outbox:
         self.control.clear()
         self.status.clear()
         self.datagrams.clear()
+        self.frames.clear()
         self.separate = False
         self.open_frame = NULL
         self.plan_count = self.plan_next = 0
         self.probes_count = self.probes_first = 0
         self.control_planned = self.control.head
         self.status_planned = self.status.head
+        self.frames_planned = self.frames.head
 
     # --- writing
 
@@ -414,6 +427,7 @@ cdef class Outbox:
         if self.plan_next >= self.plan_count:
             self.control.release(self.control_planned)
             self.status.release(self.status_planned)
+            self.frames.release(self.frames_planned)
 
     cdef int compose(self) noexcept:
         self.plan_count = self.plan_next = 0
@@ -424,6 +438,7 @@ cdef class Outbox:
         self.status_planned = self.plan_queue(self.status)
         self.plan_events()
         self.plan_probe()
+        self.plan_parcels()
         return 0
 
     cdef int64_t plan_queue(self, SegmentQueue queue) noexcept:
@@ -508,6 +523,24 @@ cdef class Outbox:
         self.plan[self.plan_count].iov_base = self.probe
         self.plan[self.plan_count].iov_len = 20
         self.plan_count += 1
+
+    cdef void plan_parcels(self) noexcept:
+        """Parcels, when all else is in the plan or has no credit: they are never in its way for long."""
+        cdef Segment* segment
+        cdef Py_ssize_t skip
+        self.frames_planned = self.frames.tail
+        if self.held or self.control.head > self.control_planned or self.status.head > self.status_planned:
+            return
+        self.parcels.fill(self.frames, PARCEL_BYTES, self.now_ns)
+        segment = self.frames.first
+        while segment != NULL and self.plan_count < PLAN_LIMIT:
+            skip = max(0, self.frames.tail - segment.start)
+            if segment.used > skip:
+                self.plan[self.plan_count].iov_base = bytes_of(segment) + skip
+                self.plan[self.plan_count].iov_len = segment.used - skip
+                self.plan_count += 1
+                self.frames_planned = segment.start + segment.used
+            segment = segment.next
 
     cdef int echoed(self, uint64_t token) noexcept:
         """The node has everything before that probe; 1 if that released events or finished a flush."""

@@ -21,6 +21,7 @@ cdef class Sender(Stack):
 
     cdef int mark(self) except -1
     cdef int64_t now(self) noexcept
+    cdef int64_t monotonic(self) noexcept
     cdef int64_t stamp(self) noexcept
     cdef int64_t put(self, object topic, object body, int flags, object created, object expires, object reply,
                      object correlation, object content_type, object properties,

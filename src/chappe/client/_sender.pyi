@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
 
 from chappe.client._outbox import Outbox
+from chappe.client._parcels import Parcels
 from chappe.client.topics import Topic
 from chappe.engine._stack import Stack
 
@@ -83,6 +84,11 @@ class Sender(Stack):
     @property
     def has_room(self) -> bool: ...
     def send_control(self, payload: bytes) -> None: ...
+    @property
+    def parcels(self) -> Parcels:
+        """The flows of this client."""
+    def send_parcels(self) -> None:
+        """Write what flows have to send at the end of the tick."""
     def heartbeat(self) -> None: ...
     def open_datagrams(self) -> None:
         """Port 1 carries datagrams; values use it from the first echo on."""

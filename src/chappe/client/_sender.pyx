@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.string cimport memset
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 from chappe.engine._stack cimport iovec
 
@@ -31,6 +31,13 @@ cdef class Sender(Stack):
         if not self.live_clock:
             return self.clocks.wall_ns
         clock_gettime(CLOCK_REALTIME, &clock)
+        return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
+
+    cdef int64_t monotonic(self) noexcept:
+        cdef timespec clock
+        if not self.live_clock:
+            return self.clocks.mono_ns
+        clock_gettime(CLOCK_MONOTONIC, &clock)
         return <int64_t> clock.tv_sec * 1000000000 + clock.tv_nsec
 
     cdef int64_t stamp(self) noexcept:
@@ -173,6 +180,18 @@ cdef class Sender(Stack):
         self.outbox.control_frame(PROBE, <const unsigned char*> PyBytes_AS_STRING(payload), 16)
         self.mark()
 
+    # --- parcels
+
+    @property
+    def parcels(self):
+        """The flows of this client."""
+        return self.outbox.parcels
+
+    def send_parcels(self):
+        """Write what flows have to send at the end of the tick."""
+        if self.outbox.ready and self.outbox.parcels.has_work:
+            self.mark()
+
     # --- datagrams
 
     def open_datagrams(self):
@@ -212,6 +231,7 @@ cdef class Sender(Stack):
     # --- bytes out
 
     cdef int gather(self, int port, iovec* vectors, int limit) noexcept:
+        self.outbox.now_ns = self.monotonic()
         return self.outbox.gather(vectors, limit)
 
     cdef void written(self, int port, Py_ssize_t count) noexcept:

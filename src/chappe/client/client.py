@@ -10,6 +10,7 @@ from chappe.client._inbox import Message, Subscription
 from chappe.client._status import StatusEvent, StatusStream, Watch
 from chappe.client._variables import Variable, VariableGroup
 from chappe.client.arguments import Extension, Properties, Violated
+from chappe.client.cells import Cell
 from chappe.client.connection import Connection
 from chappe.client.derived import Derived
 from chappe.client.extrapolation import Extrapolator
@@ -304,6 +305,15 @@ class Client(Connection):
         if isinstance(watched, StatusStream):
             await self._patterns.unwatch(watched)
         await self._watched.unwatch(watched)
+
+    # --- cells
+
+    def cell(self, *names: str) -> Cell:
+        """Names that others send messages to, over many paths at once: `async with client.cell("fr.paris") as cell`.
+
+        Needs a node that is a cell, and the right to register `cell:NAME`.
+        """
+        return Cell(self._cells, names)
 
     # --- the node
 

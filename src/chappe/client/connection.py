@@ -59,6 +59,7 @@ class Connection:
         self._published, self._watched, self._floods = parts.published, parts.watched, parts.floods
         self._patterns = parts.patterns
         self._subscribed, self._replies = parts.subscribed, parts.replies
+        self._cells = parts.cells
         self._options = options
         self._data: DataLink | None = None
         self._session: Session | None = None
@@ -135,6 +136,11 @@ class Connection:
     def finds(self) -> bool:
         """Whether the node finds variables by pattern."""
         return self.node is not None and "find" in self.node.capabilities
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether the node has names for its clients."""
+        return self.node is not None and "cells" in self.node.capabilities
 
     @property
     def next_mode(self) -> int:
@@ -217,7 +223,7 @@ class Connection:
 
     async def _restore(self) -> None:
         """Ask for everything again; events wait for the subscriptions, so that no answer to them is missed."""
-        subscribed = self._subscribed.subscribe_again()
+        subscribed = [*self._subscribed.subscribe_again(), *self._cells.own_again()]
         again = [asyncio.ensure_future(self._published.register_again())]
         try:
             if subscribed:
@@ -285,6 +291,7 @@ class Connection:
         for group in list(self.groups.values()):
             group.end()
         self._replies.close(closed)
+        self._cells.close(closed)
         self.durable.close(closed)
         for waiter in (*self._flushes.values(), self._room):
             if waiter is not None and not waiter.done():
@@ -359,6 +366,9 @@ class Connection:
     def _publish_refused(self, message: control.PublishRefused) -> None:
         """A topic was refused: whoever waits for events to it fails now, others at `flush` and `close`."""
         error = DeniedError(message.reason)
+        if message.kind == "c":
+            self._cells.refused(message.topic, error)
+            return
         topic = public_topic(TopicName(message.topic if message.kind in "sn" else int(message.topic), message.kind))
         if topic not in self._denials and len(self._denials) >= DENIALS:
             del self._denials[next(iter(self._denials))]

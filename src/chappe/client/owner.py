@@ -26,6 +26,10 @@ class Owner(Protocol):
     @property
     def mode(self) -> int: ...
     @property
+    def is_cell(self) -> bool:
+        """Whether the node has names for its clients."""
+
+    @property
     def finds(self) -> bool:
         """Whether the node finds variables by pattern."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from chappe.client import durable, published, reporting, subscribed, watched
 from chappe.client._core import ClientCore
+from chappe.client.cells import Cells
 from chappe.client.exchange import Exchange
 from chappe.client.floods import Floods
 from chappe.client.node_requests import NodeRequests
@@ -32,6 +33,7 @@ class Parts:
     subscribed: subscribed.Subscribed
     replies: Replies
     durable: durable.Durable
+    cells: Cells
 
 
 def build_parts(owner: Owner, options: ConnectOptions) -> Parts:
@@ -60,4 +62,5 @@ def build_parts(owner: Owner, options: ConnectOptions) -> Parts:
         subscribed=subscriptions,
         replies=Replies(core, owner.drain, subscriptions.open_inbox),
         durable=events,
+        cells=Cells(owner, core, requests, exchange, node),
     )

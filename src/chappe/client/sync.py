@@ -47,6 +47,7 @@ from chappe.client.derived import DerivedHolder
 from chappe.client.groups import Group as AsyncGroup
 from chappe.client.quality import Granted
 from chappe.client.snapshots import Snapshot
+from chappe.client.sync_cells import Cell
 from chappe.client.topics import Advertisement, Topic
 from chappe.errors import TimeoutExpired, WithdrawnError
 from chappe.wire.control import Command
@@ -392,6 +393,10 @@ class Client:
     ) -> VariableGroup:  # fmt: skip
         """Variables of one type and rate that are published together."""
         return self._loop.run(self._client.register_many(publisher, variables, rate=rate, **arguments))
+
+    def cell(self, *names: str) -> Cell:
+        """Names that others send messages to, over many paths at once: `with client.cell("fr.paris") as cell`."""
+        return Cell(self._loop, self._client.cell(*names))
 
     def advertise(self, pattern: Topic) -> Advertisement:
         """Advertise to the mesh that this client publishes to a topic, or to topics of a pattern."""

@@ -13,11 +13,12 @@ from chappe.core.variables import SLICE, Variables
 from chappe.engine._engine import Engine
 from chappe.machine import Effect, Send
 from chappe.security.config import Action
-from chappe.security.patterns import AddressPattern, topic_address, variable_address
+from chappe.security.patterns import CELL, AddressPattern, cell_address, topic_address, variable_address
 from chappe.security.rules import Rights, RuleBook, right_to_send
 from chappe.wire import control, feeds
 from chappe.wire.patterns import topic_text
 
+DESTINATIONS = 256  # of a client that the engine does not ask about again, at most
 Reserved = Callable[[str, bytes], bool]
 
 
@@ -79,6 +80,8 @@ class Access:
         session = self._sessions.get(port)
         if session is None:
             return port == self._own
+        if kind == CELL:
+            return self._may_send(session, topic)
         if session.role == "node":
             return self._forwards(session, kind, topic)
         text = topic_text(kind, topic)
@@ -89,6 +92,22 @@ class Access:
         decision = self.book.allows(session.identity, action, address)
         if not decision:
             return self._deny(session, kind, text, address_of(kind, topic), decision.reason)
+        return True
+
+    def _may_send(self, session: Session, destination: bytes) -> bool:
+        """Whether a client may send parcels to a name, or to all names with a prefix."""
+        try:
+            name = destination.decode()
+        except UnicodeDecodeError:
+            return False
+        address = cell_address(name)
+        decision = self.book.allows(session.identity, "publish", address, whole=name.endswith("*"))
+        if not decision:
+            return self._deny(session, CELL, name, address, decision.reason)
+        session.destinations.pop(name, None)
+        session.destinations[name] = None
+        if len(session.destinations) > DESTINATIONS:
+            del session.destinations[next(iter(session.destinations))]
         return True
 
     def denials(self) -> list[Effect]:
@@ -161,12 +180,16 @@ class Access:
             ("subscribe", (kind, pattern)) for kind, pattern, _ in session.subscriptions
         ]
         topics += [("publish", key) for key in session.advertised]
-        actions: tuple[Action, ...] = ("subscribe", "publish", "watch", "inbox", "confirm")
+        actions: tuple[Action, ...] = ("subscribe", "publish", "watch", "inbox", "confirm", "register")
         rights = {action: self.book.rights(session.identity, action) for action in actions}
         for action, key in topics:
             yield self._lost_right(session, rights[action], action, topic_address(*key))
         for pattern in session.finds:
             yield self._lost_right(session, rights["watch"], "watch", pattern)
+        for name in tuple(session.names):
+            yield self._lost_right(session, rights["register"], "register", cell_address(name))
+        for name in tuple(session.destinations):
+            yield self._lost_right(session, rights["publish"], "publish", cell_address(name))
         if session.inboxes:
             yield self._lost_right(session, rights["inbox"], "inbox", self._address)
         start = 0

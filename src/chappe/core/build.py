@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chappe.core.access import Access, Reserved
 from chappe.core.access_requests import AccessRequests
+from chappe.core.cell_requests import CellRequests
 from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands, Configure, Functions
 from chappe.core.control import Control
@@ -23,18 +25,21 @@ from chappe.core.peer_messages import PeerMessages
 from chappe.core.peer_ports import PeerPorts
 from chappe.core.registrations import Registrations
 from chappe.core.roles import Role
+from chappe.core.sections import Cells as CellSection
 from chappe.core.sections import Config, Limits
 from chappe.core.sessions import Sessions
 from chappe.core.topic_requests import TopicRequests
 from chappe.core.variable_requests import VariableRequests
 from chappe.core.variables import Variables, static_routes
 from chappe.engine._engine import Engine, ForwardingDecision
+from chappe.engine.routes import ParcelRoute
 from chappe.events.asked import Asked
 from chappe.machine import Effect
 from chappe.security.rules import RuleBook
 from chappe.wire import feeds
 
-if TYPE_CHECKING:  # a node that does not measure needs no NumPy
+if TYPE_CHECKING:  # a node that neither measures nor is a cell needs no NumPy
+    from chappe.cells.machine import Cells
     from chappe.events.clients import MeshClients
     from chappe.events.member import Member
     from chappe.events.member_settings import MemberSettings
@@ -57,6 +62,14 @@ class Membership:
     decode: Callable[[bytes], Any] | None = None  # of advertisements, where their bytes are decoded already
 
 
+@dataclass(frozen=True, slots=True)
+class Cellhood:
+    """What a cell is made of, beside the configuration of its node."""
+
+    rng: random.Random
+    urls: Callable[[], tuple[str, ...]] = tuple  # by which other cells can connect
+
+
 def build_node(
     config: Config,
     *,
@@ -67,6 +80,7 @@ def build_node(
     functions: Functions | None = None,
     role: MakeRole | None = None,
     membership: Membership | None = None,
+    cellhood: Cellhood | None = None,
     seed: int | None = None,
 ) -> NodeCore:
     """A node without I/O.
@@ -92,10 +106,15 @@ def build_node(
         assert member is not None
         return member.decisions.forward_route(port, source_route, kind, topic)
 
+    def parcel_routes(destination: bytes) -> list[ParcelRoute]:
+        assert cells is not None
+        return cells.parcel_routes(destination)
+
     meshed = membership is not None and membership.settings.mesh
     engine = Engine(
         layout=node.layout, authorize=authorize, plan_route=plan_route if meshed else None,
-        forward_route=forward_route if meshed else None, seed=seed, **engine_limits(config.limits),
+        forward_route=forward_route if meshed else None,
+        parcel_routes=parcel_routes if config.cells is not None else None, seed=seed, **engine_limits(config.limits),
     )  # fmt: skip
     engine.topics.place(config.address)
     engine.status.slot = node.mode
@@ -122,6 +141,9 @@ def build_node(
     mesh: MeshClients | None = None
     if membership is not None:
         member, mesh = _join(config, engine, access, membership, variables)
+    cells: Cells | None = None
+    if config.cells is not None and cellhood is not None:
+        cells = _cell(config, config.cells, engine, cellhood, member)
     registrations = Registrations(variables, edge, sessions, lambda: commands.modes.mode, meshed)
     finder = Finder(variables, sessions, access, config.limits, edge)
     control = Control(
@@ -131,11 +153,12 @@ def build_node(
             finder,
         ),
         TopicRequests(config.address, engine.topics, access, mesh, config.limits), MeshRequests(name, mesh, access),
-        AccessRequests(name, access), PeerMessages(variables, registrations, access, edge, finder, config.limits),
+        AccessRequests(name, access), CellRequests(name, cells, access),
+        PeerMessages(variables, registrations, access, edge, finder, config.limits),
     )  # fmt: skip
     return NodeCore(
         name, engine, sessions, access, ports, variables, paths, commands, control, edge,
-        role(sessions, access) if role is not None else None, member, mesh,
+        role(sessions, access) if role is not None else None, member, mesh, cells,
         config.measure is not None and config.measure.clients,
     )  # fmt: skip
 
@@ -170,6 +193,19 @@ def _join(
     ))  # fmt: skip
     publications = [("s", pattern) for pattern in section.publications] if section is not None else []
     return member, MeshClients(member, publications, rules.publishes)
+
+
+def _cell(config: Config, section: CellSection, engine: Engine, cellhood: Cellhood, member: Member | None) -> Cells:
+    from chappe.cells.machine import Cells
+    from chappe.cells.parts import CellParts
+    from chappe.core.cell_settings import settings_of
+
+    def trained(port: int) -> float:
+        """What trains say of a link, NaN if nothing."""
+        link = member.links.by_port.get(port) if member is not None else None
+        return link.trains.estimate if link is not None and link.trains is not None else math.nan
+
+    return Cells(CellParts(config.address, engine, settings_of(section), cellhood.rng, cellhood.urls, trained))
 
 
 def _reserved(membership: Membership | None) -> Reserved:

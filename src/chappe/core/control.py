@@ -7,6 +7,7 @@ from typing import Any
 
 from chappe.core.access_requests import AccessRequests
 from chappe.core.answers import failed
+from chappe.core.cell_requests import CellRequests
 from chappe.core.command_requests import CommandRequests
 from chappe.core.commands import Commands
 from chappe.core.mesh_requests import MeshRequests
@@ -45,6 +46,7 @@ class Control:
         topic_requests: TopicRequests,
         mesh_requests: MeshRequests,
         access_requests: AccessRequests,
+        cell_requests: CellRequests,
         peer_messages: PeerMessages,
     ) -> None:
         self.advertisements = mesh_requests
@@ -62,6 +64,7 @@ class Control:
             **topic_requests.answers,
             **mesh_requests.answers,
             **access_requests.answers,
+            **cell_requests.answers,
             control.List: self._delegate,
             control.OpenDatagram: self._delegate,
             control.Goodbye: self._leave,

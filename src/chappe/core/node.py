@@ -20,9 +20,11 @@ from chappe.core.variables import Variables
 from chappe.engine._engine import Engine
 from chappe.machine import Address as Source
 from chappe.machine import AuditWritten, Connected, Disconnected, Effect, FreePort, NodeInput, Suspected
+from chappe.wire.cells import CELLS
 from chappe.wire.mesh import MESH, Pace
 
-if TYPE_CHECKING:  # a node that does not measure needs no NumPy
+if TYPE_CHECKING:  # a node that neither measures nor is a cell needs no NumPy
+    from chappe.cells.machine import Cells
     from chappe.events.clients import MeshClients
     from chappe.events.member import Member
 
@@ -48,6 +50,7 @@ class NodeCore:
     role: Role | None = None
     member: Member | None = None
     mesh: MeshClients | None = None  # what clients ask of the member
+    cells: Cells | None = None
     measures_clients: bool = False
 
     # --- dispatch
@@ -72,6 +75,8 @@ class NodeCore:
         if session.manager:
             if self.edge is not None and self.edge.takes(message):
                 return self.edge.receive(source, message, now_ns)
+        elif self.cells is not None and session.role == "node" and isinstance(message, CELLS):
+            return self.cells.receive(source, message, now_ns)
         elif self.member is not None and isinstance(message, MESH if session.role == "node" else Pace):
             return self.member.receive(source, message, now_ns)
         return self.control.receive(source, message, now_ns)
@@ -88,6 +93,8 @@ class NodeCore:
         if self.member is not None and self._measured(session):
             joining = connected if session.role == "node" else msgspec.structs.replace(connected, joins=False)
             effects += self.member.receive(source, joining, now_ns)
+        if self.cells is not None and session.role == "node" and not session.manager:
+            effects += self.cells.receive(source, connected, now_ns)
         return effects
 
     def _disconnected(self, source: Source, ended: Disconnected, now_ns: int) -> list[Effect]:
@@ -103,8 +110,12 @@ class NodeCore:
             self.sessions.close(source)
             if self.mesh is not None and session.role == "client":
                 self.mesh.gone(source)
+            if self.cells is not None and session.role == "client":
+                self.cells.gone(source)
         if self.member is not None:
             effects += self.member.receive(source, ended, now_ns)
+        if self.cells is not None:
+            effects += self.cells.receive(source, ended, now_ns)
         if ended.final:
             self.paths.port_gone(source, now_ns)
             self.variables.peer_gone(source, now_ns)
@@ -125,17 +136,25 @@ class NodeCore:
     @property
     def busy(self) -> bool:
         """Whether `work` has something to do."""
-        return self.control.busy
+        return self.control.busy or (self.cells is not None and self.cells.busy)
+
+    def collect(self) -> None:
+        """Take what the engine got for cells; the driver calls it with each batch of messages."""
+        if self.cells is not None:
+            self.cells.collect()
 
     def work(self) -> list[Effect]:
         """A slice of what would take too long for one call; again while `busy`."""
-        return self.control.flush() + self.control.work()
+        effects = self.control.flush() + self.control.work()
+        return effects + self.cells.work() if self.cells is not None else effects
 
     def tick(self, now_ns: int) -> list[Effect]:
         """What is due, but for the member of the mesh: that has times of its own."""
         effects = self.role.tick(now_ns) if self.role is not None else []
         if self.edge is not None:
             effects += self.edge.tick(now_ns)
+        if self.cells is not None:
+            effects += self.cells.tick(now_ns)
         return effects + self.control.tick(now_ns)
 
     def next_tick(self) -> int:
@@ -145,4 +164,6 @@ class NodeCore:
             next_ns = min(next_ns, self.edge.next_tick())
         if self.role is not None:
             next_ns = min(next_ns, self.role.next_tick())
+        if self.cells is not None:
+            next_ns = min(next_ns, self.cells.next_tick())
         return next_ns

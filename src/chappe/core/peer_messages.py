@@ -16,6 +16,7 @@ from chappe.core.session import Session
 from chappe.core.variables import Variables
 from chappe.machine import Effect
 from chappe.wire import control, management
+from chappe.wire.cells import CELLS
 from chappe.wire.mesh import MESH, MeshJoin
 
 log = structlog.get_logger(__name__)
@@ -42,7 +43,7 @@ class PeerMessages:
             control.Demand: self._demand,
             control.Goodbye: self._goodbye,
             control.Failed: self._goodbye,
-            **dict.fromkeys(MESH, self._meshless),
+            **dict.fromkeys((*MESH, *CELLS), self._meshless),
         }
         self.of_brokers: dict[type[control.Message], Answer] = {
             management.Withdrawn: self._withdrawn,

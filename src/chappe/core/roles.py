@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from chappe.engine._engine import Engine
@@ -66,6 +66,16 @@ class Host(Protocol):
 
     def follow(self, urls: Iterable[str]) -> None:
         """Keep a management link to each of these."""
+
+
+class Names(Protocol):
+    """The cell as the control protocol knows it: the names of its clients."""
+
+    def add_names(self, port: int, names: Sequence[str], owner: str) -> None:
+        """A client gets these names; `owner`: its identity, which has a quota. RefusedError, and it gets none."""
+
+    def remove_names(self, port: int, names: Sequence[str]) -> None:
+        """It has them no more; RefusedError if it does not have one of them, and nothing changes."""
 
 
 class Interest(Protocol):

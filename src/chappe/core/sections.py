@@ -180,6 +180,24 @@ class Report(Section, frozen=True, kw_only=True):
     advice: Annotated[float, Meta(ge=0, lt=1)] = 0.0  # most that measurements of others count in a cost; 0: nothing
 
 
+class Cells(Section, frozen=True, kw_only=True):
+    """`[cells]`: this node is a cell: its clients have names, and get parcels by many paths at once."""
+
+    neighbours: Annotated[int, Meta(ge=1, le=16)] = 2  # links to each side of each name, in the order of names
+    random: Annotated[int, Meta(ge=0, le=16)] = 1  # links to any cells
+    far: Annotated[int, Meta(ge=0, le=16)] = 1  # links to cells that are many hops away
+    radius: Annotated[int, Meta(ge=1, le=4)] = 2  # hops within which every link is known
+    paths: Annotated[int, Meta(ge=1, le=64)] = 8  # at once to one cell of the neighbourhood
+    names: Annotated[int, Meta(ge=16, le=1 << 20)] = 4096  # of others that are kept
+    slack: Annotated[float, Meta(gt=1, le=10)] = 1.5  # so many times that number before the least useful are dropped
+    update_s: Annotated[float, Meta(ge=0.05, le=60)] = 2.0  # between updates of bandwidth
+    reachable: bool = True  # False: behind a NAT or firewall, nobody can connect to it
+    urls: Annotated[
+        tuple[str, ...], Meta(max_length=8)
+    ] = ()  # by which other cells connect; empty: those of [[listen]]
+    names_per_identity: Annotated[int, Meta(ge=1, le=1024)] = 64  # of its clients
+
+
 class Counters(Section, frozen=True, kw_only=True):
     """`[counters]`: what /metrics shows is published as events on node/counters/NAME."""
 
@@ -231,6 +249,7 @@ class Config(Section, frozen=True):
     mesh: Mesh | None = None
     measure: Measure | None = None
     report: Report | None = None
+    cells: Cells | None = None
     counters: Counters | None = None
     limits: Limits = Limits()
     tls: Tls | None = None
@@ -248,13 +267,8 @@ class Config(Section, frozen=True):
     @property
     def capabilities(self) -> tuple[str, ...]:
         """What this node does on a link if its other end does, too; outside of a mesh brokers say what it forwards."""
-        lacking = {"demand": self.broker is not None and self.mesh is None, "cells": not self.cell}
+        lacking = {"demand": self.broker is not None and self.mesh is None, "cells": self.cells is None}
         return tuple(word for word in self.node.capabilities if not lacking.get(word))
-
-    @property
-    def cell(self) -> bool:
-        """Whether this node is a cell: it has names of clients and passes on parcels."""
-        return False
 
     @property
     def leaf(self) -> int:

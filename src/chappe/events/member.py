@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chappe.errors import ConfigError
-from chappe.events.member_links import Link, joining, proposal
+from chappe.events.member_links import Link, Role, joining, proposal
 from chappe.events.own_interest import Offered
 from chappe.events.parts import MemberParts
 from chappe.linkstate.expiry import Believe
@@ -81,7 +81,8 @@ class Member:
         """A link can be sent to; both ends of one between nodes send MeshJoin, others are measured alone (MR-002)."""
         kind, lossy = connected.kind, connected.lossy
         if not connected.joins:
-            link = Link(port, connected.name, "client", kind, lossy, since_ns=now_ns)
+            role: Role = "cell" if "cells" in connected.capabilities else "client"
+            link = Link(port, connected.name, role, kind, lossy, since_ns=now_ns, capabilities=connected.capabilities)
             self.links.add(link)
             self.measurement.add(link, now_ns)
             return []

@@ -14,12 +14,12 @@ from chappe.linkstate.units import Address, parse_unit
 from chappe.measure.bandwidth import Estimator
 from chappe.wire.mesh import MeshJoin
 
-Role = Literal["node", "client"]
+Role = Literal["node", "client", "cell"]
 
 
 @dataclass(slots=True)
 class Link:
-    """A link that is up: to another node, in the mesh once both have joined, or to a client that is measured."""
+    """A link that is up: to another node, in the mesh once both have joined; or to a client or cell, measured alone."""
 
     port: int
     name: str

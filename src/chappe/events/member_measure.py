@@ -43,7 +43,7 @@ class Measurement:
                 self.initiator.switch_factor(link.port, factor, False)
         if self._settings.measures and not self._awake:
             self.wake(now_ns)
-        if self._settings.bandwidth and link.role == "node":
+        if self._settings.bandwidth and link.role != "client":
             link.trains = self._trains.add(link.port, now_ns)
 
     def choose_factors(self, link: Link, factors: Collection[str] | None) -> None:

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from chappe.core.access import Access
-from chappe.core.build import Membership, build_node
+from chappe.core.build import Cellhood, Membership, build_node
 from chappe.core.node import NodeCore
 from chappe.core.roles import RoleProcess
 from chappe.core.sections import Config
 from chappe.core.sessions import Sessions
 from chappe.links._socket import clocks
 from chappe.links.registry import Switches
+from chappe.machine import Dial, HangUp
 from chappe.runtime.background import Pacer
 from chappe.runtime.feeds import Feeds
 from chappe.runtime.functions import Functions
@@ -36,6 +39,7 @@ from chappe.security.audit import AuditLog
 from chappe.security.credentials import Credentials
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
+from chappe.wire.control import Goodbye
 
 if TYPE_CHECKING:  # a node that does not measure needs no NumPy
     from chappe.events.reports import Reports
@@ -95,10 +99,12 @@ def build_parts(
 
     reports, verifier, membership = _membership(config, credentials, dev)
     functions = Functions(name, lambda raw, admit: listening.accept_worker(raw, admit))
+    given = config.cells.urls if config.cells is not None else ()
     core = build_node(
         config, process=process, book=rules_of(config, dev), carry_out=lambda effects: shell.perform(effects),
         configure=lambda channels: channels_.configure(channels), functions=functions,
         role=remember if make_role is not None else None, membership=membership,
+        cellhood=Cellhood(random.Random(), lambda: given or listening.for_nodes),
     )  # fmt: skip
     engine = core.engine
     clocks(engine)
@@ -124,8 +130,16 @@ def build_parts(
         if mesh is not None:
             mesh.hasten()
 
+    def dialling(effect: Dial | HangUp) -> None:
+        if isinstance(effect, Dial):
+            peers.keep(effect)
+            return
+        connection = peers.leave(effect.name)
+        if connection is not None:
+            connections.close(connection, "no cell wants it", message=Goodbye(reason=f"{name} has other neighbours"))
+
     shell = Shell(
-        core, connections, audit, datagrams, alternates, facts.rows, feeds.publish_event, hasten,
+        core, connections, audit, datagrams, alternates, facts.rows, feeds.publish_event, hasten, dialling,
         BROKER_BUDGET_NS if config.manages else BUDGET_NS,
     )  # fmt: skip
     if membership is not None:
@@ -189,8 +203,8 @@ def role_of(config: Config, process: bytes) -> MakeRoleProcess | None:
 def _membership(
     config: Config, credentials: Credentials, dev: bool
 ) -> tuple[Reports | None, Verifier | None, Membership | None]:
-    """What the member of the mesh is made of, where the node measures or is in one."""
-    if config.mesh is None and config.measure is None:
+    """What the member of the mesh is made of, where the node measures, is in one, or is a cell."""
+    if config.mesh is None and config.measure is None and config.cells is None:
         return None, None, None
     from chappe.core.mesh_settings import report_settings, settings_of
     from chappe.core.sections import Measure
@@ -201,7 +215,10 @@ def _membership(
     for name, formula in config.mesh.formula.items() if config.mesh is not None else ():
         if name not in cost.PROFILES:
             cost.register(name, formula)
-    settings = settings_of(config.mesh, config.measure or Measure(), config.capabilities)
+    measure = config.measure or Measure()
+    if config.cells is not None:
+        measure = msgspec.structs.replace(measure, bandwidth=True)
+    settings = settings_of(config.mesh, measure, config.capabilities)
     report = config.report
     reports = Reports(config.node.name, report_settings(report), settings.profile) if report is not None else None
     signs = config.mesh is not None and config.tls is not None and not dev

@@ -24,11 +24,17 @@ class Listening:
         self._gate = gate
         self._credentials = credentials
         self._listeners: list[Listener] = []
+        self._of_nodes: set[Listener] = set()
 
     @property
     def addresses(self) -> list[Address]:
         """Where it listens, with the real port numbers."""
         return [listener.address for listener in self._listeners] + self._datagrams.addresses
+
+    @property
+    def for_nodes(self) -> tuple[str, ...]:
+        """By which of them other nodes connect."""
+        return tuple(str(listener.address) for listener in self._listeners if listener in self._of_nodes)
 
     async def open(self, entry: Listen, handshake_s: float, tick: FlushTick) -> None:
         """Listen on an address of the file; LinkError if it cannot be had."""
@@ -46,6 +52,8 @@ class Listening:
             await self._reception.accept(raw, entry)
 
         self._listeners.append(await listen(address, accepted, tls=tls, options=options))
+        if "node" in entry.roles:
+            self._of_nodes.add(self._listeners[-1])
 
     async def accept_worker(self, raw: Raw, admit: Admit) -> None:
         """A connection of the worker of this node."""

@@ -239,5 +239,11 @@ class Node:
             self.tick.now()
         if self.connections.freeing:
             return 0
-        waits = self.role is not None or self.connections.restless or self.datagrams.busy or core.control.behind
+        waits = (
+            self.role is not None
+            or core.cells is not None
+            or self.connections.restless
+            or self.datagrams.busy
+            or core.control.behind
+        )
         return TICK_S if waits else rest_s(self.connections.shortest_ns)

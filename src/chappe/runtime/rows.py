@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from chappe.core.cursor import Row, Rows
 from chappe.core.node import NodeCore
@@ -18,12 +18,16 @@ from chappe.security.rules import Rights
 from chappe.wire.constants import MODES
 from chappe.wire.control import List
 
+if TYPE_CHECKING:  # a node that is no cell needs no NumPy
+    from chappe.cells.machine import Cells
+
 OUTPUTS = 32  # of a variable in one row of `forwarding`; the rest is counted
 MAX_TOPICS = 100_000  # different subscriptions that one listing counts
 LISTS = (
     "variables", "publishers", "types", "topics", "links", "clients", "counters", "drops", "paths", "broker",
     "functions", "transports", "publications", "forwarding", "accounts",
 )  # fmt: skip
+CELL_LISTS = ("cells", "cell_links", "parcel_routes")
 MESH_LISTS = ("measured", "factors", "history", "map", "tree", "routes", "route", "members")
 
 
@@ -72,6 +76,8 @@ class Facts:
         if request.what == "publications" and self._core.role is None:
             pattern = _pattern(request.of)
             return Rows(self._publication_rows(pattern, session))
+        if request.what in CELL_LISTS and self._core.cells is not None:
+            return self._cell_rows(request, session, self._core.cells)
         mesh = self._core.mesh if request.what in MESH_LISTS else None
         if request.what not in LISTS and self._core.role is None and mesh is None:
             raise _unknown(request.what)
@@ -87,6 +93,17 @@ class Facts:
         if request.what not in LISTS:
             raise _unknown(request.what)
         return self._private_rows(request.what)
+
+    def _cell_rows(self, request: List, session: Session, cells: Cells) -> Rows:
+        from chappe.cells import rows  # a node that is no cell needs no NumPy
+
+        self._core.access.book.allows(session.identity, "admin", f"{self._node}/{request.what}").require()
+        match request.what:
+            case "cells":
+                return Rows(rows.known_names(cells, request.of))
+            case "cell_links":
+                return Rows(rows.links(cells))
+        return Rows(rows.parcel_routes(cells, request.of))
 
     def _private_rows(self, what: str) -> Rows:
         match what:
@@ -272,6 +289,8 @@ def _pattern(wanted: str) -> AddressPattern | None:
 
 
 def _unknown(what: str) -> KeyError:
+    if what in CELL_LISTS:
+        return KeyError(f"{what}: this node is no cell; add [cells] to its file")
     if what in MESH_LISTS:
         return KeyError(f"{what}: this node neither measures nor is it in a mesh; add [mesh] or [measure] to its file")
     return KeyError(f"{what[:40]!r} cannot be listed; one of {', '.join(LISTS)} can")

@@ -25,8 +25,10 @@ from chappe.machine import (
     AuditWritten,
     Close,
     Delegate,
+    Dial,
     Effect,
     FreePort,
+    HangUp,
     Log,
     Publish,
     Send,
@@ -63,9 +65,10 @@ class Shell:
     def __init__(
         self, core: NodeCore, connections: Connections, audit: AuditLog | None, datagrams: Datagrams,
         alternates: Alternates, find: Find, publish: Callable[[str, bytes, str], None],
-        hasten: Callable[[], None], budget_ns: int = BUDGET_NS,
+        hasten: Callable[[], None], dialling: Callable[[Dial | HangUp], None], budget_ns: int = BUDGET_NS,
     ) -> None:  # fmt: skip
         """`find` gives the rows of listings, `publish(topic, body, content_type)` is for events of the node itself.
+        `dialling` keeps links that cells want, and ends them.
 
         `hasten()`: messages were handled, the member of the mesh may have something to do.
         """
@@ -73,6 +76,7 @@ class Shell:
         self._alternates = alternates
         self._find = find
         self._hasten = hasten
+        self._dialling = dialling
         self._publish = publish
         self.tick: FlushTick | None = None  # set once both exist
         self._throttles = False  # whether clients have a rate limit
@@ -106,6 +110,7 @@ class Shell:
         control = self._engine.take_control()
         if control:
             self._take(control)
+        self._core.collect()
         for port, questions in self._engine.take_asked():
             holder = self._holder(port)
             if holder is not None:
@@ -305,6 +310,8 @@ class Shell:
                     self._connections.free(port)
                 case Publish(topic, body, content_type):
                     self._publish(topic, body, content_type)
+                case Dial() | HangUp():
+                    self._dialling(effect)
                 case Log(event, level, fields):
                     getattr(self._log, level)(event, node=self._core.name, **fields)
 

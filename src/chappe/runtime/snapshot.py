@@ -25,6 +25,10 @@ async def take(parts: Parts, turns: LoopTurns | None, scrape: bool) -> Snapshot:
     snapshot.neighbours = {(name, action): value for (name, action), value in core.access.neighbours.refused.items()}
     if parts.role is not None:
         snapshot.gauges.update(parts.role.gauges())
+    if core.cells is not None:
+        from chappe.cells.rows import gauges  # a node that is no cell needs no NumPy
+
+        snapshot.gauges.update(gauges(core.cells))
     if core.member is not None:
         from chappe.runtime.mesh.samples import samples  # a node that does not measure needs no NumPy
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from chappe.core.build import MakeRole, Membership, build_node
+from chappe.core.build import Cellhood, MakeRole, Membership, build_node
 from chappe.core.commands import Configure, Functions
 from chappe.core.node import NodeCore
 from chappe.core.sections import Config, Mesh, NodeSection
@@ -40,9 +40,14 @@ class Design:
         membership = None
         if self.settings is not None:
             membership = Membership(self.settings, rng, reporter=self.reporter, decode=codec.advert)
+        cellhood = None
+        if self.config.cells is not None:
+            name, urls = self.config.node.name, self.config.cells.urls
+            cellhood = Cellhood(rng, lambda: urls or (f"sim://{name}",))
         return build_node(
             self.config, process=process, book=self.book, carry_out=carry_out, configure=configure,
-            functions=self.functions, role=self.role, membership=membership, seed=int.from_bytes(process[:8], "big"),
+            functions=self.functions, role=self.role, membership=membership,
+            cellhood=cellhood, seed=int.from_bytes(process[:8], "big"),
         )  # fmt: skip
 
 

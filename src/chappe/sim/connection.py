@@ -35,9 +35,11 @@ class Connection:
     def __init__(
         self, clock: Clock, ends: tuple[Node, Node], qualities: tuple[Quality, Quality], timing: Timing,
         rngs: tuple[random.Random, random.Random, random.Random], datagrams: bool = False, manages: str = "",
+        joins: bool = True,
     ) -> None:  # fmt: skip
-        """`manages`: the name of the end that is a broker to the other."""
+        """`manages`: the name of the end that is a broker to the other. `joins` False: cells alone want it."""
         self._manages = manages
+        self.joins = joins
         self.ends = ends
         self.name = f"{ends[0].name}-{ends[1].name}"
         self.intact = True

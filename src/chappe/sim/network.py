@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from chappe.errors import ConfigError
 from chappe.events.member_settings import MemberSettings
 from chappe.linkstate.units import Address, level_between
+from chappe.machine import Dial, HangUp
 from chappe.sim.build import Design, plain_config
 from chappe.sim.clock import Clock, Streams
 from chappe.sim.codec import Codec
@@ -25,7 +26,11 @@ class Network:
     `settings` None: engines only, with static topic routes.
     """
 
-    def __init__(self, seed: int, *, settings: MemberSettings | None = None, timing: Timing | None = None) -> None:
+    def __init__(
+        self, seed: int, *, settings: MemberSettings | None = None, timing: Timing | None = None,
+        reachable: Callable[[str, str], bool] = lambda a, b: True, quality: Callable[[str, str], Quality] | None = None,
+    ) -> None:  # fmt: skip
+        """`reachable(a, b)`: whether `a` can connect to `b`; `quality(a, b)`: of a link that cells dial, forth."""
         self.seed = seed
         self.streams = Streams(seed)
         self.clock = Clock(self._settle)
@@ -37,6 +42,9 @@ class Network:
         self._looks: list[Look] = []
         self._touched: dict[Node, None] = {}
         self._codec = Codec()
+        self._reachable = reachable
+        self._quality = quality or (lambda a, b: Quality())
+        self._kept: dict[tuple[str, str], set[str]] = {}  # who dials, for each link that cells alone want
 
     # --- building
 
@@ -51,13 +59,13 @@ class Network:
         if name in self.nodes:
             raise ConfigError(f"there are two nodes {name!r}; give each its own name")
         grain_ns = max(1, round(self.timing.grain_ms * 1e6))
-        node = Node(address, self.clock, self.streams, design, self._touch, self._codec, grain_ns)
+        node = Node(address, self.clock, self.streams, design, self._touch, self._codec, grain_ns, self._dialling)
         self.nodes[name] = node
         return node
 
     def join(
         self, a: str, b: str, quality: Quality | None = None, back: Quality | None = None, datagrams: bool = False,
-        manages: str = "",
+        manages: str = "", joins: bool = True,
     ) -> Connection:  # fmt: skip
         """A link between two nodes; `back` is its quality from `b` to `a` if that is another.
 
@@ -68,7 +76,7 @@ class Network:
         forth = quality or Quality()
         rngs = (self.streams.of("link", a, b), self.streams.of("link", b, a), self.streams.of("dial", a, b))
         ends = (self._node(a), self._node(b))
-        link = Connection(self.clock, ends, (forth, back or forth), self.timing, rngs, datagrams, manages)
+        link = Connection(self.clock, ends, (forth, back or forth), self.timing, rngs, datagrams, manages, joins)
         self.links[a, b] = link
         link.look = self._look if self._looks else None
         if link.possible:
@@ -124,6 +132,10 @@ class Network:
                 link.silence(node)
             else:
                 link.reset(node)
+        for key, dialling in self._kept.items():
+            if name in dialling:
+                dialling.discard(name)
+                self._release(key)
         self._tell("crash", name)
 
     def restart(self, name: str) -> None:
@@ -150,6 +162,30 @@ class Network:
         if not link.intact:
             link.mend()
             self._tell("mend", link.name)
+
+    # --- links that cells want
+
+    def _dialling(self, node: Node, effect: Dial | HangUp) -> None:
+        a, b = node.name, effect.name
+        key = (a, b) if (a, b) in self.links or (b, a) not in self.links else (b, a)
+        link = self.links.get(key)
+        if link is not None and link.joins:
+            return
+        if isinstance(effect, HangUp):
+            if key in self._kept:
+                self._kept[key].discard(a)
+                self._release(key)
+        elif b in self.nodes and self._reachable(a, b):
+            self._kept.setdefault(key, set()).add(a)
+            if link is None:
+                self.join(a, b, self._quality(a, b), self._quality(b, a), joins=False)
+            elif not link.intact:
+                link.mend()
+
+    def _release(self, key: tuple[str, str]) -> None:
+        """End a link that neither end dials any more."""
+        if not self._kept[key] and self.links[key].intact:
+            self.links[key].end()
 
     def partition(self, *groups: Iterable[str]) -> list[tuple[str, str]]:
         """Cut every line between two groups of nodes; who is in none makes one more. The lines, to mend them."""

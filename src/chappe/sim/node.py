@@ -19,9 +19,11 @@ from chappe.machine import (
     Close,
     Connected,
     Delegate,
+    Dial,
     Disconnected,
     Effect,
     FreePort,
+    HangUp,
     Log,
     NodeInput,
     Publish,
@@ -53,6 +55,10 @@ class Carrier(Protocol):
     @property
     def possible(self) -> bool:
         """Whether a connection could be there."""
+
+    @property
+    def joins(self) -> bool:
+        """Whether it is one of the mesh; else cells alone want it."""
 
     def other(self, node: Node) -> Node:
         """Its other end."""
@@ -95,7 +101,7 @@ class Node:
 
     def __init__(
         self, address: Address, clock: Clock, streams: Streams, design: Design, touched: Callable[[Node], None],
-        codec: Codec, grain_ns: int = 1,
+        codec: Codec, grain_ns: int = 1, dialling: Callable[[Node, Dial | HangUp], None] | None = None,
     ) -> None:  # fmt: skip
         self.address = address
         self.name = address.node
@@ -115,6 +121,7 @@ class Node:
         self._streams = streams
         self._touched = touched
         self._grain_ns = grain_ns
+        self._dialling = dialling  # keeps and ends links that cells want
         self._carriers: dict[int, Carrier] = {}
         self._clients: dict[int, Client] = {}
         self._managers: dict[int, Manager] = {}
@@ -220,7 +227,7 @@ class Node:
         self.core.sessions.open(node_session(port, peer, manager))
         theirs = carrier.other(self).design.config.capabilities
         words = tuple(word for word in self.design.config.capabilities if word in theirs)
-        self._give(port, Connected(peer, fresh=fresh, capabilities=words))
+        self._give(port, Connected(peer, joins=carrier.joins, fresh=fresh, capabilities=words))
         self._touched(self)
         return port
 
@@ -371,6 +378,9 @@ class Node:
                 self._fault(port, error)
         if engine.attention:
             self._control(now_ns)
+            core.collect()
+            if core.busy:
+                self._core_ns = 0
         if self._core_ns <= now_ns:
             self._tick(now_ns)
         next_ns = self._core_ns
@@ -454,6 +464,8 @@ class Node:
                     self._close(port, reason)
                 case FreePort(port):
                     self._free(port)
+                case Dial() | HangUp() if self._dialling is not None:
+                    self._dialling(self, effect)
                 case AuditIntent(source, _, _, _, _, number):
                     self._core_ns = 0
                     self.carry_out(self.core.receive(source, AuditWritten(number), self.clock.now_ns))

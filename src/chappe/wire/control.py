@@ -21,6 +21,7 @@ from chappe.wire.base import Qos as Qos
 from chappe.wire.base import Request as Request
 from chappe.wire.base import Variable as Variable
 from chappe.wire.base import kind_name as kind_name
+from chappe.wire.cells import CELLS
 from chappe.wire.constants import ALL_MODES
 from chappe.wire.management import MANAGEMENT
 from chappe.wire.mesh import MESH
@@ -50,6 +51,7 @@ class Hello(Notice):
     flooded: bool = False  # client: gets every flooded variable
     resume: bool = False  # not read: the session number says whether a port of it still exists
     links: tuple[str, ...] = ()  # node: urls that it can be reached by
+    joins: bool = True  # node: the link is one of the mesh, too; False: it is for cells alone
 
 
 class Welcome(Notice):
@@ -196,6 +198,13 @@ class CloseInbox(Request):
     address: str
 
 
+class OwnNames(Request):
+    """Names of cells that this client has at the node from now on, and others that it gives up (BF-04)."""
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
 class Check(Request):
     """Whether the asker has a right: Done or Failed, and nothing else happens."""
 
@@ -333,10 +342,11 @@ class SetMode(Command):
 
 _ALL: tuple[type[Message], ...] = (
     Hello, Welcome, Refused, PublishRefused, Goodbye, Done, Failed, Register, Registered, Withdraw, Watch, Watching,
-    Unwatch, Find, Unfind, Found, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, Check, Advertise,
+    Unwatch, Find, Unfind, Found, Subscribe, Unsubscribe, OpenInbox, InboxOpened, CloseInbox, OwnNames, Check,
+    Advertise,
     Unadvertise, Measure, OpenLink, List, Listing, OpenDatagram, DatagramOpened, DatagramReport, DatagramFence,
     DatagramClosed, Announce, Retract, Demand, PrepareMode,
-    SetMode, *MANAGEMENT, *MESH,
+    SetMode, *MANAGEMENT, *MESH, *CELLS,
 )  # fmt: skip
 KINDS: dict[str, type[Message]] = {kind_name(kind): kind for kind in _ALL}
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntFlag
 
 from chappe.errors import ProtocolError
+from chappe.wire.constants import CELL_ID_BYTES as CELL_ID_BYTES
+from chappe.wire.constants import MAX_HOPS as MAX_HOPS
+from chappe.wire.constants import MAX_NAME_BYTES as MAX_NAME_BYTES
 from chappe.wire.frames import Cursor, unsigned
 
-CELL_ID_BYTES = 8
-MAX_HOPS = 64
-MAX_NAME_BYTES = 255
 ACK_BYTES = 1400  # most of a PARCEL payload that acknowledges
 MAX_RANGES = 32
 MAX_OUTSTANDING = 1 << 16  # parcels of a flow from the first that is not acknowledged to the last

@@ -28,6 +28,8 @@ ORIGINS = {
 }
 GOOD = """
 import asyncio
+from pathlib import Path
+
 import chappe, chappe.sync
 
 async def good() -> None:
@@ -57,6 +59,16 @@ async def good() -> None:
         advertisement = await client.advertise("a/+")
         await client.withdraw(advertisement)
         rows: list[dict[str, object]] = [dict(row) for row in await client.list("variables", limit=10)]
+        async with client.cell("fr.paris", "fr.louvre") as cell:
+            sent: chappe.Sent = await cell.send("fr.lyon", Path("file"), source="fr.paris", progress=print)
+            size: int = sent.size
+            async for arrived in cell:
+                source: str = arrived.source
+                saved: int = await arrived.save("file")
+                async for piece in arrived:
+                    size += len(piece)
+            cell.multicast("fr.*", b"x")
+            await cell.add_name("fr.nice")
 
 with chappe.sync.connect("tcp://127.0.0.1:7400", wait_s=1.0) as blocking:
     blocking.watch("pmu", "frequency", interval=0.1)

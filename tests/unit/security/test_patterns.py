@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chappe.security.patterns import AddressPattern, PatternError, topic_address, variable_address
+from chappe.security.patterns import AddressPattern, PatternError, cell_address, topic_address, variable_address
 
 # Patterns are made of `a` and `b`; `z` stands for every level that no pattern names. One level more than the longest
 # pattern stands for every longer topic.
@@ -127,3 +127,41 @@ def test_addresses_of_the_wire_never_collide() -> None:
     assert AddressPattern.address(variable_address("int:1", "v")).levels == ("int:1", "v")
     with pytest.raises(PatternError, match="single level"):
         variable_address("a/b", "c")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "covered"),
+    [
+        ("cell:fr.#", "cell:fr.paris.louvre", True),
+        ("cell:fr.#", "cell:fr", True),
+        ("cell:fr.+", "cell:fr.paris.louvre", False),
+        ("cell:fr.paris/#", "cell:fr.paris/louvre", False),  # dots separate the levels of names, nothing else does
+        ("cell:#", "cell:C++", True),
+        ("cell:#", "cell:a..b", True),
+        ("#", "cell:fr.paris", True),
+        ("fr/#", "cell:fr.paris", False),
+        ("cell:#", "fr.paris", False),
+    ],
+)
+def test_names_of_cells_have_levels_that_dots_separate(pattern: str, name: str, covered: bool) -> None:
+    assert AddressPattern.rule(pattern).covers(AddressPattern.address(name)) is covered
+
+
+def test_the_own_name_in_a_pattern_of_cells_has_levels_too() -> None:
+    own = AddressPattern.rule("cell:{name}.#").with_name("fr.louvre")
+    assert own.covers(AddressPattern.address("cell:fr.louvre.disk"))
+
+
+@pytest.mark.parametrize(
+    ("destination", "address"),
+    [("fr.paris", "cell:fr.paris"), ("fr.*", "cell:fr.#"), ("fr.lou*", "cell:fr.#"), ("f*", "cell:#"), ("*", "cell:#")],
+)
+def test_a_prefix_of_names_is_asked_for_as_the_least_pattern_that_has_them_all(destination: str, address: str) -> None:
+    assert cell_address(destination) == address
+
+
+def test_a_topic_that_looks_like_a_name_of_a_cell_is_none() -> None:
+    assert topic_address("s", "cell:fr.paris") == "str:cell:fr.paris"
+    assert topic_address("c", "fr.paris") == "cell:fr.paris"
+    with pytest.raises(PatternError, match="last level"):
+        AddressPattern.rule("cell:#.paris")

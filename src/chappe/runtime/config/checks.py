@@ -15,6 +15,7 @@ from chappe.links.address import parse as parse_address
 from chappe.links.administrative import is_site, parse_site
 from chappe.links.kinds import factories, factory_of, stream_schemes
 from chappe.links.proxy import ENVIRONMENT, parse_proxy
+from chappe.runtime.config.cell_checks import cell_problems
 from chappe.runtime.config.mesh_checks import mesh_problems
 from chappe.security.certificates import identity_of
 from chappe.security.identity import dev_identity
@@ -30,7 +31,7 @@ def problems(config: Config, dev: bool = False, files: bool = False) -> list[str
     found = [*_addresses(config, dev), *_peers(config), *_transports(config), *_references(config), *_patterns(config),
              *_consistency(config),
              *(() if dev else _denied(config)),
-             *_management(config), *mesh_problems(config)]  # fmt: skip
+             *_management(config), *mesh_problems(config), *cell_problems(config, dev)]  # fmt: skip
     if files:
         found += _files(config)
     return found
@@ -46,7 +47,7 @@ def fixed(old: Config, new: Config) -> list[str]:
         found.append("tls, tokens: names of files cannot change while the node runs; their content may")
     if (new.broker and new.broker.name, new.manages) != (old.broker and old.broker.name, old.manages):
         found.append("broker, manages: cannot change while the node runs; restart it")
-    keys = [key for key in ("mesh", "measure", "report", "counters") if getattr(new, key) != getattr(old, key)]
+    keys = [key for key in ("mesh", "measure", "report", "cells", "counters") if getattr(new, key) != getattr(old, key)]
     return found + [f"{key}: cannot change while the node runs; restart it" for key in keys]
 
 

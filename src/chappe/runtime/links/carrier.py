@@ -97,7 +97,7 @@ class Carrier:
         session = Session(peer.port, peer.name, "node", identity, manager=peer.manager)
         peer.process = agreement.process
         connection = peer.connection = self._attach(
-            raw, session, agreement.heartbeat_ns, agreement.dialled, fresh, agreement.capabilities
+            raw, session, agreement.heartbeat_ns, agreement.dialled, fresh, agreement.capabilities, agreement.joins
         )
         if connection.lost.is_set() or peer.manager:
             self._tick.soon()
@@ -123,14 +123,19 @@ class Carrier:
         """Forget peers that came by themselves and have not come back."""
         now_ns = self._engine.mono_ns
         for peer in self._peers:
-            if not peer.listed and peer.connection is None and now_ns - peer.parked_ns > away_ns:
+            if (
+                not peer.listed
+                and peer.dialler is None
+                and peer.connection is None
+                and now_ns - peer.parked_ns > away_ns
+            ):
                 self.remove_peer(peer, "away")
 
     # --- both
 
     def _attach(
         self, raw: Raw, session: Session, heartbeat_ns: int, dialled: bool, fresh: bool = True,
-        capabilities: tuple[str, ...] = (),
+        capabilities: tuple[str, ...] = (), joins: bool = True,
     ) -> Connection:  # fmt: skip
         self._core.sessions.open(session)
         early: list[Exception | None] = []
@@ -144,7 +149,9 @@ class Carrier:
 
         link = raw.attach(self._engine, session.port, self._tick, lost)
         session.security = 2 if link.security.secure else 0
-        connection = Connection(session, link, Heartbeat(heartbeat_ns), self._engine.mono_ns, dialled=dialled)
+        connection = Connection(
+            session, link, Heartbeat(heartbeat_ns), self._engine.mono_ns, dialled=dialled, joins=joins
+        )
         holder.append(connection)
         self._connections.add(connection, self._engine.mono_ns)
         self._shell.welcome(connection.port)
@@ -152,7 +159,7 @@ class Carrier:
             self._connections.ended(connection, early[0])
         else:
             id = b"" if connection.entry is None else connection.entry.id.bytes
-            connected = Connected(session.name, link.kind, link=id, fresh=fresh, capabilities=capabilities)
+            connected = Connected(session.name, link.kind, link=id, joins=joins, fresh=fresh, capabilities=capabilities)
             self._shell.perform(self._core.receive(session.port, connected, self._engine.mono_ns))
         return connection
 

@@ -35,6 +35,7 @@ class Connection:
     heartbeat: Heartbeat
     opened_ns: int
     dialled: bool = False
+    joins: bool = True  # False: of another node, for cells alone
     closing: str = ""  # why we end it
     busy_ns: int = 0  # when it last did anything but show that it lives
     busy_frames: int = 0

@@ -17,8 +17,10 @@ from chappe.errors import ChappeError, RefusedError
 from chappe.links.address import Address, parse
 from chappe.links.backoff import Backoff
 from chappe.links.handshake import connect_handshake
+from chappe.links.kinds import factory_of, stream_schemes
 from chappe.links.link import Raw
 from chappe.links.negotiation import Capabilities, Choice, read
+from chappe.machine import Dial
 from chappe.runtime.links.connections import Connection
 from chappe.runtime.links.reaching import Reaching
 from chappe.security.certificates import identity_of
@@ -29,6 +31,7 @@ from chappe.wire.control import Hello, Refused, Welcome
 log = structlog.get_logger(__name__)
 
 MULTICAST = "udp+multicast"
+CELL_RECONNECT_S = 30.0  # at most between two attempts to reach a cell
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +50,7 @@ class PeerLink:
     theirs: Capabilities | None = None  # what it said that it can be reached by
     moving: asyncio.Event | None = None  # set when a link that is being opened in place of the connection has settled
     choice: str = ""  # why its connection is the one it is
+    cell: bool = False  # dialled because cells want it, and no file lists it
 
     @property
     def name(self) -> str:
@@ -70,12 +74,13 @@ class Agreement:
     heartbeat_ns: int
     capabilities: tuple[str, ...]  # that both have
     dialled: bool
+    joins: bool = True  # False: the link is for cells alone
 
 
-def agreed(config: Peer, welcome: Welcome) -> Agreement:
+def agreed(config: Peer, welcome: Welcome, joins: bool = True) -> Agreement:
     """With a peer that was dialled."""
     heartbeat_ns = max(round(config.heartbeat_s * 1e9), welcome.heartbeat_ns)
-    return Agreement(welcome.session, heartbeat_ns, welcome.capabilities, True)
+    return Agreement(welcome.session, heartbeat_ns, welcome.capabilities, True, joins)
 
 
 Carry = Callable[[PeerLink, Raw, Identity, Agreement], Connection]
@@ -100,6 +105,7 @@ class Peers:
         self._capabilities = capabilities
         self._node = node
         self._process = process
+        self._certificates = certificates
         self._engine = engine
         self._ports = ports
         self.carry = carry
@@ -127,9 +133,10 @@ class Peers:
             if peer is None:
                 self._open(config, listed=True)
             else:
-                if config.url != peer.config.url and peer.dialler is not None:
+                if (config.url != peer.config.url or peer.cell) and peer.dialler is not None:
                     peer.dialler.cancel()
                     peer.dialler = None
+                peer.cell = False
                 if config.level != peer.config.level:
                     self._engine.status.set_level(peer.port, config.level)
                 peer.config, peer.listed = config, True
@@ -161,7 +168,11 @@ class Peers:
         peer = self._by_name.get(hello.name)
         if peer is None or peer.connection is None:
             return None
-        if peer.connection.dialled and self._node < peer.name and peer.process == hello.session:
+        ours = peer.connection
+        better = ours.joins > hello.joins  # than one for cells alone
+        if (better or (ours.joins == hello.joins and ours.dialled and self._node < peer.name)) and (
+            peer.process == hello.session
+        ):
             return Refused(reason=f"{self._node} has a connection to {peer.name} already", code="address")
         return None
 
@@ -170,7 +181,9 @@ class Peers:
         peer = self._by_name.get(hello.name) or self._open(Peer(name=hello.name), listed=False)
         peer.theirs = read(hello.name, hello.links, raw.peer.host)
         heartbeat_ns = max(hello.heartbeat_ns, 50_000_000)
-        return self.carry(peer, raw, identity, Agreement(hello.session, heartbeat_ns, welcome.capabilities, False))
+        return self.carry(peer, raw, identity, Agreement(
+            hello.session, heartbeat_ns, welcome.capabilities, False, hello.joins
+        ))  # fmt: skip
 
     def manager(self, name: str, url: str) -> PeerLink:
         """The link to a broker's process of that name; RefusedError if the name is that of another peer."""
@@ -181,6 +194,51 @@ class Peers:
         if not peer.manager or name == self._node:
             raise RefusedError(f"{url} is {name!r}, which is a peer of {self._node}; a broker needs a name of its own")
         return peer
+
+    # --- links that cells want
+
+    def keep(self, wanted: Dial) -> None:
+        """Dial a node that no file lists, until `leave`; urls that are not for this node are left out."""
+        peer = self._by_name.get(wanted.name)
+        if wanted.name == self._node or (peer is not None and (peer.listed or peer.manager)):
+            return
+        urls = tuple(url for url in wanted.urls if self._permits(url))
+        config = Peer(name=wanted.name, url=urls, reconnect_max_s=CELL_RECONNECT_S)
+        if peer is None:
+            peer = self._open(config, listed=False)
+        if peer.dialler is not None:
+            if peer.config.urls == urls:
+                return
+            peer.dialler.cancel()
+        peer.config, peer.cell = config, True
+        peer.dialler = None
+        if urls:
+            peer.dialler = asyncio.get_running_loop().create_task(self._keep(peer), name=f"dial {peer.name}")
+
+    def leave(self, name: str) -> Connection | None:
+        """Dial it no more, unless a file lists it; the connection that was dialled, to be closed by the caller."""
+        peer = self._by_name.get(name)
+        if peer is None or not peer.cell:
+            return None
+        peer.cell = False
+        if peer.dialler is not None:
+            peer.dialler.cancel()
+            peer.dialler = None
+        connection = peer.connection
+        return connection if connection is not None and connection.dialled and not connection.joins else None
+
+    def _permits(self, url: str) -> bool:
+        """Others say where they are: what a file may not name is not dialled for them either."""
+        try:
+            address = parse(url, stream_schemes())
+        except ChappeError:
+            return False
+        return address.is_loopback or (factory_of(address).secure and self._certificates)
+
+    def _joins(self, name: str) -> bool:
+        """Whether a connection to that node is one of the mesh."""
+        peer = self._by_name.get(name)
+        return peer is None or not peer.cell or (peer.connection is not None and peer.connection.joins)
 
     def by_datagrams(self, peer: PeerLink, raw: Raw) -> bool:
         """Whether STATUS for that peer should go by datagrams beside this connection."""
@@ -208,7 +266,7 @@ class Peers:
         raw = await self.reaching.dial(config, choice)
         hello = Hello(
             role="node", name=self._node, session=self._process, capabilities=self._capabilities,
-            heartbeat_ns=round(config.heartbeat_s * 1e9), links=self.offered(),
+            heartbeat_ns=round(config.heartbeat_s * 1e9), links=self.offered(), joins=self._joins(config.name),
         )  # fmt: skip
         return raw, await connect_handshake(raw, hello)
 
@@ -231,7 +289,7 @@ class Peers:
         config = peer.config
         backoff = Backoff(random.random, base_s=config.reconnect_min_s, cap_s=config.reconnect_max_s)
         while True:
-            if peer.connection is not None and not (peer.connection.dialled or self._node < peer.name):
+            if peer.connection is not None and self._content(peer, peer.connection):
                 await peer.connection.lost.wait()
                 continue
             await asyncio.sleep(backoff.next_s())
@@ -251,6 +309,12 @@ class Peers:
                 following = peer.connection  # another link that was dialled has taken its place
                 connection = following if following is not None and following.dialled else None
 
+    def _content(self, peer: PeerLink, connection: Connection) -> bool:
+        """Whether there is no need to dial: the other end did, and its connection is the one that stays."""
+        if peer.cell:
+            return True
+        return connection.joins and not (connection.dialled or self._node < peer.name)
+
     async def _dial(self, peer: PeerLink) -> Connection:
         raw, welcome, choice = await self.dial(peer.config)
         return self.carry_dialled(peer, raw, welcome, choice)
@@ -260,14 +324,15 @@ class Peers:
         config = peer.config
         try:
             identity = self._identify(peer, raw, welcome)
-            if peer.connection is not None and not peer.connection.dialled and self._node > peer.name:
+            joins, present = self._joins(peer.name), peer.connection
+            if present is not None and present.joins >= joins and not present.dialled and self._node > peer.name:
                 raise RefusedError(f"{peer.name} has connected by itself meanwhile")
             peer.theirs = read(welcome.name, welcome.links, raw.peer.host)
         except BaseException:
             raw.close()
             raise
         peer.choice = f"{choice.kind}: {choice.reason}"
-        return self.carry(peer, raw, identity, agreed(config, welcome))
+        return self.carry(peer, raw, identity, agreed(config, welcome, joins))
 
     def _identify(self, peer: PeerLink, raw: Raw, welcome: Welcome) -> Identity:
         if welcome.name != peer.name:
