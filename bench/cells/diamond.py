@@ -91,7 +91,7 @@ async def _over(client: Any, seconds: float) -> Shares:
 
 async def _paths(client: Any) -> dict[str, dict[str, Any]]:
     rows = await client.list("parcel_routes", of=SINK)
-    return {row["path"][0]: row for row in rows}
+    return {row["hops"][0]: row for row in rows if row["hops"]}
 
 
 def _apart(carried: Mapping[str, float], drawn: Mapping[str, float]) -> float:

@@ -11,8 +11,8 @@ import contextlib
 import hashlib
 import json
 import random
+import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Coroutine
@@ -23,6 +23,7 @@ import uvloop
 import chappe
 
 EVERY_S = 0.25
+KNOWN_S = 30.0
 UNDER_WAY = 512  # messages that are sent at once
 
 
@@ -41,11 +42,20 @@ async def _report(began: float, count: dict[str, int]) -> None:
         say(seconds=time.monotonic() - began, **count)
 
 
-async def send(url: str, name: str, to: str, messages: int, size: int, seconds: float, seed: int) -> None:
-    """Messages that can be told apart, until all are confirmed; `seconds` ends it earlier."""
+async def send(
+    url: str, name: str, to: str, messages: int, size: int, seconds: float, settle: float, seed: int
+) -> None:  # fmt: skip
+    """Messages that can be told apart, until all are confirmed; `seconds` ends it earlier.
+
+    `settle`: it begins so long after the name is known, when lines have been measured.
+    """
     body = random.Random(seed).randbytes(size)
     count = {"messages": 0, "bytes": 0}
     async with chappe.connect(url, name=f"{name}-client") as client, client.cell(name) as cell:
+        async with asyncio.timeout(KNOWN_S):
+            while not any(row["name"] == to for row in await cell.names(to)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(settle)
         began = time.monotonic()
         reporting = asyncio.create_task(_report(began, count))
         slots = asyncio.Semaphore(UNDER_WAY)
@@ -69,12 +79,12 @@ async def send(url: str, name: str, to: str, messages: int, size: int, seconds: 
 
 
 async def receive(url: str, name: str) -> None:
-    """Everything that comes, until standard input ends."""
+    """Everything that comes, until it is terminated."""
     count = {"messages": 0, "bytes": 0, "doubled": 0, "disordered": 0}
     digest, last, seen = hashlib.sha256(), -1, set[int]()
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(ended.set)), daemon=True).start()
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
     async with chappe.connect(url, name=f"{name}-client") as client, client.cell(name) as cell:
 
         async def take() -> None:
@@ -123,7 +133,7 @@ def pour(address: str, port: int, streams: int, seconds: float) -> None:
 
 
 def drain(address: str, port: int) -> None:
-    """Read every connection to its end, until standard input ends."""
+    """Read every connection to its end, until it is terminated."""
 
     def one(stream: socket.socket) -> None:
         room = bytearray(1 << 18)
@@ -133,13 +143,9 @@ def drain(address: str, port: int) -> None:
 
     server = socket.create_server((address, port))
 
-    def accept() -> None:
-        while True:
-            threading.Thread(target=one, args=(server.accept()[0],), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
     say(ready=True)
-    sys.stdin.read()
+    while True:
+        threading.Thread(target=one, args=(server.accept()[0],), daemon=True).start()
 
 
 async def write(port: int, messages: int, size: int) -> None:
@@ -176,6 +182,7 @@ def main() -> None:
     sender.add_argument("--messages", type=int, default=10_000)
     sender.add_argument("--size", type=int, default=25_000)
     sender.add_argument("--seconds", type=float, default=0.0)
+    sender.add_argument("--settle", type=float, default=0.0)
     sender.add_argument("--seed", type=int, default=1)
     receiver = verbs.add_parser("receive")
     receiver.add_argument("url")
@@ -194,7 +201,9 @@ def main() -> None:
     asked = parser.parse_args()
     match asked.verb:
         case "send":
-            uvloop_run(send(asked.url, asked.name, asked.to, asked.messages, asked.size, asked.seconds, asked.seed))
+            uvloop_run(send(
+                asked.url, asked.name, asked.to, asked.messages, asked.size, asked.seconds, asked.settle, asked.seed
+            ))  # fmt: skip
         case "receive":
             uvloop_run(receive(asked.url, asked.name))
         case "write":
