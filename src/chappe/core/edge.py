@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from chappe.core.entities import Entities, Memory
+from chappe.core.grants import terms_of
 from chappe.core.search import BrokerSearch
 from chappe.core.session import Session
 from chappe.core.sessions import Sessions
@@ -18,7 +19,8 @@ from chappe.core.variables import Variables
 from chappe.machine import Address as Source
 from chappe.machine import Connected, Disconnected, Effect, NodeInput, Send
 from chappe.wire.base import Answer, Failed, Message, Request
-from chappe.wire.management import Arrived, Entity, Join, Lead, Left, LinkState, Standby
+from chappe.wire.control import Watch
+from chappe.wire.management import Arrived, Entity, Join, Lead, Left, LinkState, Standby, SubscribeRequest
 
 log = structlog.get_logger(__name__)
 
@@ -283,3 +285,11 @@ class Edge:
 def passed_on(answer: Answer, number: int) -> Answer:
     """The same answer to the request of a client."""
     return msgspec.structs.replace(answer, id=number)
+
+
+def subscription_of(session: Session, request: Watch) -> SubscribeRequest:
+    """What its broker is asked for when a client asks for that watch."""
+    return SubscribeRequest(
+        id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
+        type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
+    )  # fmt: skip

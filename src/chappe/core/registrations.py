@@ -11,10 +11,10 @@ import msgspec
 
 from chappe.core.answers import failed, unknown
 from chappe.core.directory import Entry
-from chappe.core.edge import Edge, Then, entity_of, passed_on
+from chappe.core.edge import Edge, Then, entity_of, passed_on, subscription_of
 from chappe.core.entities import Memory
 from chappe.core.fallbacks import Fallbacks
-from chappe.core.grants import Terms, grants_of, local_grants, terms_of
+from chappe.core.grants import Terms, grants_of, local_grants
 from chappe.core.session import Session
 from chappe.core.sessions import Sessions
 from chappe.core.variables import Variables
@@ -184,7 +184,7 @@ class Registrations:
 
         A client to which the variable comes by another id connects again, and watches it as what it is now.
         """
-        want = _subscription(session, request)
+        want = subscription_of(session, request)
 
         def then(answer: Answer) -> list[Effect]:
             if item is not None:
@@ -196,16 +196,19 @@ class Registrations:
             if not isinstance(answer, management.Granted):
                 return []
             assert self._fallbacks is not None
-            number = answer.variable.variable_id
-            before = self._fallbacks.number(session.port, item.name if item else (want.publisher, want.variable))
-            if not before:  # it does not watch it any more
+            name, number = (want.publisher, want.variable), answer.variable.variable_id
+            memory, here = self._memory(edge, session), self._here(session)
+            before = self._fallbacks.number(session.port, name) if here else 0
+            if here and not before and name not in memory.wanted and name not in session.wanting:  # it gave it up
                 return edge.ask(
                     management.UnsubscribeRequest, lambda answer: [], now_ns, entity=want.entity, variable_id=number
                 )
             if before == number:
                 again = msgspec.structs.replace(request, id=0)  # a notice: it has other grants
                 return self._decided(session, again, want, edge, answer)
-            return [Close(session.port, f"{want.publisher}/{want.variable} has a new id; connect again", RECONNECT)]
+            memory.grant(name, want, answer)  # it has asked for it anew, or will when it is back: it has only one
+            reason = f"{want.publisher}/{want.variable} has a new id; connect again"
+            return [Close(session.port, reason, RECONNECT)] if before else []
 
         return edge.ask(partial(msgspec.structs.replace, want, wait_ns=0), then, now_ns)
 
@@ -377,16 +380,20 @@ class Registrations:
             self._variables.withdraw(entry, now_ns)
 
     def _want(self, session: Session, request: control.Watch, edge: Edge, now_ns: int) -> list[Effect]:
-        want = _subscription(session, request)
-        known = self._memory(edge, session).wanted.get((request.publisher, request.variable))
+        want = subscription_of(session, request)
+        name = request.publisher, request.variable
+        known = self._memory(edge, session).wanted.get(name)
         if known is not None and known[0] == want:
             return self._granted(session, request, known[1])
         if session.waiting >= MAX_PENDING:
             return [failed(session.port, request, "limit", f"{MAX_PENDING} watches wait for an answer already")]
         session.waiting += 1
+        session.wanting[name] = request
 
         def then(answer: Answer) -> list[Effect]:
             session.waiting -= 1
+            if session.wanting.get(name) is request:
+                del session.wanting[name]
             if isinstance(answer, Failed) and answer.code == "unknown" and self._fallbacks is not None:
                 return self._fall_back(session, request, answer, now_ns)
             return self._decided(session, request, want, edge, answer)
@@ -487,11 +494,3 @@ class Registrations:
         entry = self._variables.directory.numbered(number)
         if entry is not None:
             self._variables.unwatch(entry, session.port)
-
-
-def _subscription(session: Session, request: control.Watch) -> SubscribeRequest:
-    """What its broker is asked for."""
-    return SubscribeRequest(
-        id=0, entity=entity_of(session), publisher=request.publisher, variable=request.variable,
-        type=request.type, qos=terms_of(request), modes=request.modes, wait_ns=request.wait_ns,
-    )  # fmt: skip

@@ -9,6 +9,7 @@ from chappe.core.cursor import Cursor
 from chappe.security.config import Action
 from chappe.security.identity import Identity
 from chappe.security.rules import RuleBook
+from chappe.wire.control import Watch
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Session:
     names: set[str] = field(default_factory=set)  # that it has at this cell
     destinations: dict[str, None] = field(default_factory=dict)  # names that it may send to, the last asked about last
     waiting: int = 0  # watches that wait for their variable, or for a broker
+    wanting: dict[tuple[str, str], Watch] = field(default_factory=dict)  # by name, the last that a broker decides on
     asking: int = 0  # other requests that wait for a broker
     book: RuleBook | None = None  # that said where it may do
     everywhere: frozenset[Action] = frozenset()  # these

@@ -23,7 +23,7 @@ from chappe.wire.management import (
     UnsubscribeRequest,
 )
 from tests.unit.core.control_table import Table
-from tests.unit.core.edge_leaf import READER, SLOW, SPEED, Leaf, asked
+from tests.unit.core.edge_leaf import METER, READER, SLOW, SPEED, Leaf, asked
 
 OTHER = Variable(0x900001, "plant", "speed", "float", 1, 1_000_000, 3, 0)  # of the same name, published in the mesh
 SPEED_NAME = ("plant", "speed")
@@ -168,6 +168,73 @@ def test_a_grant_for_what_was_given_up_meanwhile_is_given_back(table: Table, lea
     table.tell("reader", control.Unwatch(id=8, variable_id=OTHER.variable_id))
     sent = table.tell(leaf.name, Granted(id=request.id, variable=SPEED, grants=(SLOW,), modes=0xFFFF))
     assert [message.variable_id for message in to(sent, leaf.name, UnsubscribeRequest)] == [SPEED.variable_id]
+
+
+def granted(leaf: Leaf, request: SubscribeRequest) -> list[Any]:
+    """The broker grants that; what everybody is sent then."""
+    answer = Granted(id=request.id, variable=SPEED, grants=(SLOW,), modes=0xFFFF)
+    return settle(leaf.table, leaf.table.tell(leaf.name, answer))
+
+
+def test_a_grant_for_a_client_that_has_gone_is_kept_until_it_is_back(table: Table, leaf: Leaf) -> None:
+    """As when the mesh brings the new id of a publisher that has moved before the broker has answered."""
+    announce(table)
+    refused(leaf)
+    request = known(leaf)
+    table.lose("reader")
+    assert to(granted(leaf, request), leaf.name, UnsubscribeRequest) == []
+    table.attach("reader", READER)
+    sent = table.tell("reader", Watch(id=9, publisher="plant", variable="speed"))
+    assert [(answer.id, answer.grants) for answer in to(sent, "reader", Watching)] == [(9, (SLOW,))]
+
+
+def test_a_grant_for_a_client_that_is_back_and_asks_again_is_not_given_back(table: Table, leaf: Leaf) -> None:
+    """To the broker it is one client with one subscription: that of its new connection, too, would be over."""
+    announce(table)
+    refused(leaf)
+    before = known(leaf)
+    table.lose("reader")
+    table.attach("reader", READER)
+    again = asked(leaf, "reader", Watch, publisher="plant", variable="speed", wait_ns=WAIT_NS)
+    sent = [*granted(leaf, before), *granted(leaf, again)]
+    assert to(sent, leaf.name, UnsubscribeRequest) == []
+    assert [(answer.variable_id, answer.grants) for answer in to(sent, "reader", Watching)] == [
+        (SPEED.variable_id, (SLOW,))
+    ]
+
+
+def test_a_grant_for_what_was_given_up_and_is_asked_for_again_is_not_given_back(table: Table, leaf: Leaf) -> None:
+    announce(table)
+    refused(leaf)
+    before = known(leaf)
+    table.tell("reader", control.Unwatch(id=8, variable_id=OTHER.variable_id))
+    again = asked(leaf, "reader", Watch, publisher="plant", variable="speed", wait_ns=WAIT_NS)
+    sent = [*granted(leaf, before), *granted(leaf, again)]
+    assert to(sent, leaf.name, UnsubscribeRequest) == []
+    assert [answer.grants for answer in to(sent, "reader", Watching)] == [(SLOW,)]
+
+
+def test_what_the_broker_names_twice_is_granted_once(table: Table, leaf: Leaf) -> None:
+    announce(table, SPEED)
+    refused(leaf)
+    sent = [message for request in [known(leaf), known(leaf)] for message in granted(leaf, request)]
+    assert to(sent, leaf.name, UnsubscribeRequest) == []
+    assert [answer.grants for answer in to(sent, "reader", Watching)] == [(SLOW,)]
+
+
+def test_a_client_that_has_the_port_of_one_that_has_gone_is_left_alone(table: Table, leaf: Leaf) -> None:
+    announce(table)
+    refused(leaf)
+    request = known(leaf)
+    port = table.ports["reader"]
+    table.lose("reader")
+    table.attach("other", METER)
+    assert table.ports["other"] == port
+    other = asked(leaf, "other", Watch, publisher="plant", variable="speed")
+    table.tell(leaf.name, Failed(id=other.id, code="unknown", reason="nobody publishes it"))
+    answer = Granted(id=request.id, variable=SPEED, grants=(SLOW,), modes=0xFFFF)
+    effects = table.core.receive(table.ports[leaf.name], answer, table.now_ns)
+    assert not [effect for effect in effects if isinstance(effect, Close)]
 
 
 def test_a_watch_that_the_broker_grants_takes_the_place_of_one_without_a_promise(table: Table, leaf: Leaf) -> None:
