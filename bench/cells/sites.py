@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import networkx
 
+import chappe
 from bench.cells.hosts import Hosts, Line, Pair
 from bench.processes import Answering, Started, serving
 
@@ -78,6 +79,20 @@ class CellSites:
         path.write_text(text)
         with self.hosts.inside(name):
             return Started("chappe.node", "--dev", str(path))
+
+    async def links(self) -> set[Pair]:
+        """Ordered pairs of hosts that have a link of cells now."""
+        hosts = {node_name(host): host for host in self.hosts.names}
+        found: set[Pair] = set()
+        for name, node in self.nodes.items():
+            if node.runs:
+                with self.hosts.inside(name):
+                    client = await chappe.connect(self.url(name), name="links")
+                async with client:
+                    for row in await client.list("cell_links"):
+                        if row["status"] == "up":
+                            found |= {(name, hosts[row["name"]]), (hosts[row["name"]], name)}
+        return found
 
     def program(self, host: str, verb: str, *arguments: str) -> Lines:
         """A process of `bench.cells.endpoint` on that host."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from pathlib import Path
 from typing import Any
 
 from bench.cells.hosts import Hosts, between
@@ -18,40 +20,48 @@ SETTLE_S = 20.0  # until lines have been measured
 
 
 def run(options: Options, report: Report) -> None:
-    """B1, B2, and as many plain TCP streams as the flow used paths."""
+    """B1 with the links of the source and with all; B2; and as many plain TCP streams as the flow used paths."""
     lines = between(SITES, RATES)
     messages = MESSAGES // 10 if options.quick else MESSAGES
     seconds = DIRECT_S / 4 if options.quick else DIRECT_S
-    bound = maximum_flow(lines, SOURCE, SINK)
-    with CellSites(lines, CLOSED) as sites:
-        sites.start(*SITES)
-        progress, sent = _flow(sites, "--messages", str(messages))
-    routes = sent["routes"]
-    rate = sent["bytes"] / sent["seconds"]
-    used = [row for row in routes if row["acked_bytes"] > 0.01 * sent["bytes"]]
+    used, rate = 1, 0.0
+    for neighbours, title in ((2, "the source's links"), (len(SITES) - 1, "all links")):
+        with CellSites(lines, CLOSED, section=f"update_s = 1.0\nneighbours = {neighbours}\n") as sites:
+            sites.start(*SITES)
+            progress, sent = _flow(sites, "--messages", str(messages))
+            linked = {pair: line for pair, line in lines.items() if pair in asyncio.run(sites.links())}
+        rate = sent["bytes"] / sent["seconds"]
+        paths = [row for row in sent["routes"] if row["acked_bytes"] > 0.01 * sent["bytes"]]
+        used = max(used, len(paths))
+        report.show(f"b1, {title}: maximum flow of their rates", maximum_flow(linked, SOURCE, SINK) / 1e6, "MB/s")
+        report.show(f"b1, {title}: paths that carried more than a hundredth", len(paths), "paths")
+        report.show(f"b1, {title}: {messages:,} messages of {SIZE:,} bytes", rate / 1e6, "MB/s")
+        share = rate / maximum_flow(linked, SOURCE, SINK)
+        report.compare(f"b1, {title}: of their maximum flow", share, "times", ">=", SHARE)
+        for row in sorted(paths, key=lambda row: -row["acked_bytes"])[:8]:
+            report.show(f"b1, {title}: {' > '.join(row['hops'])}", row["acked_bytes"] / sent["bytes"], "of the bytes")
+        report.charts.append(_chart(options, neighbours, progress))
+    report.compare(
+        "b1: of the maximum flow of all rates", rate / maximum_flow(lines, SOURCE, SINK), "times", ">=", SHARE
+    )  # fmt: skip
     with CellSites(lines, CLOSED) as sites:
         sites.start(SINK, SOURCE)
         _, direct = _flow(sites, "--seconds", str(seconds))
-    direct_rate = direct["bytes"] / direct["seconds"]
+    report.show("b2: the same two cells alone", direct["bytes"] / direct["seconds"] / 1e6, "MB/s")
     with Hosts(lines, CLOSED) as hosts:
-        plain = {streams: _streams(hosts, streams, seconds) for streams in (1, max(2, len(used)))}
-    report.show("b1: maximum flow of the shaped rates", bound / 1e6, "MB/s")
-    report.show("b1: paths that carried more than a hundredth", len(used), "paths")
-    report.show(f"b1: {messages:,} messages of {SIZE:,} bytes", rate / 1e6, "MB/s")
-    report.compare("b1: of the maximum flow", rate / bound, "times", ">=", SHARE)
-    report.show("b2: the same two cells alone", direct_rate / 1e6, "MB/s")
+        plain = {streams: _streams(hosts, streams, seconds) for streams in (1, max(2, used))}
     for streams, carried in plain.items():
         report.show(f"plain TCP, {streams} stream{'s' * (streams > 1)} on the direct line", carried / 1e6, "MB/s")
     report.show("b1, of as many plain streams on the direct line", rate / plain[max(plain)], "times")
-    for row in sorted(used, key=lambda row: -row["acked_bytes"]):
-        report.show(f"b1: share of {' > '.join(row['hops'])}", row["acked_bytes"] / sent["bytes"], "of the bytes")
+
+
+def _chart(options: Options, neighbours: int, progress: list[dict[str, Any]]) -> Path:
     over_time = [
         (b["seconds"], (b["bytes"] - a["bytes"]) / max(b["seconds"] - a["seconds"], 1e-3) / 1e6)
-        for a, b in itertools.pairwise(progress)
+        for a, b in itertools.pairwise(progress[::4])
     ]
-    if over_time:
-        path = options.charts / "cells-b1.png"
-        report.charts.append(series(path, "b1: confirmed, MB/s", "seconds", {"all paths": over_time}))
+    path = options.charts / f"cells-b1-{neighbours}.png"
+    return series(path, f"b1: confirmed, {neighbours} neighbours on each side", "seconds", {"MB/s": over_time})
 
 
 def _flow(sites: CellSites, *arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -18,10 +18,13 @@ from typing import Any, Literal
 
 import pytest
 
+from chappe.cells.machine import Cells
 from chappe.runtime.node import Node
 from chappe.security.config import Rule
 from chappe.security.rules import ACTIONS, FREE_ACTIONS
 from chappe.wire import control, management
+from chappe.wire.parcels import CellParcel, ParcelFlag
+from chappe.wire.payloads import Parcel
 from tests.support.keys import Keys
 from tests.support.meshes import quiet, wants, way
 from tests.support.nodes import eventually, free_port, running
@@ -60,14 +63,14 @@ def built_in() -> dict[str, set[str]]:
 BUILT_IN = built_in()
 
 PATTERNS = {  # of the rules that allow or deny an action in this test, by action
-    "publish": "grid/west/#",
-    "subscribe": "grid/east/#",
-    "inbox": "#",
-    "confirm": "#",
-    "register": "{name}/#",
-    "watch": "meter/#",
-    "control": "hub/#",
-    "admin": "hub/#",
+    "publish": ("grid/west/#", "cell:far.#"),
+    "subscribe": ("grid/east/#",),
+    "inbox": ("#",),
+    "confirm": ("#",),
+    "register": ("{name}/#", "cell:own.#"),
+    "watch": ("meter/#",),
+    "control": ("hub/#",),
+    "admin": ("hub/#",),
 }
 
 
@@ -103,8 +106,8 @@ CASES = (
 )
 
 
-def pattern(action: str, where: str) -> str:
-    return PATTERNS[action] if where == "here" else "elsewhere/x"
+def pattern(action: str, where: str) -> tuple[str, ...]:
+    return PATTERNS[action] if where == "here" else ("elsewhere/x",)
 
 
 def rule_file() -> str:
@@ -114,9 +117,11 @@ def rule_file() -> str:
         for case in CASES:
             names = f'names = ["*.{case.name}.{action}"]\n'
             if case.allow:
-                made.append(f'[[rule]]\naction = "{action}"\npattern = "{pattern(action, case.allow)}"\n{names}')
+                allowed_here = json.dumps(pattern(action, case.allow))
+                made.append(f'[[rule]]\naction = "{action}"\npattern = {allowed_here}\n{names}')
             if case.deny:
-                made.append(f'[[rule]]\naction = "{action}"\npattern = "{PATTERNS[action]}"\n{names}deny = true\n')
+                denied = json.dumps(PATTERNS[action])
+                made.append(f'[[rule]]\naction = "{action}"\npattern = {denied}\n{names}deny = true\n')
     return "".join(made)
 
 
@@ -239,6 +244,51 @@ async def register(world: World, client: WireClient, name: str) -> bool:
     return done
 
 
+async def own_name(world: World, client: WireClient, name: str) -> bool:
+    wanted = f"own.{name}"
+    done = allowed(await client.ask(control.OwnNames, add=(wanted,)), "register", control.Done)
+    assert (wanted in cell_of(world).names) == done
+    if done:
+        await client.ask(control.OwnNames, remove=(wanted,))
+    return done
+
+
+async def send_to_name(world: World, client: WireClient, name: str) -> bool:
+    return await sends_parcel(world, client, name, "far.box", ParcelFlag.FIRST | ParcelFlag.LAST)
+
+
+async def multicast(world: World, client: WireClient, name: str) -> bool:
+    return await sends_parcel(world, client, name, "far.*", ParcelFlag.MULTICAST)
+
+
+async def sends_parcel(world: World, client: WireClient, name: str, destination: str, flags: ParcelFlag) -> bool:
+    """Whether a parcel to the name of the trusted client arrives. The source is given to the client by hand."""
+    port = next(session.port for session in world.node.core.sessions.clients() if session.name == name)
+    source = f"from.{secrets.token_hex(4)}"
+    cell_of(world).add_names(port, (source,), "by hand")
+    body, before = secrets.token_bytes(8), len(client.told)
+    parcel = CellParcel(int.from_bytes(secrets.token_bytes(8), "big"), 0, destination, source, body, flags)
+    client.send(Parcel(parcel.encode()))
+    await client.flush()
+
+    def arrived() -> bool:
+        return any(CellParcel.decode(content).body == body for content in world.trusted.parcels)
+
+    def refusals() -> list[Any]:
+        return [each for each in client.told[before:] if isinstance(each, control.PublishRefused)]
+
+    await eventually(lambda: arrived() or refusals())
+    assert arrived() != bool(refusals())
+    assert all("may not publish " in each.reason for each in refusals())
+    cell_of(world).remove_names(port, (source,))
+    return arrived()
+
+
+def cell_of(world: World) -> Cells:
+    assert world.node.core.cells is not None
+    return world.node.core.cells
+
+
 async def watch(world: World, client: WireClient, name: str) -> bool:
     answer = await client.ask(control.Watch, publisher="meter", variable="v")
     done = allowed(answer, "watch", control.Watching)
@@ -295,7 +345,10 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("inbox", "open an inbox"): open_inbox,
     ("inbox", "send to an inbox"): send_to_inbox,
     ("confirm", "confirm durable events"): confirm,
+    ("publish", "send messages to a name of a cell"): send_to_name,
+    ("publish", "multicast to a prefix of names"): multicast,
     ("register", "publish a variable"): register,
+    ("register", "have a name at a cell"): own_name,
     ("watch", "watch a variable"): watch,
     ("watch", "list variables"): list_variables,
     ("control", "send table commands"): command,
@@ -314,11 +367,12 @@ def test_every_row_of_the_page_has_its_cells() -> None:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     keys = Keys(tmp_path)
-    toml = keys.toml("hub", rules="[measure]\ninterval_s = 60\nclients = true\n" + rule_file())
+    toml = keys.toml("hub", rules="[measure]\ninterval_s = 60\nclients = true\n[cells]\n" + rule_file())
     async with running(toml, dev=False) as (node,):
         trusted = await WireClient.open(node.url, tls=keys.context(), token=keys.token("trusted", "admin"))
         try:
             await trusted.subscribe("grid/#")
+            await trusted.ask(control.OwnNames, add=("far.box",))
             yield World(node, keys, trusted, await trusted.register("meter/v"))
         finally:
             await trusted.close()
@@ -529,6 +583,7 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
     ("inbox", "send to an inbox"): forwards_to_inbox,
     ("confirm", "confirm durable events"): forwards_confirmation,
     ("inbox", "open an inbox"): None,
+    ("register", "have a name at a cell"): None,
     ("watch", "list variables"): None,
     ("control", "send table commands"): None,
     ("control", "ask for measurements"): None,
@@ -537,9 +592,14 @@ NODE_OPERATIONS: dict[tuple[str, str], NodeOperation | None] = {  # None: no nod
 }
 
 
+NOT_JUDGED = {("publish", "send messages to a name of a cell"), ("publish", "multicast to a prefix of names")}
+"""What nodes pass on and no rule for nodes holds for."""
+
+
 @pytest.mark.spec("NS-072", "NS-073")
 async def test_a_neighbour_forwards_everything_but_what_is_denied_to_it(tmp_path: Path) -> None:
-    assert set(NODE_OPERATIONS) == vertex_ids()
+    assert set(NODE_OPERATIONS) | NOT_JUDGED == vertex_ids()
+    assert "Rules for `cell:` addresses hold for clients alone" in PAGE
     assert set(DENIED) == {row[0].strip("`") for row in rows("Deny rules for nodes")}
     wrong = []
     async with neighbours(Keys(tmp_path)) as (hub, trusted, found):
@@ -578,6 +638,7 @@ async def test_what_is_sent_to_a_node_is_withheld_from_a_neighbour_like_a_topic(
 
 REQUESTS: dict[tuple[str, str], tuple[type[control.Request], dict[str, Any]]] = {
     ("inbox", "open an inbox"): (control.OpenInbox, {"key": bytes(16)}),
+    ("register", "have a name at a cell"): (control.OwnNames, {"add": ("own.box",)}),
     ("watch", "list variables"): (control.List, {"what": "variables"}),
     ("control", "send table commands"): (management.Setup, {"epoch": 1, "command": 1, "paths": ()}),
     ("control", "ask for measurements"): (control.Measure, {}),

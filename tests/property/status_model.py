@@ -45,7 +45,8 @@ class Variable:
 
     def renew_window(self) -> None:
         if len(self.inputs) > 1 or any(self.levels):
-            self.window = self.window or []
+            if self.window is None:  # another copy of the newest may come by the new route
+                self.window = [] if self.last is None else [self.last_created]
         else:
             self.window = None
 
