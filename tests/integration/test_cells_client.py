@@ -205,6 +205,34 @@ async def test_a_flow_goes_on_over_a_lost_connection() -> None:
         assert one.reconnections == 1
 
 
+@pytest.mark.parametrize("end", ["receiver", "sender"])
+async def test_a_client_that_connects_again_costs_no_path(end: str) -> None:
+    """What comes for its names meanwhile returns, from the cell at the end of the only path."""
+    async with (
+        two_cells() as (here, there),
+        chappe.connect(here, name="one") as one,
+        chappe.connect(there, name="two") as two,
+        one.cell("fr.paris") as paris,
+        two.cell("fr.lyon") as lyon,
+    ):
+        await send_once_known(paris, "fr.lyon", b"first")
+        await lyon.receive()
+        body = random.Random(4).randbytes(20_000_000)
+        sending = asyncio.ensure_future(paris.send("fr.lyon", body))
+        message = await lyon.receive()
+        reading = asyncio.ensure_future(message.read())
+        client = two if end == "receiver" else one
+        before = client.counters()["parcels_in"]
+        await eventually(lambda: client.counters()["parcels_in"] > before + 20)
+        client._session.drop(LinkError("cut"))  # type: ignore[union-attr]
+        async with asyncio.timeout(20):  # a path that is excluded is not used for 30 s
+            assert await reading == body
+            assert (await sending).size == len(body)
+        assert client.reconnections == 1
+        await paris.send("fr.lyon", b"last")
+        assert (await lyon.receive()).body == b"last"
+
+
 @pytest.fixture
 async def processes(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
     """Two cells in processes of their own."""

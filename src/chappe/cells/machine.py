@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from chappe.cells.link_updates import LinkUpdates
@@ -176,6 +176,7 @@ class Cells:
             raise ProtocolError(f"it says that its address is {record.address[:80]!r}")
         if record.id == self.me or any(each.id == record.id for each in self.neighbours.values()):
             return self._collide(neighbour, record)
+        before = self._stamped(record.id)
         outcome = self.directory.insert(record, 1, now_ns, self._wall_ms())
         if outcome == "collision":
             return self._collide(neighbour, record)
@@ -186,7 +187,7 @@ class Cells:
         self.engine.set_cell(record.id, neighbour.port)
         self.dialling.connected(neighbour)
         if outcome == "new":
-            self._adopt(record, neighbour.port, now_ns)
+            self._adopt(record, before, neighbour.port, now_ns)
         self._follow = self._relink = self._reroute = True
         fields = {"cell": record.address, "names": len(record.names), "mesh": neighbour.joins}
         effects = [Log("a cell is a neighbour", "info", fields), *self._spread.everything(neighbour.port)]
@@ -233,10 +234,11 @@ class Cells:
 
     def _record(self, record: CellRecord, hops: int, port: int, now_ns: int) -> list[Effect]:
         """A record arrived: if it is new it is passed on."""
+        before = self._stamped(record.id)
         outcome = self.directory.insert(record, hops, now_ns, self._wall_ms())
         match outcome:
             case "new":
-                return self._adopt(record, port, now_ns)
+                return self._adopt(record, before, port, now_ns)
             case "self":
                 if record.sequence > self._stated.sequence or (
                     record.sequence == self._stated.sequence and not record.alive
@@ -247,11 +249,20 @@ class Cells:
                 return [Log("the record of a cell is ignored", "warning", {"cell": record.address, "why": outcome})]
         return []
 
-    def _adopt(self, record: CellRecord, port: int, now_ns: int) -> list[Effect]:
-        """What follows from a record that is new."""
-        before = set(self.trie.names_of(record.id))
+    def _stamped(self, id: bytes) -> Collection[tuple[str, int]]:
+        """The names of a cell, as its last record says them."""
+        known = self.directory.get(id)
+        return () if known is None else known.record.names
+
+    def _adopt(
+        self, record: CellRecord, before: Collection[tuple[str, int]], port: int, now_ns: int
+    ) -> list[Effect]:  # fmt: skip
+        """What follows from a record that is new; `before`: the names of the one that it replaces."""
         self._spread.record(record, port)
-        self._settle(before | {name for name, _ in record.names}, now_ns)
+        self._settle({*self.trie.names_of(record.id), *(name for name, _ in record.names)}, now_ns)
+        for name, _ in {*record.names}.difference(before):  # also one that it had, lost and has again
+            self.router.readmit(name)
+            self.engine.name_placed(name.encode())
         self._follow = True
         return [] if record.alive else self._failed(record)
 

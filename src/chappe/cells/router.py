@@ -142,6 +142,10 @@ class Router:
         if len(self._excluded) > MOST_EXCLUSIONS:
             del self._excluded[next(iter(self._excluded))]
 
+    def readmit(self, destination: str) -> None:
+        """A cell has got the name: what was broken before does not count."""
+        self._excluded = {key: value for key, value in self._excluded.items() if key[0] != destination}
+
     def end_exclusions(self, now_ns: int) -> set[str]:
         """Destinations of which a path may be used again since the last call; their routes are to be asked again."""
         ended = {key[0] for key, (until_ns, _) in self._excluded.items() if self._looked_ns < until_ns <= now_ns}

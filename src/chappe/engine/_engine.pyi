@@ -207,6 +207,8 @@ class Engine(Stack):
     def parcels_changed(self, destination: bytes = b"") -> None:
         """Ask for the paths to that name, or to all, again with its next parcel; what was learned of a path with the
         same hops is kept."""
+    def name_placed(self, name: bytes) -> None:
+        """A cell has got that name: paths to it that are excluded may be used again, and are asked for again."""
     def parcels_tick(self) -> None:
         """What needs time and no traffic: excludes silent paths, corrects shares, gives up on flows without a path."""
     def parcels_next(self) -> int:

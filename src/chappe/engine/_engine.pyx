@@ -464,6 +464,9 @@ cdef class Engine(Stack):
     def parcels_changed(self, bytes destination=b""):
         self.paths.changed(destination)
 
+    def name_placed(self, bytes name):
+        self.paths.placed(name)
+
     def parcels_tick(self):
         self.flows.tick()
 

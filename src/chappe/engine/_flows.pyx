@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset, strlen
 from chappe.engine._bytes cimport frame_size, get32, get64, put32, put64, put_header
 from chappe.engine._memory cimport memory_give, memory_resize, memory_take
 from chappe.engine._names cimport NOBODY
-from chappe.engine._paths cimport BLOCKED, HEAD, PARCEL_ACK, PATHLESS, Destination, Path, Paths
+from chappe.engine._paths cimport BLOCKED, HEAD, PARCEL_ABSENT, PARCEL_ACK, PATHLESS, Destination, Path, Paths
 from chappe.engine._ports cimport (
     DROP_BLOCKED,
     DROP_CLOSED,
@@ -594,7 +594,7 @@ cdef class Flows:
         if sent.state == SENT:
             self._lose(flow, sent, False)
         sent.again = True
-        if self.paths.exclude(d, path):
+        if self.paths.exclude(d, path, payload[1] & PARCEL_ABSENT):
             self._lose_path(d, path)
         place = self.paths.draw(self.ports.table[flow.port], d, 3, sent.size, True, NOBODY)
         if place >= 0:
@@ -664,7 +664,7 @@ cdef class Flows:
             elif now - path.progress_at > patience:
                 self._lose_path(d, path)
                 if now - d.progress_at <= patience or path.silences >= SILENCES:
-                    self.paths.exclude(d, path)
+                    self.paths.exclude(d, path, False)
                 else:
                     path.silences += 1
                     path.window = 2.0 * path.parcel

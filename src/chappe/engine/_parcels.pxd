@@ -31,7 +31,7 @@ cdef class Parcels:
     cdef int _from_client(self, int port, Port* p, uint8_t* frame, uint32_t length, const uint8_t* names) noexcept
     cdef int _flow_parcel(self, int port, Port* p, uint8_t* frame, uint32_t length, const uint8_t* names) noexcept
     cdef int _forward(self, int port, Port* p, uint8_t* frame, uint32_t length, const uint8_t* names) noexcept
-    cdef int _return(self, Port* p, uint8_t* frame, uint32_t length) noexcept
+    cdef int _return(self, Port* p, uint8_t* frame, uint32_t length, int flags) noexcept
     cdef int _returned(self, int port, Port* p, uint8_t* frame, uint32_t length, const uint8_t* names) noexcept
     cdef bint _same(self, Flow* flow, const uint8_t* payload, const uint8_t* names) noexcept
     cdef int _main(self, int port, Port* p, uint8_t* frame, uint32_t length, const uint8_t* names) noexcept

@@ -19,6 +19,7 @@ from chappe.engine._paths cimport (
     HEAD,
     ID_BYTES,
     LONGEST_LIST,
+    PARCEL_ABSENT,
     PARCEL_ACK,
     PARCEL_MULTICAST,
     PARCEL_RETURNED,
@@ -53,7 +54,7 @@ from chappe.errors import ChappeError
 
 cdef enum:
     VERSION = 2
-    KNOWN_FLAGS = 31
+    KNOWN_FLAGS = 63
     ACK_MOST = 1400            # bytes of a payload that acknowledges
     ACK_FIXED = 27
     ACK_RANGES = 32
@@ -159,7 +160,7 @@ cdef class Parcels:
             head = HEAD + ID_BYTES * <uint32_t> payload[4]
             if not (payload[0] != VERSION or payload[1] & ~KNOWN_FLAGS or payload[2] > LONGEST_LIST
                     or payload[3] > payload[4] or payload[4] > LONGEST_LIST or payload[5] == 0 or payload[6] == 0
-                    or payload[7] or head + payload[5] + payload[6] > length
+                    or payload[7] or (payload[1] & PARCEL_ABSENT and not payload[1] & PARCEL_RETURNED) or head + payload[5] + payload[6] > length
                     or (payload[1] & PARCEL_ACK and length > ACK_MOST)):
                 if not p.peer:
                     reason = self._from_client(port, p, frame, length, payload + head)
@@ -190,7 +191,7 @@ cdef class Parcels:
         if to == port:
             return DROP_BAD_PARCEL
         if to < 0 or self.ports.table[to].state != OPEN:
-            return self._return(p, frame, length)
+            return self._return(p, frame, length, PARCEL_RETURNED)
         payload[2] -= 1
         payload[3] += 1
         return self._pass(to, frame, length)
@@ -209,8 +210,8 @@ cdef class Parcels:
         mark_dirty(self.ports, to, q)
         return 0
 
-    cdef int _return(self, Port* p, uint8_t* frame, uint32_t length) noexcept:
-        """Its next hop cannot be reached: back to the cell before this one."""
+    cdef int _return(self, Port* p, uint8_t* frame, uint32_t length, int flags) noexcept:
+        """Back to the cell before this one; `flags` say why."""
         cdef uint8_t* payload = frame + 4
         cdef int to
         if payload[2] == 0:
@@ -221,7 +222,7 @@ cdef class Parcels:
         if to < 0 or self.ports.table[to].state != OPEN:
             return DROP_NO_ROUTE
         p.counters[PARCELS_RETURNED] += 1
-        payload[1] |= PARCEL_RETURNED
+        payload[1] |= flags
         payload[2] -= 1
         payload[3] -= 1
         return self._pass(to, frame, length)
@@ -237,7 +238,7 @@ cdef class Parcels:
                 or self.paths.port_of_cell(hop + ID_BYTES) != port):
             return DROP_BAD_PARCEL
         if payload[3]:
-            return self._return(p, frame, length)
+            return self._return(p, frame, length, PARCEL_RETURNED)
         if payload[2] == 0:
             return DROP_HOPS
         if not payload[1] & PARCEL_ACK:
@@ -254,7 +255,7 @@ cdef class Parcels:
         if place < 0:
             return DROP_NO_ROUTE
         d.paths[place].returned += 1
-        self.paths.exclude(d, &d.paths[place])
+        self.paths.exclude(d, &d.paths[place], payload[1] & PARCEL_ABSENT)
         return self._main(port, p, frame, length, names)
 
     cdef bint _same(self, Flow* flow, const uint8_t* payload, const uint8_t* names) noexcept:
@@ -280,7 +281,7 @@ cdef class Parcels:
         if place == PATHLESS:
             if not p.peer or payload[1] & PARCEL_RETURNED:
                 return DROP_NO_ROUTE
-            return self._return(p, frame, length)
+            return self._return(p, frame, length, PARCEL_RETURNED | PARCEL_ABSENT)
         path = &d.paths[place]
         return -self.paths.put(path.port, cls, payload, length, path.hops, path.nhops, payload[2] - 1)
 

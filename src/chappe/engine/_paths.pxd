@@ -12,6 +12,7 @@ cdef enum:
     PARCEL_ACK = 4             # flags of a parcel
     PARCEL_MULTICAST = 8
     PARCEL_RETURNED = 16
+    PARCEL_ABSENT = 32
     BLOCKED = -1               # draws: all paths are full,
     PATHLESS = -2              # or there is none
 
@@ -90,9 +91,10 @@ cdef class Paths:
     cdef Destination* find(self, const uint8_t* name, uint32_t size) noexcept
     cdef Destination* make(self, const uint8_t* name, uint32_t size) noexcept
     cdef void changed(self, bytes name) noexcept
+    cdef void placed(self, bytes name) noexcept
     cdef int draw(self, Port* asking, Destination* d, int cls, uint32_t size, bint windowed, int arrival) noexcept
     cdef int path_by(self, Destination* d, const uint8_t* hops, uint32_t nhops) noexcept
-    cdef bint exclude(self, Destination* d, Path* path) noexcept
+    cdef bint exclude(self, Destination* d, Path* path, bint absent) noexcept
     cdef void correct(self, Destination* d) noexcept
     cdef int put(self, int port, int cls, const uint8_t* payload, uint32_t size, const uint8_t* hops, uint32_t nhops,
                  int hops_left) noexcept

@@ -37,6 +37,8 @@ cdef enum:
     STEP_ON = 3                # or towards what was acknowledged
 
 cdef int64_t EXCLUDED_NS = 30_000_000_000
+cdef int64_t ABSENT_NS = 250_000_000      # where the name is not at the end of the path now
+cdef int64_t ABSENT_LONG_NS = 2_000_000_000
 cdef int64_t EXCLUDED_MOST_NS = 600_000_000_000
 cdef double LEAST_SHARE = 0.01
 cdef double MOST_SHARE = 1e18
@@ -216,6 +218,17 @@ cdef class Paths:
             if self.items[number] != NULL:
                 self.items[number].asked = False
 
+    cdef void placed(self, bytes name) noexcept:
+        """A cell has got the name: whatever happened to parcels before, its paths may be used."""
+        cdef Destination* d = self.find(<const uint8_t*> <char*> name, <uint32_t> len(name))
+        cdef uint32_t place
+        if d == NULL:
+            return
+        d.asked = False
+        for place in range(d.npaths):
+            d.paths[place].excluded_until = d.paths[place].exclusion_ns = 0
+            d.paths[place].silences = 0
+
     cdef void _ask(self, Port* asking, Destination* d) noexcept:
         cdef list routes = []
         if self.owner(d.name, d.size) >= 0:
@@ -376,16 +389,25 @@ cdef class Paths:
                     return <int> place
         return last
 
-    cdef bint exclude(self, Destination* d, Path* path) noexcept:
-        """Use the path no more for a while, longer each time; False if it is a client of this node or excluded."""
+    cdef bint exclude(self, Destination* d, Path* path, bint absent) noexcept:
+        """Use the path no more for a while, longer each time; False if it is a client of this node or excluded.
+
+        `absent`: all its cells were reached, and the last one did not know the name. That may be over in a moment, so
+        the while is short, and the routes are asked for again.
+        """
         cdef int64_t now = self.ports.clocks.mono_ns
         if path.nhops == 0 or path.excluded_until > now:
             return False
         if now - path.excluded_until > EXCLUDED_MOST_NS:
             path.exclusion_ns = 0
-        path.exclusion_ns = min(max(2 * path.exclusion_ns, EXCLUDED_NS), EXCLUDED_MOST_NS)
+        if absent:
+            path.exclusion_ns = min(max(2 * path.exclusion_ns, ABSENT_NS), EXCLUDED_NS)
+        else:
+            path.exclusion_ns = min(max(2 * path.exclusion_ns, EXCLUDED_NS), EXCLUDED_MOST_NS)
         path.excluded_until = now + path.exclusion_ns
-        if len(self.broken) < UNREAD_BROKEN:
+        if path.exclusion_ns < ABSENT_LONG_NS:
+            d.asked = False
+        elif len(self.broken) < UNREAD_BROKEN:
             self.broken.append(((<char*> d.name)[:d.size], hops_of(path)))
             self.attention[0] = True
         return True
@@ -437,7 +459,7 @@ cdef class Paths:
             return -DROP_NO_MEMORY
         put_header(place, PARCEL, length)
         memcpy(place + 4, payload, HEAD)
-        place[5] = payload[1] & ~PARCEL_RETURNED
+        place[5] = payload[1] & ~(PARCEL_RETURNED | PARCEL_ABSENT)
         place[6] = <uint8_t> hops_left
         place[7] = 1 if nhops else 0
         place[8] = <uint8_t> (nhops + 1) if nhops else 0

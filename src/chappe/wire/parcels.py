@@ -25,6 +25,7 @@ class ParcelFlag(IntFlag):
     ACK = 4  # the body acknowledges parcels of the flow in the other direction
     MULTICAST = 8  # the destination is a prefix: every cell whose name begins with it
     RETURNED = 16  # a hop could not be reached: it goes back to the cell that chose its hops
+    ABSENT = 32  # with RETURNED: all hops were reached, and the last one knows no way to the destination
 
 
 class AckFlag(IntFlag):

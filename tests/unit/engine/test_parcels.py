@@ -10,7 +10,8 @@ from chappe.wire.frames import FrameReader, Kind, encode_frame
 from chappe.wire.parcels import MAX_HOPS, AckFlag, Acknowledgement, CellParcel, ParcelFlag
 from tests.support.parcelnet import Cell, cell_id, parcel_frame, parcels_in, written
 
-SECOND = 1_000_000_000
+MS = 1_000_000
+SECOND = 1000 * MS
 A, B, C, D = (cell_id(name) for name in "abcd")
 DATA = CellParcel(7, 0, "to", "from", b"body", ParcelFlag.FIRST | ParcelFlag.LAST)
 
@@ -115,6 +116,7 @@ def test_a_main_cell_without_a_route_returns_what_came_by_a_list() -> None:
     cell.engine.feed(cell.ports["a"], parcel_frame(moved(DATA, hops=(A, B), position=1)))
     (back,) = parcels_in(written(cell.engine, cell.ports["a"]))
     assert back.flags & ParcelFlag.RETURNED
+    assert back.flags & ParcelFlag.ABSENT
     assert back.position == 0
 
 
@@ -171,6 +173,7 @@ def test_parcels_use_half_of_a_queue() -> None:
         (moved(DATA, flags=ParcelFlag.RETURNED, hops=(C, B, C), position=1), "bad_parcel"),
         (moved(DATA, flags=ParcelFlag.RETURNED, hops=(B,), position=0), "bad_parcel"),
         (moved(DATA, flags=ParcelFlag.RETURNED), "bad_parcel"),
+        (moved(DATA, flags=ParcelFlag.ABSENT, hops=(A, B, C), position=1), "bad_parcel"),
         (moved(DATA, flags=ParcelFlag.ACK, hops=(A, B, C), position=1, body=bytes(1400)), "bad_parcel"),
     ],
 )
@@ -389,6 +392,25 @@ def test_a_parcel_that_returns_takes_another_path_and_the_first_one_is_left_out(
     assert cell.engine.take_broken() == [(b"to", (B, D))]
     first, second = cell.engine.parcel_rows()
     assert (first.returned, first.excluded_ns, second.excluded_ns) == (3, 30 * SECOND, 0)
+
+
+def test_a_name_that_is_not_at_the_end_of_a_path_costs_the_path_a_moment() -> None:
+    cell, port = origin()
+    absent = ParcelFlag.RETURNED | ParcelFlag.ABSENT
+    for sequence, length_ms in enumerate([250, 500, 1_000, 2_000]):
+        cell.engine.feed(port, parcel_frame(moved(DATA, sequence=sequence)))
+        (out,) = parcels_in(written(cell.engine, cell.ports["b"]))
+        cell.engine.feed(cell.ports["b"], parcel_frame(moved(out, flags=out.flags | absent, position=0)))
+        (row,) = cell.engine.parcel_rows()
+        assert row.excluded_ns == length_ms * MS
+        assert cell.engine.take_broken() == ([(b"to", (B, D))] if length_ms == 2_000 else [])
+        if length_ms < 2_000:
+            cell.engine.clock(cell.engine.mono_ns + row.excluded_ns, 1)
+    assert cell.asked == [b"to"] * 4
+    cell.engine.name_placed(b"to")
+    cell.engine.feed(port, parcel_frame(moved(DATA, sequence=4)))
+    assert [each.sequence for each in parcels_in(written(cell.engine, cell.ports["b"]))] == [4]
+    assert cell.engine.parcel_rows()[0].excluded_ns == 0
 
 
 def test_without_a_route_a_flow_waits_four_seconds_and_hears_that_there_is_none() -> None:
