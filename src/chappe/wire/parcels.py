@@ -83,7 +83,7 @@ class CellParcel:
         cursor = Cursor(content, "PARCEL")
         flags, hops_left, position, count, to, by, zero = cursor.take(7, "parcel header")
         flow, sequence = cursor.unsigned(8, "flow"), cursor.unsigned(4, "sequence")
-        if flags & ~_KNOWN_FLAGS or zero:
+        if flags & ~_KNOWN_FLAGS or zero or flags & (ParcelFlag.RETURNED | ParcelFlag.ABSENT) == ParcelFlag.ABSENT:
             raise ProtocolError(f"PARCEL: reserved bits are set (flags 0x{flags:02x}, byte 0x{zero:02x})")
         if not to or not by:
             raise ProtocolError("PARCEL: destination and source have at least one byte each")
