@@ -196,6 +196,15 @@ def test_a_broken_path_is_left_out_for_a_time_and_longer_each_time() -> None:
     assert len(place.shares("x", now_ns + 30 * SECOND)) == 2  # forgotten after a quiet time
 
 
+def test_a_destination_that_a_cell_has_got_has_no_broken_paths() -> None:
+    place = two_ways()
+    place.router.exclude("x", (B,), 0)
+    place.router.exclude("xx", (B,), 0)
+    place.router.readmit("x")
+    assert set(place.shares("x", 1)) == {(A,), (B,)}
+    assert set(place.shares("xx", 1)) == {(A,)}
+
+
 def test_an_exclusion_lasts_ten_minutes_at_most() -> None:
     place = two_ways()
     for _ in range(20):

@@ -151,6 +151,29 @@ def test_the_names_of_a_client_that_is_gone_are_withdrawn_within_an_update() -> 
     assert all("n.006" not in machine.trie for machine in mesh.running())
 
 
+def test_a_name_that_is_there_again_ends_what_its_paths_were_excluded_for() -> None:
+    mesh = CellMesh()
+    mesh.add("a", "n.0")
+    mesh.add("b", "n.1")
+    mesh.network.join("a", "b")
+    mesh.until(mesh.known_everywhere)
+    mesh.run(4)
+    source, target = mesh.senders["a"], mesh.senders["b"]
+    machine, hops = mesh.machine("a"), (cell_id("b"),)
+    source.send("n.1")
+    machine.router.exclude("n.1", hops, machine.engine.mono_ns)
+    machine.engine.parcels_changed(b"n.1")
+    assert machine.parcel_routes(b"n.1") == []
+    target.node.core.cells.remove_names(target.client.port, ["n.1"])  # type: ignore[union-attr]
+    target.node.core.cells.add_names(target.client.port, ["n.1"], "x")  # type: ignore[union-attr]
+    target.node.touch()
+    mesh.run(2.5)  # an exclusion lasts 30 s
+    assert [route.hops for route in machine.parcel_routes(b"n.1")] == [hops]
+    source.send("n.1")
+    mesh.run(0.5)
+    assert len(target.flows()) == 2
+
+
 def test_of_two_cells_with_a_name_the_later_one_gets_its_parcels_and_the_other_follows() -> None:
     mesh = CellMesh()
     for at, name in enumerate("abcd"):
