@@ -142,6 +142,25 @@ async def test_rules_say_who_has_a_name_and_who_sends_to_it(tmp_path: Path) -> N
                 assert node.core.access.refused >= 3
 
 
+@pytest.mark.spec("BF-28")
+async def test_a_multicast_comes_to_the_other_names_of_the_same_node() -> None:
+    port = free_port()
+    async with (
+        running(cell_file(f"n{port}", port)),
+        chappe.connect(f"tcp://127.0.0.1:{port}", name="one") as one,
+        chappe.connect(f"tcp://127.0.0.1:{port}", name="two") as two,
+        one.cell("fr.paris") as paris,
+        one.cell("fr.nice") as nice,
+        two.cell("fr.lyon") as lyon,
+    ):
+        paris.multicast("fr.*", b"all")
+        for cell in (nice, lyon):
+            message = await asyncio.wait_for(cell.receive(), 20)
+            assert (message.source, message.body) == ("fr.paris", b"all")
+        nice.multicast("fr.paris*", b"back")
+        assert (await asyncio.wait_for(paris.receive(), 20)).body == b"back"  # and not its own
+
+
 async def test_a_node_that_is_no_cell_says_so() -> None:
     port = free_port()
     async with (

@@ -99,7 +99,7 @@ class GroupMessages:
             return
         prefix = parcel.destination.removesuffix(ANY)
         if any(name.startswith(prefix) for name in self._names):
-            self._inside(port, sender, parcel, prefix)
+            self._inside(sender, parcel, prefix)
         elif not sender or 0 < count == position + 1:
             self._toward(sender, parcel, prefix, now_ns)
         else:
@@ -113,11 +113,11 @@ class GroupMessages:
         for path in paths[:1]:
             self._forward(replace(parcel, hops=(self._me, *path)), path[0], 1)
 
-    def _inside(self, port: int, sender: bytes, parcel: CellParcel, prefix: str) -> None:
+    def _inside(self, sender: bytes, parcel: CellParcel, prefix: str) -> None:
         if not self._seen.add((parcel.flow, parcel.sequence)):
             self.counts.repeated += 1
             return
-        self._deliver(port, parcel, prefix)
+        self._deliver(parcel, prefix)
         others = self._others(sender, parcel, prefix)
         if others is not None and not others:
             return
@@ -161,9 +161,9 @@ class GroupMessages:
             if any(name.startswith(prefix) for name in names):
                 yield neighbour.id
 
-    def _deliver(self, port: int, parcel: CellParcel, prefix: str) -> None:
+    def _deliver(self, parcel: CellParcel, prefix: str) -> None:
         frame = _frame(replace(parcel, hops=(), position=0))
-        for client in sorted(self._names.ports(prefix) - {port}):
+        for client in sorted(self._names.ports(prefix, parcel.source)):
             if self._engine.send(client, frame, BULK):
                 self.counts.delivered += 1
             else:

@@ -47,9 +47,9 @@ class OwnNames:
         """Those of one client."""
         return [name for name, owned in self._names.items() if owned.port == port]
 
-    def ports(self, prefix: str) -> set[int]:
-        """The clients that have a name with that prefix."""
-        return {owned.port for name, owned in self._names.items() if name.startswith(prefix)}
+    def ports(self, prefix: str, but: str) -> set[int]:
+        """The clients that have a name with that prefix, other than this one."""
+        return {owned.port for name, owned in self._names.items() if name.startswith(prefix) and name != but}
 
     def add(self, port: int, names: Sequence[str], owner: str) -> None:
         """All of them, or none and RefusedError; those that the client has already are left as they are."""

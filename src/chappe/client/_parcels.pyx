@@ -272,7 +272,7 @@ cdef class Parcels:
 
     cdef int multicast(self, str source, str prefix, bytes body) except -1:
         start = prefix[:len(prefix) - 1] if prefix.endswith("*") else prefix
-        boxes = {id(box): box for name, box in self.boxes.items() if name.startswith(start)}
+        boxes = {id(box): box for name, box in self.boxes.items() if name.startswith(start) and name != source}
         for box in boxes.values():
             if len(box) < BOX:
                 self.arrived.append((box, Incoming(None, source, prefix, body)))

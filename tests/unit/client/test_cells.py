@@ -232,6 +232,9 @@ def test_a_multicast_comes_once_to_each_box_with_a_name_that_begins_so() -> None
     exchange(one, two)
     assert [len(two.boxes[name]) for name in ("fr.paris", "fr.lyon", "de.bonn")] == [1, 1, 0]
     assert two.boxes["fr.lyon"][0].destination == "fr.*"
+    assert two.core.parcels.cast("fr.lyon", "fr.*", b"from here")
+    exchange(two, two)  # as from a node that sends it to the other names of the client
+    assert [len(two.boxes[name]) for name in ("fr.paris", "fr.lyon", "de.bonn")] == [2, 1, 0]
     with pytest.raises(ValueError, match="32768 bytes"):
         one.core.parcels.cast("a", "fr.*", bytes(40_000))
     one.core.close()
