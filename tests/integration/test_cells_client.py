@@ -17,8 +17,10 @@ import pytest
 import chappe
 from chappe.client.cells import Cell
 from chappe.errors import DeniedError, LinkError, RefusedError, UnreachableError
+from chappe.runtime.config.reader import parse
 from tests.support.commands import chappe as command
 from tests.support.commands import read_until, rows, started
+from tests.support.keys import Keys
 from tests.support.nodes import NodeProcess, eventually, free_port, running
 
 RULES = """
@@ -159,6 +161,33 @@ async def test_a_multicast_comes_to_the_other_names_of_the_same_node() -> None:
             assert (message.source, message.body) == ("fr.paris", b"all")
         nice.multicast("fr.paris*", b"back")
         assert (await asyncio.wait_for(paris.receive(), 20)).body == b"back"  # and not its own
+
+
+async def test_rules_that_change_are_asked_again_about_flows_that_go_on(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    allows, forbids = (
+        keys.toml(
+            "n1", "tcp://127.0.0.1:0",
+            f'[cells]\n[[rule]]\naction = ["register", "publish"]\npattern = {patterns}\n',
+        )
+        for patterns in ('["cell:fr.#", "cell:de.#"]', '["cell:fr.#", "cell:it.#"]')
+    )  # fmt: skip
+    async with running(allows, dev=False) as (node,), chappe.connect(node.url, token=keys.token("one")) as client:
+        async with client.cell("fr.paris") as paris, client.cell("fr.lyon") as lyon:
+            with pytest.raises(DeniedError):
+                await paris.send("it.rome", b"x")
+            await paris.send("fr.lyon", b"x")
+            await lyon.receive()
+            with pytest.raises(UnreachableError):
+                await paris.send("de.bonn", b"x")
+            await node.reload(parse(forbids))
+            with pytest.raises(DeniedError, match="cell:de"):
+                await paris.send("de.bonn", b"x")
+            with pytest.raises(UnreachableError):
+                await paris.send("it.rome", b"x")
+            await paris.send("fr.lyon", b"y")
+            assert (await lyon.receive()).body == b"y"
+            assert client.reconnections == 0
 
 
 async def test_a_node_that_is_no_cell_says_so() -> None:

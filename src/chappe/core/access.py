@@ -18,7 +18,6 @@ from chappe.security.rules import Rights, RuleBook, right_to_send
 from chappe.wire import control, feeds
 from chappe.wire.patterns import topic_text
 
-DESTINATIONS = 256  # of a client that the engine does not ask about again, at most
 Reserved = Callable[[str, bytes], bool]
 
 
@@ -104,10 +103,6 @@ class Access:
         decision = self.book.allows(session.identity, "publish", address, whole=name.endswith("*"))
         if not decision:
             return self._deny(session, CELL, name, address, decision.reason)
-        session.destinations.pop(name, None)
-        session.destinations[name] = None
-        if len(session.destinations) > DESTINATIONS:
-            del session.destinations[next(iter(session.destinations))]
         return True
 
     def denials(self) -> list[Effect]:
@@ -174,7 +169,8 @@ class Access:
     def recheck(self, session: Session, engine: Engine) -> Iterator[str]:
         """Ask the rules again about the topics of a connection, one with each step; the reason if one is not allowed.
 
-        Variables are asked about by `recheck_variables`, all connections together.
+        Variables are asked about by `recheck_variables`, all connections together; about destinations of parcels the
+        engine asks again.
         """
         topics: list[tuple[Action, tuple[str, str]]] = [
             ("subscribe", (kind, pattern)) for kind, pattern, _ in session.subscriptions
@@ -188,8 +184,6 @@ class Access:
             yield self._lost_right(session, rights["watch"], "watch", pattern)
         for name in tuple(session.names):
             yield self._lost_right(session, rights["register"], "register", cell_address(name))
-        for name in tuple(session.destinations):
-            yield self._lost_right(session, rights["publish"], "publish", cell_address(name))
         if session.inboxes:
             yield self._lost_right(session, rights["inbox"], "inbox", self._address)
         start = 0

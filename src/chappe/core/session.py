@@ -87,7 +87,6 @@ class Session:
     inboxes: Counted[str] = field(init=False)  # addresses of the inboxes that it opened
     advertised: set[tuple[str, str]] = field(default_factory=set)  # (kind, topic or pattern) that it will publish
     names: set[str] = field(default_factory=set)  # that it has at this cell
-    destinations: dict[str, None] = field(default_factory=dict)  # names that it may send to, the last asked about last
     waiting: int = 0  # watches that wait for their variable, or for a broker
     wanting: dict[tuple[str, str], Watch] = field(default_factory=dict)  # by name, the last that a broker decides on
     asking: int = 0  # other requests that wait for a broker

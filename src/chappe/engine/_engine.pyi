@@ -49,7 +49,8 @@ class Engine(Stack):
 
         `parcel_routes(destination)` gives the paths to a name, [] for none: asked once for each destination and after
         `parcels_changed()`. Without it, or before `be_cell()`, this node is no cell and counts parcels as `unrouted`.
-        `authorize(port, "c", destination)` is asked once for a client port and a destination of its parcels.
+        `authorize(port, "c", destination)` is asked once for a client port and a destination of its parcels, and again
+        after `permits_changed()`.
 
         `seed` keys the hashes of what strangers choose: random unless given. `memory_bytes` bounds all memory of the
         engine, the others what the ports of one account may hold: topic numbers, forwarding entries, bytes in queues.
@@ -207,6 +208,8 @@ class Engine(Stack):
     def parcels_changed(self, destination: bytes = b"") -> None:
         """Ask for the paths to that name, or to all, again with its next parcel; what was learned of a path with the
         same hops is kept."""
+    def permits_changed(self) -> None:
+        """Ask `authorize` again about destinations of parcels; a flow that it forbids ends, and its client hears of it."""
     def name_placed(self, name: bytes) -> None:
         """A cell has got that name: paths to it that are excluded may be used again, and are asked for again."""
     def parcels_tick(self) -> None:

@@ -464,6 +464,9 @@ cdef class Engine(Stack):
     def parcels_changed(self, bytes destination=b""):
         self.paths.changed(destination)
 
+    def permits_changed(self):
+        self.parcels.forget_permits()
+
     def name_placed(self, bytes name):
         self.paths.placed(name)
 

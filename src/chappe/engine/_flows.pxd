@@ -30,6 +30,7 @@ cdef struct Flow:
     uint32_t next              # after the highest
     uint64_t in_flight
     int64_t used_at
+    bint allowed               # the rules are still those that allowed it
     uint32_t number
     uint32_t next_of_port
     uint32_t following         # of those to the same destination, in a ring
@@ -58,13 +59,14 @@ cdef class Flows:
     cdef void acknowledge(self, Flow* flow, const uint8_t* body) noexcept
     cdef bint returned(self, Flow* flow, const uint8_t* payload, uint32_t size) noexcept
     cdef void forget_port(self, int port) noexcept
+    cdef void forget_permits(self) noexcept
+    cdef void end(self, Flow* flow) noexcept
     cdef void tick(self) noexcept
     cdef int64_t next_ns(self) noexcept
     cdef list rows(self)
     cdef uint32_t _hash(self, int port, uint64_t id) noexcept
     cdef bint _room_for(self, int port) noexcept
     cdef bint _spare_of(self, int port) noexcept
-    cdef void _end(self, Flow* flow) noexcept
     cdef bint _cover(self, Flow* flow, uint32_t ahead) noexcept
     cdef int _forward(self, Flow* flow, Sent* sent, const uint8_t* frame, uint32_t size) noexcept
     cdef void _under_way(self, Flow* flow, Sent* sent, int place) noexcept

@@ -206,10 +206,10 @@ cdef class Flows:
             number = flow.next_of_port
         if oldest == NULL:
             return False
-        self._end(oldest)
+        self.end(oldest)
         return True
 
-    cdef void _end(self, Flow* flow) noexcept:
+    cdef void end(self, Flow* flow) noexcept:
         cdef Port* p = self.ports.table[flow.port]
         cdef Destination* d = flow.destination
         cdef uint32_t* place = &self.heads[flow.port]
@@ -242,7 +242,14 @@ cdef class Flows:
 
     cdef void forget_port(self, int port) noexcept:
         while <uint32_t> port < self.nports and self.heads[port]:
-            self._end(self.items[self.heads[port]])
+            self.end(self.items[self.heads[port]])
+
+    cdef void forget_permits(self) noexcept:
+        """Rules are others: whether a flow may go on is asked with its next parcel."""
+        cdef uint32_t number
+        for number in range(1, self.used):
+            if self.items[number] != NULL:
+                self.items[number].allowed = False
 
     # --- parcels of clients
 
@@ -636,7 +643,7 @@ cdef class Flows:
             flow = self.items[number]
             if (flow != NULL and flow.in_flight == 0 and flow.waiting.enqueued == flow.waiting.sent
                     and now - flow.used_at > FORGOTTEN_NS):
-                self._end(flow)
+                self.end(flow)
 
     cdef int64_t next_ns(self) noexcept:
         """Time until there is something to do, -1: never."""

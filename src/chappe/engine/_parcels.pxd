@@ -25,6 +25,7 @@ cdef class Parcels:
     cdef uint64_t multicast_bytes
     cdef void parcel_frame(self, int port, Port* p, uint8_t* frame, uint32_t length) noexcept
     cdef void forget_port(self, int port) noexcept
+    cdef void forget_permits(self) noexcept
     cdef void be_cell(self, bytes id) except *
     cdef list take_multicast(self)
     cdef list rows(self)

@@ -118,6 +118,14 @@ cdef class Parcels:
         if <uint32_t> port < self.nasking:
             self.asking[port].at = 0
 
+    cdef void forget_permits(self) noexcept:
+        """Rules are others: each destination of each client is asked about again."""
+        cdef uint32_t port
+        for port in range(self.permits.nports):
+            while self.permits.counts[port]:
+                self.permits.drop(self.permits.heads[port])
+        self.flows.forget_permits()
+
     cdef list take_multicast(self):
         cdef list taken = self.multicast
         if taken:
@@ -347,19 +355,23 @@ cdef class Parcels:
         cdef uint64_t id = get64(payload + 8)
         cdef Flow* flow = self.flows.find(port, id)
         cdef Destination* d
-        if flow == NULL:
+        if flow != NULL and not self._same(flow, payload, names):
+            return DROP_BAD_PARCEL
+        if flow == NULL or not flow.allowed:
             if not self._permitted(port, names, payload[5]):
+                if flow != NULL:
+                    self.flows.end(flow)
                 answer(self.ports, port, id, names + payload[5], payload[6], names, payload[5], REFUSED, 0,
                        b"no rule allows to send to this name")
                 return DROP_NOT_PERMITTED
+        if flow == NULL:
             d = self._destination(port, names, payload[5])
             if d == NULL:
                 return DROP_NO_ROOM
             flow = self.flows.begin(port, id, names + payload[5], payload[6], d, get32(payload + 16))
             if flow == NULL:
                 return DROP_NO_ROOM
-        elif not self._same(flow, payload, names):
-            return DROP_BAD_PARCEL
+        flow.allowed = True
         self.flows.send(flow, frame, length + 4)
         return 0
 

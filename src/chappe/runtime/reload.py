@@ -50,6 +50,7 @@ def _follow_rules(parts: Parts, book: RuleBook) -> None:
     """A neighbour for which the rules are others connects again, and defines everything anew."""
     core = parts.core
     now_ns = core.engine.mono_ns
+    core.engine.permits_changed()
     for session in core.access.replace(book, core.variables, now_ns):
         connection = parts.connections.by_port.get(session.port)
         if connection is not None:

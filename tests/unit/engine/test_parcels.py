@@ -321,6 +321,32 @@ def test_the_rules_are_asked_once_for_a_client_and_a_destination() -> None:
     assert asked[2:] == [(other, "c", b"to")]
 
 
+def test_rules_that_change_are_asked_again_and_end_flows() -> None:
+    allowed, asked = {b"to", b"more"}, list[bytes]()
+
+    def authorize(port: int, kind: str, name: bytes) -> bool:
+        asked.append(name)
+        return name in allowed
+
+    cell = Cell("a", authorize=authorize)
+    cell.link("b")
+    cell.route(b"to", (1.0, "b"))
+    port = cell.client(b"from")
+    frames = [parcel_frame(moved(DATA, flow=flow, destination=name)) for flow, name in enumerate(("to", "more", "not"))]
+    cell.engine.feed(port, b"".join(frames))
+    assert [row.destination for row in cell.engine.flow_rows()] == [b"to", b"more"]
+    allowed ^= {b"more", b"not"}
+    cell.engine.permits_changed()
+    asked.clear()
+    written(cell.engine, port)
+    cell.engine.feed(port, b"".join(frames) * 2)
+    assert sorted(asked) == [b"more", b"not", b"to"]
+    assert sorted(row.destination for row in cell.engine.flow_rows()) == [b"not", b"to"]
+    answers = [parcel for parcel in parcels_in(written(cell.engine, port)) if parcel.flags & ParcelFlag.ACK]
+    assert {(each.source, Acknowledgement.decode(each.body).flags) for each in answers} == {("more", AckFlag.REFUSED)}
+    assert drops(cell.engine, port)["not_permitted"] == 3
+
+
 def test_a_flow_has_two_names_and_a_client_so_many_flows() -> None:
     cell, port = origin()
     cell.engine.own_name(b"more", port)
