@@ -172,22 +172,26 @@ async def test_rules_that_change_are_asked_again_about_flows_that_go_on(tmp_path
         )
         for patterns in ('["cell:fr.#", "cell:de.#"]', '["cell:fr.#", "cell:it.#"]')
     )  # fmt: skip
-    async with running(allows, dev=False) as (node,), chappe.connect(node.url, token=keys.token("one")) as client:
-        async with client.cell("fr.paris") as paris, client.cell("fr.lyon") as lyon:
-            with pytest.raises(DeniedError):
-                await paris.send("it.rome", b"x")
-            await paris.send("fr.lyon", b"x")
-            await lyon.receive()
-            with pytest.raises(UnreachableError):
-                await paris.send("de.bonn", b"x")
-            await node.reload(parse(forbids))
-            with pytest.raises(DeniedError, match="cell:de"):
-                await paris.send("de.bonn", b"x")
-            with pytest.raises(UnreachableError):
-                await paris.send("it.rome", b"x")
-            await paris.send("fr.lyon", b"y")
-            assert (await lyon.receive()).body == b"y"
-            assert client.reconnections == 0
+    async with (
+        running(allows, dev=False) as (node,),
+        chappe.connect(node.url, token=keys.token("one")) as client,
+        client.cell("fr.paris") as paris,
+        client.cell("fr.lyon") as lyon,
+    ):
+        with pytest.raises(DeniedError):
+            await paris.send("it.rome", b"x")
+        await paris.send("fr.lyon", b"x")
+        await lyon.receive()
+        with pytest.raises(UnreachableError):
+            await paris.send("de.bonn", b"x")
+        await node.reload(parse(forbids))
+        with pytest.raises(DeniedError, match="cell:de"):
+            await paris.send("de.bonn", b"x")
+        with pytest.raises(UnreachableError):
+            await paris.send("it.rome", b"x")
+        await paris.send("fr.lyon", b"y")
+        assert (await lyon.receive()).body == b"y"
+        assert client.reconnections == 0
 
 
 async def test_a_node_that_is_no_cell_says_so() -> None:
