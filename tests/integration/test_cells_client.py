@@ -310,6 +310,11 @@ def commands(here: str, there: str, tmp_path: Path) -> None:
         deadline = time.monotonic() + 30
         while not rows(command("cell", "names", "fr.lyon", "--json", "--url", here).stdout):
             assert time.monotonic() < deadline
+        (name,) = rows(command("ls", "cells", "--json", "--url", here).stdout)
+        assert (name["name"], name["hops"], name["bytes_per_s"] > 0) == ("fr.lyon", 1, True)
+        (link,) = rows(command("ls", "cell_links", "--json", "--url", here).stdout)
+        assert (link["cell"], link["status"], link["bytes_per_s"] > 0) == (name["cell"], "up", True)
+        assert "bytes_per_s" in command("ls", "cell_links", "--url", here).stdout
         (sent,) = rows(command("cell", "send", "fr.lyon", source, "--json", "--url", here).stdout)
         assert (sent["to"], sent["bytes"]) == ("fr.lyon", 3_000_000)
         done = command("cell", "send", "fr.lyon", "-", "--as", "fr.paris", "--url", here, stdin="from standard input")

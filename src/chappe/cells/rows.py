@@ -15,7 +15,7 @@ def known_names(cells: Cells, prefix: str) -> Iterator[Row]:
     """Every name with that prefix: where it is, over how many links, by which neighbour first, and how much of it."""
     me = cells.address
     for name in sorted(name for name in cells.names if name.startswith(prefix)):
-        yield {"name": name, "cell": me, "hops": 0, "next": "", "bandwidth_bps": None}
+        yield {"name": name, "cell": me, "hops": 0, "next": "", "bytes_per_s": None}
     for name in list(cells.trie.with_prefix(prefix)):
         known = cells.trie.find(name)
         if known is None:
@@ -27,7 +27,7 @@ def known_names(cells: Cells, prefix: str) -> Iterator[Row]:
             "cell": address_of(cells, known.cell),
             "hops": cells.neighbourhood.hops.get(known.cell, cell.hops if cell is not None else 0),
             "next": "" if best is None else address_of(cells, best),
-            "bandwidth_bps": sum(min(value, cells.neighbourhood.capacity(id)) for id, value in bandwidths.items()),
+            "bytes_per_s": sum(min(value, cells.neighbourhood.capacity(id)) for id, value in bandwidths.items()),
         }
 
 
@@ -38,13 +38,13 @@ def links(cells: Cells) -> Iterator[Row]:
         bandwidth = cells.neighbourhood.neighbours.get(each.id)
         yield {
             "name": each.name,
-            "cell": each.id.hex(),
+            "cell": address_of(cells, each.id),
             "status": "up" if each.joined else "joining",
             "wanted": cells.dialling.wanted.get(each.id, ""),
             "wanted_there": each.wants,
             "dialled": each.id in cells.dialling.dialled,
             "mesh": each.joins,
-            "bandwidth_bps": bandwidth,
+            "bytes_per_s": bandwidth,
             "names": len(cells.trie.names_of(each.id)),
             "up_s": (cells.engine.mono_ns - each.since_ns) / 1e9,
         }
@@ -52,7 +52,7 @@ def links(cells: Cells) -> Iterator[Row]:
         if id not in linked:
             yield {
                 "name": dial.name,
-                "cell": id.hex(),
+                "cell": address_of(cells, id),
                 "status": "dialled",
                 "wanted": cells.dialling.wanted.get(id, ""),
             }

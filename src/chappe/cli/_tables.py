@@ -46,6 +46,8 @@ def cell(value: Any, column: str = "") -> str:
             return modes(value)
         case float() if column == "share":
             return f"{value:.1%}"
+        case float() if column == "bytes_per_s":
+            return f"{value:,.0f}"
         case float():
             return f"{value:,.3f}".rstrip("0").rstrip(".")
         case list() | tuple():

@@ -32,6 +32,8 @@ class What(StrEnum):
     publications = "publications"
     forwarding = "forwarding"
     accounts = "accounts"
+    cells = "cells"
+    cell_links = "cell_links"
 
 
 @targeted

@@ -209,7 +209,7 @@ class Engine(Stack):
         """Ask for the paths to that name, or to all, again with its next parcel; what was learned of a path with the
         same hops is kept."""
     def permits_changed(self) -> None:
-        """Ask `authorize` again about destinations of parcels; a flow that it forbids ends, and its client hears of it."""
+        """Ask `authorize` again about destinations of parcels; a flow that it forbids ends, and its client is told."""
     def name_placed(self, name: bytes) -> None:
         """A cell has got that name: paths to it that are excluded may be used again, and are asked for again."""
     def parcels_tick(self) -> None:
