@@ -103,15 +103,15 @@ def test_a_message_to_a_prefix_comes_inside_and_reaches_all(seed: int) -> None:
         trace = list(overlay.walk(start, prefix + "*"))
         check_progress(overlay, trace, prefix + "*")
         assert trace[-1] in inside
-        reached, waiting = set(), [(start, b"")]
+        at = start
+        while at not in inside:
+            at = overlay.cells[at].router.path_toward(prefix, overlay.now_ns)[-1]
+        reached, waiting = set[bytes](), [at]
         while waiting:
-            at, sender = waiting.pop()
-            if at in inside:
-                if at in reached:
-                    continue
+            at = waiting.pop()
+            if at not in reached:
                 reached.add(at)
-            hops = overlay.cells[at].router.next_multicast(prefix, sender, overlay.now_ns)
-            waiting += [(path[-1], at) for path in hops]
+                waiting += overlay.neighbours_with(at, prefix)
         assert reached == inside
 
 
@@ -129,7 +129,9 @@ def test_a_name_that_goes_is_routed_to_nobody_and_one_that_comes_is_found() -> N
     heard_before_ns = overlay.now_ns
     overlay.exchange(8)
     for other in overlay.cells.values():
-        other.trie.expire(heard_before_ns)
+        for known in [other.trie.find(name) for name in other.trie]:
+            if known is not None and known.refreshed_ns < heard_before_ns:
+                other.trie.discard(known.name)  # as the records of cells would say
     overlay.exchange(1)
     assert all(gone not in other.trie for other in overlay.cells.values())
     for _ in range(50):

@@ -6,7 +6,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
-from chappe.cells.adverts import checked
+from chappe.cells.adverts import Difference, checked
 from chappe.cells.names import cell_id, least_gap
 from chappe.cells.neighbourhood import Neighbourhood
 from chappe.cells.own_advert import OwnAdvert
@@ -16,6 +16,14 @@ from chappe.wire.celladverts import Entry
 
 SECOND = 10**9
 DEFAULT = TrieSettings()
+
+
+def updated(advert: OwnAdvert, stamp: int) -> Difference:
+    """A whole update at once: what every neighbour is to be told."""
+    advert.begin()
+    while (difference := advert.step(1_000, stamp)) is None:
+        pass
+    return difference
 
 
 class Cell:
@@ -82,7 +90,7 @@ class Overlay:
         """Peer updates as differences, to direct neighbours only."""
         for _ in range(rounds):
             self.now_ns += 2 * SECOND
-            updates = {cell.id: cell.advert.update(self.stamp) for cell in self.cells.values()}
+            updates = {cell.id: updated(cell.advert, self.stamp) for cell in self.cells.values()}
             for sender, update in updates.items():
                 for neighbour in self.links[sender]:
                     self.hear(self.cells[neighbour], sender, update.changed, update.removed)
@@ -93,6 +101,11 @@ class Overlay:
                 cell.trie.insert(sender, entry, self.now_ns)
         for name in removed:
             cell.trie.remove(sender, name)
+
+    def neighbours_with(self, id: bytes, prefix: str) -> list[bytes]:
+        """The neighbours of a cell that have the prefix, as far as it knows."""
+        names_of = self.cells[id].trie.names_of
+        return [other for other in self.links[id] if any(name.startswith(prefix) for name in names_of(other))]
 
     def walk(self, start: bytes, destination: str) -> Iterator[bytes]:
         """The main cells that one parcel passes, until a cell has no route; every path is checked hop by hop."""

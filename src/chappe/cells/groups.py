@@ -101,17 +101,17 @@ class GroupMessages:
         if any(name.startswith(prefix) for name in self._names):
             self._inside(sender, parcel, prefix)
         elif not sender or 0 < count == position + 1:
-            self._toward(sender, parcel, prefix, now_ns)
+            self._toward(parcel, prefix, now_ns)
         else:
             self.counts.dropped += 1
 
-    def _toward(self, sender: bytes, parcel: CellParcel, prefix: str, now_ns: int) -> None:
+    def _toward(self, parcel: CellParcel, prefix: str, now_ns: int) -> None:
         """As a main cell does with any parcel: one path to a cell that is nearer to the prefix."""
-        paths = self._router.next_multicast(prefix, sender, now_ns)
-        if not paths:
-            self.counts.dropped += 1
-        for path in paths[:1]:
+        path = self._router.path_toward(prefix, now_ns)
+        if path:
             self._forward(replace(parcel, hops=(self._me, *path)), path[0], 1)
+        else:
+            self.counts.dropped += 1
 
     def _inside(self, sender: bytes, parcel: CellParcel, prefix: str) -> None:
         if not self._seen.add((parcel.flow, parcel.sequence)):

@@ -37,13 +37,6 @@ class OwnAdvert:
         """Something was said about these names, beside what the trie remembers."""
         self._said.update(names)
 
-    def update(self, stamp: int) -> Difference:
-        """Bring the advert up to date; the own names carry this stamp. What every neighbour is to be told."""
-        self.begin()
-        difference = self.step(len(self._waiting), stamp)
-        assert difference is not None
-        return difference
-
     def begin(self) -> None:
         """An update begins: `step` goes through its names."""
         self._of_turn = self._next_turn()
@@ -51,7 +44,10 @@ class OwnAdvert:
         self._sent, self._now = {}, {}
 
     def step(self, most: int, stamp: int) -> Difference | None:
-        """Look at some names of the update; after the last one, what every neighbour is to be told."""
+        """Look at some names of the update; after the last one, what every neighbour is to be told.
+
+        The own names carry the `stamp`.
+        """
         batch, self._waiting = self._waiting[:most], self._waiting[most:]
         for name in batch:
             if name in self.entries:

@@ -96,20 +96,10 @@ class Router:
             found[known.cell] = CEILING
         return {cell: bandwidth for cell, bandwidth in found.items() if bandwidth > 0}
 
-    def next_multicast(self, prefix: str, sender: bytes, now_ns: int) -> list[tuple[bytes, ...]]:
-        """Where a message to a prefix goes from here, as lists of hops (BF-25, BF-26).
-
-        Outside the prefix by one path toward it, which is drawn; inside to every neighbour that is inside too, but not
-        back to the `sender`.
-        """
-        if any(name.startswith(prefix) for name in self.names):
-            return [
-                (cell,)
-                for cell in self.neighbourhood.neighbours
-                if cell != sender and any(name.startswith(prefix) for name in self.trie.names_of(cell))
-            ]
+    def path_toward(self, prefix: str, now_ns: int) -> tuple[bytes, ...]:
+        """The hops to a cell that is nearer to a prefix, drawn by their shares; `()` if there is no way (BF-25)."""
         routes = self.routes(prefix + ANY, now_ns)
-        return [route.hops for route in self._rng.choices(routes, [route.share for route in routes])] if routes else []
+        return self._rng.choices(routes, [route.share for route in routes])[0].hops if routes else ()
 
     # --- what is advertised
 

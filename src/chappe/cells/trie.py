@@ -114,11 +114,6 @@ class Trie:
             if not known.statements:
                 self.discard(name)
 
-    def remove_sender(self, sender: bytes) -> None:
-        """A cell is a neighbour no more: all that it said goes."""
-        for name in [name for name, known in self._known.items() if sender in known.statements]:
-            self.remove(sender, name)
-
     def discard(self, name: str) -> None:
         """Forget a name, whoever speaks of it."""
         known = self._known.pop(name, None)
@@ -126,11 +121,6 @@ class Trie:
             self.changed.add(name)
             del self._order[bisect_left(self._order, name)]
             self._leave(known)
-
-    def expire(self, before_ns: int) -> None:
-        """Forget the names whose cells have not raised their stamps since then."""
-        for name in [name for name, known in self._known.items() if known.refreshed_ns < before_ns]:
-            self.discard(name)
 
     def take_changed(self) -> set[str]:
         """The names about which something changed since the last call, or that are gone."""

@@ -84,11 +84,6 @@ class FlowGraph(Generic[Vertex]):
         return Flow(float(found.flow_value) * unit, {(names[a], names[b]): n * unit for a, b, n in used})
 
 
-def maximum_flow(arcs: Mapping[tuple[Vertex, Vertex], float], source: Vertex, sink: Vertex) -> Flow[Vertex]:
-    """The maximum flow where there is only one question about these arcs."""
-    return FlowGraph(arcs).maximum_flow(source, sink)
-
-
 def _unit(bound: float) -> float:
     """The smallest power of two of which the bound is not too many."""
     return max(_FINEST, 2.0 ** ceil(log2(bound / _LARGEST)))

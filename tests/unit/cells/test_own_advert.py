@@ -12,6 +12,7 @@ from chappe.cells.own_advert import AT_LEAST, TURNS, OwnAdvert
 from chappe.cells.router import Router
 from chappe.cells.trie import Trie
 from chappe.wire.celladverts import Candidate, Entry
+from tests.support.overlays import updated
 
 ME, A, B, X = (letter.encode() * 8 for letter in "mabx")
 
@@ -29,25 +30,29 @@ class Teller:
     def hear(self, sender: bytes, name: str, cell: bytes, *candidates: tuple[bytes, float], stamp: int = 1) -> None:
         self.trie.insert(sender, Entry(name, cell, stamp, tuple(Candidate(*one) for one in candidates)), 0)
 
+    def leave(self, sender: bytes) -> None:
+        for name in list(self.trie):
+            self.trie.remove(sender, name)
+
 
 @pytest.mark.spec("BF-04", "BF-12")
 def test_names_are_told_when_they_come_and_when_they_go() -> None:
     teller = Teller()
-    assert {entry.name for entry in teller.advert.update(1).changed} == {"m", "w1", "w2"}
-    assert teller.advert.update(1) == Difference()
+    assert {entry.name for entry in updated(teller.advert, 1).changed} == {"m", "w1", "w2"}
+    assert updated(teller.advert, 1) == Difference()
     teller.names.add("m2")
-    assert teller.advert.update(1) == ((Entry("m2", ME, 1),), ())
+    assert updated(teller.advert, 1) == ((Entry("m2", ME, 1),), ())
     teller.names.remove("m")
-    teller.trie.remove_sender(B)
-    difference = teller.advert.update(1)
+    teller.leave(B)
+    difference = updated(teller.advert, 1)
     assert set(difference.removed) == {"m", "w2"}
     assert set(teller.advert.entries) == {"m2", "w1"}
 
 
 def test_own_names_are_told_again_with_a_new_stamp() -> None:
     teller = Teller()
-    teller.advert.update(1)
-    assert teller.advert.update(2) == ((Entry("m", ME, 2),), ())
+    updated(teller.advert, 1)
+    assert updated(teller.advert, 2) == ((Entry("m", ME, 2),), ())
 
 
 @pytest.mark.spec("BF-12")
@@ -56,22 +61,22 @@ def test_a_lost_candidate_is_told_at_once_and_another_bandwidth_in_turn() -> Non
     for number in range(AT_LEAST * TURNS):
         teller.hear(A, f"x{number:04}", X, (X, 100.0))
         teller.hear(B, f"x{number:04}", X, (X, 100.0))
-    teller.advert.update(1)
+    updated(teller.advert, 1)
     for number in range(AT_LEAST * TURNS):
         teller.hear(A, f"x{number:04}", X, (X, 50.0))
-    turns = [len(teller.advert.update(1).changed) for _ in range(TURNS + 1)]
+    turns = [len(updated(teller.advert, 1).changed) for _ in range(TURNS + 1)]
     assert sum(turns) == AT_LEAST * TURNS
     assert max(turns) <= AT_LEAST + 1
     teller.near.set_links(ME, {A: 1e9})
-    teller.trie.remove_sender(B)
-    assert len(teller.advert.update(1).changed) == AT_LEAST * TURNS
+    teller.leave(B)
+    assert len(updated(teller.advert, 1).changed) == AT_LEAST * TURNS
 
 
 def test_a_cell_that_comes_near_is_told_of_without_a_word_from_anybody() -> None:
     teller = Teller()
     teller.hear(A, "x", X)
-    teller.advert.update(1)
+    updated(teller.advert, 1)
     assert teller.advert.entries["x"].candidates == ()
     teller.near.set_links(ME, {A: 1e9, B: 1e9, X: 1e9})
-    teller.advert.update(1)
+    updated(teller.advert, 1)
     assert [one.cell for one in teller.advert.entries["x"].candidates] == [X]

@@ -138,4 +138,3 @@ def test_rules_that_changed_are_asked_again_about_names() -> None:
     assert not any(node.access.recheck(node.session, Engine()))  # type: ignore[arg-type]
     node.access.book = RuleBook.of(RULES[1:])
     assert any("may not register" in each for each in node.access.recheck(node.session, Engine()))  # type: ignore[arg-type]
-
