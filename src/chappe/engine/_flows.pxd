@@ -1,4 +1,4 @@
-"""Flows that begin at clients of this node: which path carries which parcel, windows of paths, credit of clients."""
+"""Flows that begin at clients of this node: which path carries which parcel, and the credit of clients."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -82,8 +82,6 @@ cdef class Flows:
     cdef void _lose_path(self, Destination* d, Path* path) noexcept
     cdef void _done(self, Flow* flow, Sent* sent) noexcept
     cdef void _pass_before(self, Flow* flow, Sent* newest) noexcept
-    cdef void _sample(self, Path* path, Sent* sent, uint64_t arrival) noexcept
-    cdef void _adjust(self, Path* path) noexcept
     cdef void _exclude_silent(self, Destination* d) noexcept
     cdef void _give_up(self, Destination* d) noexcept
 

@@ -1,9 +1,4 @@
-"""Flows that begin at clients of this node: which path carries which parcel, windows of paths, credit of clients.
-
-A window follows the delay in queues on its path, as LEDBAT does: it grows while that is below a target and shrinks
-above. The least delay, which it is compared with, is looked for anew every 10 s, while the window is smaller for four
-round trips: else a queue that never empties would pass for the length of the path.
-"""
+"""Flows that begin at clients of this node: which path carries which parcel, and the credit of clients."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -30,6 +25,7 @@ from chappe.engine._ports cimport (
 )
 from chappe.engine._queue cimport Segment, pool_admits, queue_advance, queue_front, queue_put
 from chappe.engine._topics_hash cimport K1, fold, hash_drop, hash_first, hash_init, hash_put, hash_reserve
+from chappe.engine._windows cimport window_adjust, window_halve, window_restart, window_sample
 
 from chappe.engine.routes import FlowRow
 
@@ -47,27 +43,18 @@ cdef enum:
     FIRST_RING = 64
     CREDIT_BYTES = 1048576     # that a client may send ahead of what has left
     START_CREDIT = 262144      # before it has heard of any
-    WINDOW_MOST = 16777216
     RESET = 1                  # flags of an acknowledgement
     UNREACHABLE = 4
     RANGES_MOST = 32           # in one
     SILENCES = 2               # of all paths, after which the third one is an end
-    UP = 16                    # a window grows by one part in so many a round trip at most,
-    DOWN = 8                   # and shrinks by one in so many
 
 cdef int64_t MS = 1_000_000
-cdef int64_t TARGET_NS = 50 * MS       # delay in queues on a path
-cdef int64_t SPAN_NS = 10_000 * MS
-cdef int64_t DRAIN_MOST_NS = 2_000 * MS
-cdef int64_t DELAY_MOST_NS = 60_000 * MS
 cdef int64_t CORRECTION_NS = 500 * MS
 cdef int64_t SILENCE_NS = 1_000 * MS
 cdef int64_t PATHLESS_NS = 4_000 * MS
 cdef int64_t TICK_NS = 100 * MS
 cdef int64_t IDLE_TICK_NS = 5_000 * MS
 cdef int64_t FORGOTTEN_NS = 360_000 * MS
-cdef double DRAINED = 0.75             # of what the path alone holds: so its queue gets empty
-cdef double DRAINED_LEAST = 0.1
 
 
 @cython.final
@@ -347,7 +334,7 @@ cdef class Flows:
         path.sent_at = now
         path.in_flight += sent.size
         path.sent += sent.size
-        path.parcel = max(path.parcel, sent.size)
+        path.window.parcel = max(path.window.parcel, sent.size)
         flow.in_flight += sent.size
         self.in_flight += sent.size
         sent.state = SENT
@@ -459,7 +446,7 @@ cdef class Flows:
             sent = &flow.ring[newest & (flow.room - 1)]
             if sent.state == SENT and not sent.again:
                 sampled = &flow.destination.paths[sent.path]
-                self._sample(sampled, sent, get64(body + 18))
+                window_sample(&sampled.window, self.ports.clocks.mono_ns, sent.at, get64(body + 18))
                 if body[26] == RANGES_MOST:
                     self._pass_before(flow, sent)
         while flow.base != expected:
@@ -481,7 +468,7 @@ cdef class Flows:
                 self._done(flow, &flow.ring[place & (flow.room - 1)])
                 place += 1
         if sampled != NULL:
-            self._adjust(sampled)
+            window_adjust(&sampled.window, self.ports.clocks.mono_ns, sampled.in_flight)
         self._drain(flow.destination)
 
     cdef void _done(self, Flow* flow, Sent* sent) noexcept:
@@ -495,7 +482,7 @@ cdef class Flows:
             path.acked_lately += sent.size
             if sent.state == SENT:
                 path.in_flight -= sent.size
-                path.fresh += sent.size
+                path.window.fresh += sent.size
                 flow.in_flight -= sent.size
                 self.in_flight -= sent.size
                 if path.excluded_until <= path.progress_at:
@@ -516,69 +503,22 @@ cdef class Flows:
             if sent.state == SENT and sent.path == newest.path and sent.at < newest.at:
                 sent.state = PASSED
                 path.in_flight -= sent.size
-                path.fresh += sent.size
+                path.window.fresh += sent.size
                 flow.in_flight -= sent.size
                 self.in_flight -= sent.size
             sequence += 1
 
-    cdef void _sample(self, Path* path, Sent* sent, uint64_t arrival) noexcept:
-        """What the way of one parcel says of its path: the difference of two clocks, compared with the least one."""
-        cdef int64_t now = self.ports.clocks.mono_ns, round_trip = now - sent.at
-        cdef int64_t one_way = <int64_t> (arrival - <uint64_t> sent.at), least
-        if path.round_trip_ns:
-            path.round_trip_ns = (7 * path.round_trip_ns + round_trip) // 8
-        else:
-            path.round_trip_ns = round_trip
-        if path.span_at == 0:
-            path.least = path.least_before = one_way
-            path.span_at = max(now, 1)
-        elif now - path.span_at >= SPAN_NS:
-            path.least_before = path.least
-            path.least = one_way
-            path.span_at = now
-            path.drain_until = now + min(4 * path.round_trip_ns, DRAIN_MOST_NS)
-            path.drained = DRAINED_LEAST
-            if path.round_trip_ns > path.delay_ns:
-                path.drained = max(DRAINED_LEAST, DRAINED * <double> (path.round_trip_ns - path.delay_ns)
-                                   / <double> path.round_trip_ns)
-        else:
-            path.least = min(path.least, one_way)
-        least = min(path.least, path.least_before)
-        path.delay_ns = <int64_t> min(<uint64_t> one_way - <uint64_t> least, <uint64_t> DELAY_MOST_NS)
-
-    cdef void _adjust(self, Path* path) noexcept:
-        """The window of a path, by a new sample of its delay and what was acknowledged since the one before."""
-        cdef int64_t now = self.ports.clocks.mono_ns
-        cdef double off = max(-1.0, <double> (TARGET_NS - path.delay_ns) / <double> TARGET_NS)
-        cdef double fresh = min(<double> path.fresh, path.window)
-        cdef bint used = 2 * <double> (path.in_flight + path.fresh) >= path.window
-        path.fresh = 0
-        if path.drain_until and now < path.drain_until + path.round_trip_ns:
-            return
-        if path.delay_ns > TARGET_NS // 2:
-            path.starting = False
-        if off < 0:
-            path.window += off * fresh / DOWN
-        elif used and path.starting:
-            path.window += fresh
-        elif used:
-            path.window += off * fresh * max(1.0 / UP, 2.0 * path.parcel / path.window)
-        path.window = min(max(path.window, 2.0 * path.parcel), <double> WINDOW_MOST)
-
     cdef void _lose(self, Flow* flow, Sent* sent, bint cut) noexcept:
-        """A parcel is lost; with `cut` its path is full, and the window halved once a round trip."""
+        """A parcel is lost; with `cut` its path is full."""
         cdef Path* path = &flow.destination.paths[sent.path]
-        cdef int64_t now = self.ports.clocks.mono_ns
         path.in_flight -= sent.size
         path.lost += sent.size
         path.owing = True
         flow.in_flight -= sent.size
         self.in_flight -= sent.size
         sent.state = LOST
-        if cut and now - path.cut_at > path.round_trip_ns:
-            path.window = max(path.window / 2, 2.0 * path.parcel)
-            path.starting = False
-            path.cut_at = now
+        if cut:
+            window_halve(&path.window, self.ports.clocks.mono_ns)
 
     cdef bint returned(self, Flow* flow, const uint8_t* payload, uint32_t size) noexcept:
         """A parcel of the flow came back by the path that it took: exclude that and send it by another.
@@ -663,7 +603,7 @@ cdef class Flows:
         cdef Path* path
         for place in range(d.npaths):
             path = &d.paths[place]
-            patience = max(SILENCE_NS, 4 * path.round_trip_ns)
+            patience = max(SILENCE_NS, 4 * path.window.round_trip_ns)
             if path.in_flight == 0:
                 continue
             if path.port == NOBODY or self.ports.table[path.port].state != OPEN:
@@ -674,8 +614,7 @@ cdef class Flows:
                     self.paths.exclude(d, path, False)
                 else:
                     path.silences += 1
-                    path.window = 2.0 * path.parcel
-                    path.starting = True
+                    window_restart(&path.window)
                 path.progress_at = now
 
     cdef void _lose_path(self, Destination* d, Path* path) noexcept:

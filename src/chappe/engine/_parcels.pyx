@@ -147,9 +147,10 @@ cdef class Parcels:
                 path = &d.paths[place]
                 if path.listed:
                     rows.append(ParcelRow(
-                        (<char*> d.name)[:d.size], hops_of(path), path.base, path.share, <uint64_t> path.window,
+                        (<char*> d.name)[:d.size], hops_of(path), path.base, path.share, <uint64_t> path.window.bytes,
                         path.in_flight, path.sent, path.acked, path.lost, path.returned,
-                        max(0, path.excluded_until - now), path.delay_ns, path.round_trip_ns,
+                        max(0, path.excluded_until - now), path.window.delay_ns,
+                        path.window.round_trip_ns,
                     ))
         return rows
 
@@ -168,7 +169,8 @@ cdef class Parcels:
             head = HEAD + ID_BYTES * <uint32_t> payload[4]
             if not (payload[0] != VERSION or payload[1] & ~KNOWN_FLAGS or payload[2] > LONGEST_LIST
                     or payload[3] > payload[4] or payload[4] > LONGEST_LIST or payload[5] == 0 or payload[6] == 0
-                    or payload[7] or (payload[1] & PARCEL_ABSENT and not payload[1] & PARCEL_RETURNED) or head + payload[5] + payload[6] > length
+                    or payload[7] or head + payload[5] + payload[6] > length
+                    or (payload[1] & PARCEL_ABSENT and not payload[1] & PARCEL_RETURNED)
                     or (payload[1] & PARCEL_ACK and length > ACK_MOST)):
                 if not p.peer:
                     reason = self._from_client(port, p, frame, length, payload + head)

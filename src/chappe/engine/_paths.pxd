@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from chappe.engine._names cimport NameTable
 from chappe.engine._ports cimport Port, Ports
+from chappe.engine._windows cimport Window
 
 cdef enum:
     ID_BYTES = 8               # of a cell
@@ -23,15 +24,12 @@ cdef struct Path:
     int port                   # of its first hop, NOBODY
     double base                # share that parcel_routes gave,
     double share               # and as corrected; the sum over listed paths is 1
-    double window
-    bint starting              # the window doubles each round trip
-    uint32_t parcel            # longest that took it
+    Window window
     uint64_t in_flight
     uint64_t sent
     uint64_t acked
     uint64_t lost
     uint64_t acked_lately      # since shares were corrected
-    uint64_t fresh             # acknowledged since the last sample of its delay
     uint64_t returned
     uint32_t silences          # since something was acknowledged
     int64_t excluded_until
@@ -39,14 +37,6 @@ cdef struct Path:
     int64_t progress_at        # something was acknowledged, or nothing was in flight and nothing lost
     int64_t sent_at
     bint owing                 # something was lost since something was acknowledged
-    int64_t cut_at             # the window was halved
-    int64_t round_trip_ns
-    int64_t least              # one-way delays, by two clocks: in this span of 10 s,
-    int64_t least_before       # and in the one before
-    int64_t span_at
-    int64_t delay_ns           # of the last parcel, beyond the least
-    int64_t drain_until        # the window is smaller until then, so that the least delay can be seen
-    double drained             # and so much smaller
 
 cdef struct Destination:
     uint32_t number
@@ -113,7 +103,3 @@ cdef tuple hops_of(const Path* path)
 cdef inline bint parcel_room(Port* p, int cls, uint64_t size) noexcept nogil:
     """Parcels use half of a queue at most."""
     return p.queues[cls].enqueued - p.queues[cls].released + size <= p.limit >> 1
-
-
-cdef inline double open_window(const Path* path, int64_t now) noexcept nogil:
-    return path.window if now >= path.drain_until else path.window * path.drained

@@ -23,6 +23,7 @@ from chappe.engine._ports cimport (
     mark_dirty,
 )
 from chappe.engine._queue cimport queue_reserve
+from chappe.engine._windows cimport window_begin, window_open
 
 from chappe.errors import ChappeError, RefusedError
 
@@ -32,7 +33,6 @@ cdef enum:
     DESTINATIONS = 4096
     NAMES_OF_PORT = 1024
     UNREAD_BROKEN = 1024
-    START_WINDOW = 65536
     STEP_BACK = 10             # a share goes one part in so many towards what parcel_routes gave,
     STEP_ON = 3                # or towards what was acknowledged
 
@@ -321,8 +321,7 @@ cdef class Paths:
         memset(path, 0, sizeof(Path))
         path.hops = copy
         path.nhops = nhops
-        path.window = START_WINDOW
-        path.starting = True
+        window_begin(&path.window)
         return path
 
     cdef int path_by(self, Destination* d, const uint8_t* hops, uint32_t nhops) noexcept:
@@ -371,7 +370,7 @@ cdef class Paths:
             if (not path.listed or path.port < 0 or path.port == arrival or path.excluded_until > now
                     or self.ports.table[path.port].state != OPEN):
                 continue
-            if ((windowed and <double> path.in_flight >= open_window(path, now))
+            if ((windowed and <double> path.in_flight >= window_open(&path.window, now))
                     or not parcel_room(self.ports.table[path.port], cls, size + ID_BYTES * (path.nhops + 1))):
                 d.saturated = True
                 full = BLOCKED
