@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.cells.hosts import Hosts, between
+from bench.cells.hosts import Hosts, Pair, between
 from bench.cells.sites import CLOSED, RATES, SITES, CellSites, Lines, maximum_flow
 from bench.charts import series
 from bench.report import Options, Report
@@ -28,8 +29,8 @@ def run(options: Options, report: Report) -> None:
     for neighbours, title in ((2, "the source's links"), (len(SITES) - 1, "all links")):
         with CellSites(lines, CLOSED, section=f"update_s = 1.0\nneighbours = {neighbours}\n") as sites:
             sites.start(*SITES)
-            progress, sent = _flow(sites, "--messages", str(messages))
-            linked = {pair: line for pair, line in lines.items() if pair in asyncio.run(sites.links())}
+            progress, sent, links = _flow(sites, "--messages", str(messages))
+        linked = {pair: line for pair, line in lines.items() if pair in links}
         rate = sent["bytes"] / sent["seconds"]
         paths = [row for row in sent["routes"] if row["acked_bytes"] > 0.01 * sent["bytes"]]
         used = max(used, len(paths))
@@ -46,7 +47,7 @@ def run(options: Options, report: Report) -> None:
     )  # fmt: skip
     with CellSites(lines, CLOSED) as sites:
         sites.start(SINK, SOURCE)
-        _, direct = _flow(sites, "--seconds", str(seconds))
+        _, direct, _ = _flow(sites, "--seconds", str(seconds))
     report.show("b2: the same two cells alone", direct["bytes"] / direct["seconds"] / 1e6, "MB/s")
     with Hosts(lines, CLOSED) as hosts:
         plain = {streams: _streams(hosts, streams, seconds) for streams in (1, max(2, used))}
@@ -64,14 +65,20 @@ def _chart(options: Options, neighbours: int, progress: list[dict[str, Any]]) ->
     return series(path, f"b1: confirmed, {neighbours} neighbours on each side", "seconds", {"MB/s": over_time})
 
 
-def _flow(sites: CellSites, *arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    receiver = sites.program(SINK, "receive", sites.url(SINK), SINK)
-    with receiver:
-        receiver.ready()
+def _flow(sites: CellSites, *arguments: str) -> tuple[list[dict[str, Any]], dict[str, Any], set[Pair]]:
+    """What was confirmed over time, what the sender said at its end, and the links that there were.
+
+    Every cell has the name of its host: by their names cells find their neighbours.
+    """
+    with ExitStack() as stack:
+        others = [name for name in sites.nodes if name != SOURCE]
+        receivers = [stack.enter_context(sites.program(name, "receive", sites.url(name), name)) for name in others]
+        for receiver in receivers:
+            receiver.ready()
         sender = sites.program(SOURCE, "send", sites.url(SOURCE), SOURCE, SINK, "--settle", str(SETTLE_S), *arguments)
         with sender:
             done = sender.done(within_s=400)
-            return [line for line in sender.said() if "messages" in line], done
+            return [line for line in sender.said() if "messages" in line], done, asyncio.run(sites.links())
 
 
 def _streams(hosts: Hosts, streams: int, seconds: float) -> float:
