@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from chappe.cells.names import check_name
 from chappe.errors import ProtocolError
-from chappe.wire.celladverts import Candidate, Entry
+from chappe.wire.celladverts import UNBOUNDED, Candidate, Entry
 from chappe.wire.parcels import CELL_ID_BYTES
 
-CEILING = 1e12  # bytes a second; nothing is faster, whatever somebody says
+CEILING = UNBOUNDED  # whatever somebody says
 MOST_ENTRIES = 8192  # of one message
 MOST_CANDIDATES = 8  # of one entry
 MOST_STAMP = 2**63
@@ -42,17 +42,22 @@ def _checked(entry: Entry) -> Entry:
         check_name(entry.name)
     except ValueError as error:
         raise ProtocolError(f"peer update: {error}") from None
-    cells = [candidate.cell for candidate in entry.candidates]
-    if any(len(cell) != CELL_ID_BYTES for cell in (entry.cell, *cells)):
+    cells: list[bytes] = []
+    well, usual = len(entry.cell) == CELL_ID_BYTES, True
+    for candidate in entry.candidates:  # a plain loop: new neighbours send thousands of entries
+        cells.append(candidate.cell)
+        well = well and len(candidate.cell) == CELL_ID_BYTES
+        usual = usual and 0 <= candidate.bandwidth <= CEILING
+    if not well:
         raise ProtocolError(f"peer update: a cell id has {CELL_ID_BYTES} bytes")
     if len(cells) > MOST_CANDIDATES or len(set(cells)) < len(cells):
         raise ProtocolError(f"peer update: at most {MOST_CANDIDATES} candidates a name, and each once")
     if not 0 <= entry.stamp < MOST_STAMP:
         raise ProtocolError(f"peer update: the stamp {entry.stamp} is out of range")
-    if all(0 <= candidate.bandwidth <= CEILING for candidate in entry.candidates):
+    if usual and 0 <= entry.inflow <= CEILING:
         return entry
     candidates = tuple(Candidate(one.cell, sane(one.bandwidth)) for one in entry.candidates)
-    return Entry(entry.name, entry.cell, entry.stamp, candidates)
+    return Entry(entry.name, entry.cell, entry.stamp, candidates, sane(entry.inflow))
 
 
 def combined(
@@ -94,6 +99,8 @@ def apply(advert: dict[str, Entry], difference: Difference) -> None:
 
 def _is_news(sent: Entry, now: Entry) -> bool:
     if (sent.cell, sent.stamp) != (now.cell, now.stamp) or len(sent.candidates) != len(now.candidates):
+        return True
+    if not math.isclose(sent.inflow, now.inflow, rel_tol=WORTH_TELLING):
         return True
     before = {candidate.cell: candidate.bandwidth for candidate in sent.candidates}
     return any(

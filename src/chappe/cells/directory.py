@@ -73,9 +73,12 @@ class Directory:
 
     def insert(self, record: CellRecord, hops: int, now_ns: int, wall_ms: int) -> Outcome:
         """Take a record: `new` is to be passed on, all else is not."""
+        known = self._cells.get(record.id)
+        if known is not None and known.record == record:  # as each new link says it again
+            known.hops = min(known.hops, hops)
+            return "old"
         if record.id != cell_id(record.address) or not _valid(record) or record.sequence > wall_ms + AHEAD_MS:
             return "invalid"
-        known = self._cells.get(record.id)
         if record.id == self._me:
             return "self"
         if known is not None and known.record.address != record.address:

@@ -14,6 +14,7 @@ _POWERS: tuple[int, ...] = tuple(_BASE**exponent for exponent in range(MAX_NAME_
 _REMEMBERED = 16_384  # positions and intervals, at most about 300 bytes each
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def check_name(name: str) -> str:
     """The name, if it can be one: 1 to 255 bytes of UTF-8 without `*`; ValueError says what is wrong (BF-02)."""
     _check_text(name)

@@ -121,6 +121,11 @@ class Neighbourhood:
             output = self._outputs[cell] = CEILING if links is None else min(sum(links.values()), CEILING)
         return output
 
+    def inflow(self) -> float:
+        """All that can come to this cell, as its neighbours state it; unlimited if none of them does."""
+        total = sum(links.get(self.me, 0.0) for links in self._known().values())
+        return min(total, CEILING) or CEILING
+
     def capacity(self, to: bytes) -> float:
         """The maximum flow from this cell to one of its neighbourhood; 0 to others."""
         return self._flow(to).value

@@ -9,16 +9,15 @@ from chappe.cells.adverts import Difference, apply, differences
 from chappe.cells.router import Router
 from chappe.wire.celladverts import Entry
 
-AT_LEAST = 128  # names in one turn
-TURNS = 8  # updates until every name had its turn, at most
+AT_ONCE = 64  # names of which one update tells news that are not urgent
 
 
 class OwnAdvert:
     """The advert of a cell, the same for all neighbours: `entries` is what those have that heard every difference.
 
-    Every update tells of names that are new or gone, have a new stamp, or lost a candidate. Other news, such as another
-    bandwidth, is told when it is the turn of the name: it would make every cell behind this one tell its news too, and
-    theirs again, round after round.
+    Every update tells of names that are new or gone, have a new stamp, or no candidate any more. Other news, such as
+    another bandwidth, is computed and told when it is the turn of the name, so that it costs the same however many names
+    there are: it makes every cell behind this one tell its news too, and theirs again, round after round.
     """
 
     def __init__(self, router: Router) -> None:
@@ -28,7 +27,6 @@ class OwnAdvert:
         self._members: frozenset[bytes] = frozenset()
         self._turn = 0
         self._said: set[str] = set()  # names about which something was said
-        self._of_turn: set[str] = set()
         self._waiting: list[str] = []  # names of the update that is under way
         self._sent: dict[str, Entry] = {}
         self._now: dict[str, Entry] = {}
@@ -39,8 +37,7 @@ class OwnAdvert:
 
     def begin(self) -> None:
         """An update begins: `step` goes through its names."""
-        self._of_turn = self._next_turn()
-        self._waiting = sorted(self._of_turn | self._touched())
+        self._waiting = sorted(self._next_turn() | self._urgent())
         self._sent, self._now = {}, {}
 
     def step(self, most: int, stamp: int) -> Difference | None:
@@ -54,9 +51,7 @@ class OwnAdvert:
                 self._sent[name] = self.entries[name]
             entry = self._entry(name, stamp)
             if entry is not None:
-                sent = self._sent.get(name)
-                waits = sent is not None and name not in self._of_turn and not _is_urgent(sent, entry)
-                self._now[name] = sent if waits and sent is not None else entry
+                self._now[name] = entry
         if self._waiting:
             return None
         difference = differences(self._sent, self._now)
@@ -65,30 +60,34 @@ class OwnAdvert:
 
     def _entry(self, name: str, stamp: int) -> Entry | None:
         if name in self._names:
-            return Entry(name, self._router.neighbourhood.me, stamp)
+            return self._router.own_entry(name, stamp)
         known = self._router.trie.find(name)
         return None if known is None else self._router.entry(known)
 
     def _next_turn(self) -> set[str]:
         trie = self._router.trie
-        turns = min(TURNS, len(trie) // AT_LEAST + 1)
+        turns = len(trie) // AT_ONCE + 1
         self._turn = (self._turn + 1) % turns
         return set(islice(trie, self._turn, None, turns))
 
-    def _touched(self) -> set[str]:
-        """Names about which something was said, or whose cells came near or went; the own ones."""
+    def _urgent(self) -> set[str]:
+        """Names about which something was said, or whose cells came near or went, and that cannot wait; the own ones."""
         trie, members, own = self._router.trie, self._router.neighbourhood.members, frozenset(self._router.names)
-        names = trie.take_changed() | self._said | own
+        names = trie.take_changed() | self._said
         self._said = set()
-        if own != self._names:
-            names.update(self._names, trie)  # which candidates are nearer depends on the own names
         for cell in members ^ self._members:
             names.update(trie.names_of(cell))
+        anew = own != self._names  # which candidates are nearer depends on the own names
+        if anew:
+            names.update(self._names, trie)
         self._names, self._members = own, members
-        return names
+        return {name for name in names if anew or self._is_urgent(name)} | own
 
-
-def _is_urgent(sent: Entry, now: Entry) -> bool:
-    if (sent.cell, sent.stamp, not sent.candidates) != (now.cell, now.stamp, not now.candidates):
-        return True
-    return not {one.cell for one in sent.candidates} <= {one.cell for one in now.candidates}
+    def _is_urgent(self, name: str) -> bool:
+        sent, known = self.entries.get(name), self._router.trie.find(name)
+        if sent is None or known is None or (sent.cell, sent.stamp) != (known.cell, known.stamp):
+            return True
+        return not any(
+            one.cell in self._members and (one.cell == known.cell or known.statements.get(one.cell))
+            for one in sent.candidates
+        )

@@ -106,20 +106,32 @@ class Router:
     def entry(self, known: KnownName) -> Entry:
         """What this cell says about a name of another: the best cells that are nearer to it, with all their bandwidth.
 
-        Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name comes, step
+        None has more than can come into the cell that has the name: sums over several cells would grow with every cell on
+        the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name comes, step
         by step, from cells that are strictly nearer to it, and ends when the name is gone.
         """
-        bandwidths = {
-            sender: min(self._combined(sender, known, ()), self.neighbourhood.output(sender))
-            for sender in known.statements
-            if sender in self.neighbourhood.members
-        }
-        if known.cell in self.neighbourhood.members:
-            bandwidths[known.cell] = CEILING
-        nearer = self._nearer(known.name, bandwidths)
-        best = sorted((-bandwidth, cell) for cell, bandwidth in nearer.items() if bandwidth > 0)
+        near, inflow = self.neighbourhood, 0.0
+        mine = least_gap(self.names, known.name)
+        best: list[tuple[float, bytes]] = []
+        for sender in {known.cell: None, **known.statements}:
+            if sender not in near.members:
+                continue
+            gap = least_gap(self.trie.names_of(sender), known.name)
+            if gap is None or (mine is not None and gap >= mine):
+                continue
+            bandwidth = self._combined(sender, known, ())
+            if sender != known.cell:
+                bandwidth = min(bandwidth, near.output(sender))
+            if bandwidth > 0:
+                best.append((-bandwidth, sender))
+                inflow = max(inflow, known.inflows.get(sender, 0.0))
+        best.sort()
         listed = tuple(Candidate(cell, -negative) for negative, cell in best[:MOST_LISTED])
-        return Entry(known.name, known.cell, known.stamp, listed)
+        return Entry(known.name, known.cell, known.stamp, listed, inflow or CEILING)
+
+    def own_entry(self, name: str, stamp: int) -> Entry:
+        """What this cell says about a name of its own: with what can come here."""
+        return Entry(name, self.neighbourhood.me, stamp, (), self.neighbourhood.inflow())
 
     # --- broken paths
 
@@ -148,7 +160,10 @@ class Router:
     def _combined(self, sender: bytes, known: KnownName, excluded: Collection[bytes]) -> float:
         near = self.neighbourhood
         direct = near.bandwidth(sender, known.cell) or 0.0
-        return combined(sender, known.cell, known.statements[sender], excluded, near.cap, direct)
+        if sender == known.cell:
+            return CEILING
+        whole = combined(sender, known.cell, known.statements[sender], excluded, near.cap, direct)
+        return min(whole, known.inflows[sender])
 
     def _nearer(self, destination: str, bandwidths: dict[bytes, float]) -> dict[bytes, float]:
         """Those of the cells that are strictly nearer than every own name, the best first, up to a bound."""

@@ -38,6 +38,7 @@ class KnownName:
     common: int  # characters of the longest prefix that it shared with another name when it was inserted
     refreshed_ns: int  # when its stamp rose
     statements: dict[bytes, tuple[Candidate, ...]] = field(default_factory=dict)  # by the cell that made them
+    inflows: dict[bytes, float] = field(default_factory=dict)  # what they say that can come into its cell
     uses: float = 0.0
     used_ns: int = 0
 
@@ -100,16 +101,19 @@ class Trie:
         elif entry.cell != known.cell:
             self._move(known, entry.cell)
             known.statements.clear()
+            known.inflows.clear()
             known.stamp, known.refreshed_ns = entry.stamp, now_ns
         elif entry.stamp > known.stamp and (sender == known.cell or known.cell not in known.statements):
             known.stamp, known.refreshed_ns = entry.stamp, now_ns
         known.statements[sender] = entry.candidates
+        known.inflows[sender] = entry.inflow
         self.changed.add(entry.name)
 
     def remove(self, sender: bytes, name: str) -> None:
         """A cell says nothing more about a name; without any statement it is forgotten."""
         known = self._known.get(name)
         if known is not None and known.statements.pop(sender, None) is not None:
+            known.inflows.pop(sender)
             self.changed.add(name)
             if not known.statements:
                 self.discard(name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+UNBOUNDED = 1e12  # bytes a second; nothing is faster
+
 
 class Candidate(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A cell near the sender that can be the next main cell toward a name."""
@@ -19,3 +21,4 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cell: bytes  # which has that name
     stamp: int  # of that cell: it raises it from time to time, so that names of the dead are forgotten
     candidates: tuple[Candidate, ...] = ()
+    inflow: float = UNBOUNDED  # bytes a second that all links into that cell carry: no way to it can be wider
