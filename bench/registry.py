@@ -80,6 +80,8 @@ class DemandOptions:
 @dataclass(frozen=True)
 class CellsOptions:
     case: Annotated[list[str], Option(help="Run this case only (repeatable).")] = field(default_factory=list)
+    cells: Annotated[int, Option(min=10, help="Simulated cells of the case scale.")] = 1000
+    seed: Seed = None
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,11 @@ BENCHES = (
         "Flows by name over many paths: throughput, shares, failures, what else is on the lines; the source's runs.",
         minutes=30, quick_minutes=5, own=CellsOptions,
         text="Shaped lines between hosts are network namespaces with token buckets: they need root and iproute2.",
-        examples=("cells --case local", "cells --case b1 --case shares --json cells.json --check"),
+        examples=(
+            "cells --case local",
+            "cells --case b1 --case shares --json cells.json --check",
+            "cells --case scale --cells 200 --seed 7",
+        ),
     ),
     Bench(
         "tables", "bench.tables",

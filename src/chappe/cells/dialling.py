@@ -10,7 +10,7 @@ from chappe.cells.own_names import OwnNames
 from chappe.cells.reachability import Reachability
 from chappe.cells.settings import CellSettings
 from chappe.cells.topology import Topology
-from chappe.machine import Dial, Effect, HangUp, Send
+from chappe.machine import NEVER, Dial, Effect, HangUp, Send
 from chappe.wire.cells import CellWanted
 
 
@@ -56,7 +56,7 @@ class Dialling:
 
     def next_ns(self) -> int:
         """When an attempt is given up."""
-        return self._reachability.next_ns(self._dialled.keys() - self._linked().keys())
+        return self._reachability.next_ns(self._dialled.keys() - self._linked().keys()) if self._reachability else NEVER
 
     def follow(self, now_ns: int) -> list[Effect]:
         """Choose anew, and do what follows."""

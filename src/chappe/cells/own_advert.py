@@ -16,8 +16,8 @@ class OwnAdvert:
     """The advert of a cell, the same for all neighbours: `entries` is what those have that heard every difference.
 
     Every update tells of names that are new or gone, have a new stamp, or no candidate any more. Other news, such as
-    another bandwidth, is computed and told when it is the turn of the name, so that it costs the same however many names
-    there are: it makes every cell behind this one tell its news too, and theirs again, round after round.
+    another bandwidth, is computed and told when it is the turn of the name, so that it costs the same however many
+    names there are: it makes every cell behind this one tell its news too, and theirs again, round after round.
     """
 
     def __init__(self, router: Router) -> None:
@@ -26,6 +26,7 @@ class OwnAdvert:
         self._names: frozenset[str] = frozenset()
         self._members: frozenset[bytes] = frozenset()
         self._turn = 0
+        self._seen: dict[str, int] = {}  # generation of the neighbourhood at which the entry of a name was computed
         self._said: set[str] = set()  # names about which something was said
         self._waiting: list[str] = []  # names of the update that is under way
         self._sent: dict[str, Entry] = {}
@@ -37,7 +38,7 @@ class OwnAdvert:
 
     def begin(self) -> None:
         """An update begins: `step` goes through its names."""
-        self._waiting = sorted(self._next_turn() | self._urgent())
+        self._waiting = sorted(self._urgent() | self._next_turn())
         self._sent, self._now = {}, {}
 
     def step(self, most: int, stamp: int) -> Difference | None:
@@ -46,12 +47,13 @@ class OwnAdvert:
         The own names carry the `stamp`.
         """
         batch, self._waiting = self._waiting[:most], self._waiting[most:]
+        generation = self._router.neighbourhood.generation
         for name in batch:
             if name in self.entries:
                 self._sent[name] = self.entries[name]
             entry = self._entry(name, stamp)
             if entry is not None:
-                self._now[name] = entry
+                self._now[name], self._seen[name] = entry, generation
         if self._waiting:
             return None
         difference = differences(self._sent, self._now)
@@ -68,13 +70,17 @@ class OwnAdvert:
         trie = self._router.trie
         turns = len(trie) // AT_ONCE + 1
         self._turn = (self._turn + 1) % turns
-        return set(islice(trie, self._turn, None, turns))
+        generation = self._router.neighbourhood.generation
+        names = islice(trie, self._turn, None, turns)
+        return {name for name in names if self._seen.get(name) != generation}
 
     def _urgent(self) -> set[str]:
-        """Names about which something was said, or whose cells came near or went, and that cannot wait; the own ones."""
+        """Those that cannot wait of the names about which something was said, or whose cells came or went; the own."""
         trie, members, own = self._router.trie, self._router.neighbourhood.members, frozenset(self._router.names)
         names = trie.take_changed() | self._said
         self._said = set()
+        for name in names:
+            self._seen.pop(name, None)
         for cell in members ^ self._members:
             names.update(trie.names_of(cell))
         anew = own != self._names  # which candidates are nearer depends on the own names

@@ -23,6 +23,10 @@ class Reachability:
         self._settings = settings
         self._attempts: dict[bytes, _Attempt] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any cell is tried, or is not to be."""
+        return bool(self._attempts)
+
     def permits(self, id: bytes, now_ns: int) -> bool:
         """Whether it may be tried, or is being tried."""
         attempt = self._attempts.get(id)

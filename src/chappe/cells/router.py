@@ -106,9 +106,9 @@ class Router:
     def entry(self, known: KnownName) -> Entry:
         """What this cell says about a name of another: the best cells that are nearer to it, with all their bandwidth.
 
-        None has more than can come into the cell that has the name: sums over several cells would grow with every cell on
-        the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name comes, step
-        by step, from cells that are strictly nearer to it, and ends when the name is gone.
+        None has more than can come into the cell that has the name: sums over several cells would grow with every cell
+        on the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name
+        comes, step by step, from cells that are strictly nearer to it, and ends when the name is gone.
         """
         near, inflow = self.neighbourhood, 0.0
         mine = least_gap(self.names, known.name)

@@ -68,6 +68,7 @@ class Cellhood:
 
     rng: random.Random
     urls: Callable[[], tuple[str, ...]] = tuple  # by which other cells can connect
+    bandwidth: Callable[[int], float] | None = None  # of the link of a port, forth; None: what trains say
 
 
 def build_node(
@@ -205,7 +206,8 @@ def _cell(config: Config, section: CellSection, engine: Engine, cellhood: Cellho
         link = member.links.by_port.get(port) if member is not None else None
         return link.trains.estimate if link is not None and link.trains is not None else math.nan
 
-    return Cells(CellParts(config.address, engine, settings_of(section), cellhood.rng, cellhood.urls, trained))
+    bandwidth = cellhood.bandwidth or trained
+    return Cells(CellParts(config.address, engine, settings_of(section), cellhood.rng, cellhood.urls, bandwidth))
 
 
 def _reserved(membership: Membership | None) -> Reserved:

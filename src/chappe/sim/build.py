@@ -34,16 +34,16 @@ class Design:
 
     def build(
         self, process: bytes, rng: random.Random, codec: Codec, carry_out: Callable[[list[Effect]], None],
-        configure: Configure,
+        configure: Configure, bandwidth: Callable[[int], float],
     ) -> NodeCore:  # fmt: skip
-        """The machines of one life, whose number is `process`."""
+        """The machines of one life, whose number is `process`; `bandwidth(port)`: of its line, forth."""
         membership = None
         if self.settings is not None:
             membership = Membership(self.settings, rng, reporter=self.reporter, decode=codec.advert)
         cellhood = None
         if self.config.cells is not None:
             name, urls = self.config.node.name, self.config.cells.urls
-            cellhood = Cellhood(rng, lambda: urls or (f"sim://{name}",))
+            cellhood = Cellhood(rng, lambda: urls or (f"sim://{name}",), None if membership is not None else bandwidth)
         return build_node(
             self.config, process=process, book=self.book, carry_out=carry_out, configure=configure,
             functions=self.functions, role=self.role, membership=membership,

@@ -69,6 +69,10 @@ class Connection:
     def other(self, node: Node) -> Node:
         return self.ends[1] if node is self.ends[0] else self.ends[0]
 
+    def rate(self, node: Node) -> float:
+        """Bytes a second that it carries from that end."""
+        return self.pipes[self.ends.index(node)].quality.rate
+
     @property
     def possible(self) -> bool:
         """Whether a connection could be there."""

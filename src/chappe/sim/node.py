@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,6 +63,9 @@ class Carrier(Protocol):
 
     def other(self, node: Node) -> Node:
         """Its other end."""
+
+    def rate(self, node: Node) -> float:
+        """Bytes a second that it carries from that end."""
 
     def dial(self, at_once: bool = False) -> None:
         """Try to connect."""
@@ -157,7 +161,7 @@ class Node:
         self._carriers, self._clients, self._managers, self._peer_lives, self._waiting = {}, {}, {}, {}, []
         life = self.counts.lives
         process, rng = number_of(f"{self.name}#{life}"), self._streams.of("member", self.name, life)
-        self.core = self.design.build(process, rng, self.codec, self.carry_out, self._configure)
+        self.core = self.design.build(process, rng, self.codec, self.carry_out, self._configure, self._bandwidth)
         self.engine = self.core.engine
         self._core_ns = 0
         self._set_clock()
@@ -259,6 +263,12 @@ class Node:
         port = self.core.ports.get(peer)
         assert port is not None
         self.engine.topics.subscribe(port, pattern)
+
+    def _bandwidth(self, port: int) -> float:
+        """What trains would say of a line; NaN of one without a limit, as no train can tell."""
+        carrier = self._carriers.get(port)
+        rate = carrier.rate(self) if carrier is not None else math.inf
+        return rate if rate < math.inf else math.nan
 
     def _configure(self, channels: Sequence[Channel]) -> str:
         """A broker says which channels the node has; links are what the network has joined."""
