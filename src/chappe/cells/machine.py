@@ -30,7 +30,7 @@ AHEAD_MS = 86_400_000  # a clock may be a day ahead
 REPEATED_LINKS = 15  # updates after which unchanged links are stated again
 WATCHED_UPDATES = 30  # for which a lost neighbour that others still name is watched
 LOOK_NS = 500_000_000  # between two looks at links that are busy
-FOLLOW_NS = 250_000_000  # between two choices of links: news of cells come in crowds
+PAUSE_NS = 250_000_000  # between two choices of links, or two statements of them: news of cells come in crowds
 
 
 @dataclass(slots=True)
@@ -82,7 +82,8 @@ class Cells:
         ] = {}  # neighbours: when to look whether others have a link, and until when
         self._follow = True  # links are to be chosen anew,
         self._follow_ns = 0  # but not before
-        self._relink = False  # links of this cell came or went
+        self._relink = False  # links of this cell came or went,
+        self._relink_ns = 0  # but are not stated before
         self._reroute = False  # routes may be others
         self.engine.be_cell(self.me)
 
@@ -140,8 +141,6 @@ class Cells:
                     self._spread.links(following, neighbour.port)
                 if changed:
                     self._reroute = True
-                    heads = {message.origin, *(cell for cell, _ in message.links)}
-                    self._peers.changed(name for cell in heads for name in self.trie.names_of(cell))
             case CellPeers():
                 effects = self._peers.receive(neighbour, message, now_ns)
             case CellResync():
@@ -308,7 +307,7 @@ class Cells:
     def busy(self) -> bool:
         """Whether `work` has something to do."""
         return (
-            self._chooses or self._relink or self._reroute or self.names.changed or bool(self._spread)
+            self._chooses or self._states or self._reroute or self.names.changed or bool(self._spread)
             or self._peers.busy or self.groups.busy or bool(self.trie.changed)
             or self._stated.sequence <= self._floor
         )  # fmt: skip
@@ -316,6 +315,10 @@ class Cells:
     @property
     def _chooses(self) -> bool:
         return self._follow and self.engine.mono_ns >= self._follow_ns
+
+    @property
+    def _states(self) -> bool:
+        return self._relink and self.engine.mono_ns >= self._relink_ns
 
     def collect(self) -> None:
         """Take what the engine got for this machine: multicast parcels, and paths that are broken."""
@@ -330,12 +333,12 @@ class Cells:
         now_ns = self.engine.mono_ns
         effects: list[Effect] = []
         self._own_record(now_ns)
-        if self._relink:
-            self._relink = False
+        if self._states:
+            self._relink, self._relink_ns = False, now_ns + PAUSE_NS
             self._state_links(now_ns)
         self._take_changed()
         if self._chooses:
-            self._follow, self._follow_ns = False, now_ns + FOLLOW_NS
+            self._follow, self._follow_ns = False, now_ns + PAUSE_NS
             effects += self.dialling.follow(now_ns)
         if self._spread:
             effects += self._spread.flush(self.neighbours.values())
@@ -377,7 +380,8 @@ class Cells:
             return 0
         parcels_ns = self.engine.parcels_next()
         lost_ns = min((look_ns for look_ns, _ in self._lost.values()), default=NEVER)
-        due_ns = min(self._update_ns, self.dialling.next_ns(), lost_ns, self._follow_ns if self._follow else NEVER)
+        follow_ns, relink_ns = self._follow_ns if self._follow else NEVER, self._relink_ns if self._relink else NEVER
+        due_ns = min(self._update_ns, self.dialling.next_ns(), lost_ns, follow_ns, relink_ns)
         return due_ns if parcels_ns < 0 else min(due_ns, self.engine.mono_ns + parcels_ns)
 
     def _update(self, now_ns: int) -> list[Effect]:
