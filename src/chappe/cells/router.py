@@ -106,11 +106,11 @@ class Router:
     def entry(self, known: KnownName) -> Entry:
         """What this cell says about a name of another: the best cells that are nearer to it, with all their bandwidth.
 
-        None has more than can come into the cell that has the name: sums over several cells would grow with every cell
-        on the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name
+        None has more than can come into the cell that has the name, as the nearest of them heard of it: sums over
+        several cells would grow with every cell on the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name
         comes, step by step, from cells that are strictly nearer to it, and ends when the name is gone.
         """
-        near, inflow = self.neighbourhood, 0.0
+        near, inflow, nearest = self.neighbourhood, CEILING, -1
         mine = least_gap(self.names, known.name)
         best: list[tuple[float, bytes]] = []
         for sender in {known.cell: None, **known.statements}:
@@ -119,15 +119,19 @@ class Router:
             gap = least_gap(self.trie.names_of(sender), known.name)
             if gap is None or (mine is not None and gap >= mine):
                 continue
+            if sender in known.inflows and not 0 <= nearest <= gap:
+                inflow, nearest = known.inflows[sender], gap
             bandwidth = self._combined(sender, known, ())
             if sender != known.cell:
                 bandwidth = min(bandwidth, near.output(sender))
             if bandwidth > 0:
                 best.append((-bandwidth, sender))
-                inflow = max(inflow, known.inflows.get(sender, 0.0))
         best.sort()
-        listed = tuple(Candidate(cell, -negative) for negative, cell in best[:MOST_LISTED])
-        return Entry(known.name, known.cell, known.stamp, listed, inflow or CEILING)
+        listed = tuple(
+            Candidate(cell, -negative if cell == known.cell else min(-negative, inflow))
+            for negative, cell in best[:MOST_LISTED]
+        )
+        return Entry(known.name, known.cell, known.stamp, listed, inflow)
 
     def own_entry(self, name: str, stamp: int) -> Entry:
         """What this cell says about a name of its own: with what can come here."""
