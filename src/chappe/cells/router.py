@@ -107,8 +107,9 @@ class Router:
         """What this cell says about a name of another: the best cells that are nearer to it, with all their bandwidth.
 
         None has more than can come into the cell that has the name, as the nearest of them heard of it: sums over
-        several cells would grow with every cell on the way. Only cells that spoke of the name themselves, or have it, are listed. So what is said about a name
-        comes, step by step, from cells that are strictly nearer to it, and ends when the name is gone.
+        several cells would grow with every cell on the way. Only cells that spoke of the name themselves, or have it,
+        are listed. So what is said about a name comes, step by step, from cells that are strictly nearer to it, and
+        ends when the name is gone.
         """
         near, inflow, nearest = self.neighbourhood, CEILING, -1
         mine = least_gap(self.names, known.name)

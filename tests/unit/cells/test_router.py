@@ -244,5 +244,18 @@ def test_what_is_told_of_a_name_are_the_nearer_cells_that_spoke_of_it() -> None:
     assert place.router.entry(known).candidates[0] == Candidate(X, CEILING)
 
 
+@pytest.mark.spec("BF-12")
+def test_nobody_advertises_more_than_can_come_to_the_name_as_the_nearest_cell_says() -> None:
+    place = two_ways()
+    place.trie.insert(A, Entry("x", X, 1, (Candidate(C, 300.0),), 1e9), 0)
+    place.trie.insert(B, Entry("x", X, 1, (Candidate(D, 200.0), Candidate(C, 100.0)), 150.0), 0)
+    known = place.trie.find("x")
+    assert known is not None
+    assert place.router.entry(known) == Entry("x", X, 1, (Candidate(A, 150.0), Candidate(B, 150.0)), 150.0)
+    place.link(A, m=40.0)
+    place.link(B, m=50.0)
+    assert place.router.own_entry("m", 1) == Entry("m", ME, 1, (), 90.0)
+
+
 def test_a_route_is_what_the_engine_takes() -> None:
     assert two_ways().router.routes("x", 0)[0] == ParcelRoute(pytest.approx(0.75), (B,))
