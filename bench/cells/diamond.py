@@ -113,9 +113,11 @@ def kill(options: Options, report: Report) -> None:
                     wait(lambda part=part: _confirmed(sender.said()) > part * size, 300, "a part of the bytes")
                     sites.kill(victim)
                 done = sender.done(within_s=600)
-            counted = receiver.said()[-1]
+            receiver.stop()
+            counted = receiver.done(within_s=1)
     report.compare("kill: messages confirmed", done["messages"], "messages", "==", messages)
     report.compare("kill: messages that came", counted["messages"], "messages", "==", messages)
+    report.compare("kill: digest is that of what was sent", counted["digest"] == done["digest"], "", "==", 1)
     report.compare("kill: doubled, or out of order", counted["doubled"] + counted["disordered"], "messages", "==", 0)
     report.show("kill: throughput", done["bytes"] / done["seconds"] / MB, "MB/s")
 

@@ -59,10 +59,11 @@ async def send(
         began = time.monotonic()
         reporting = asyncio.create_task(_report(began, count))
         slots = asyncio.Semaphore(UNDER_WAY)
+        digest = hashlib.sha256()
 
-        async def one(number: int) -> None:
+        async def one(message: bytes) -> None:
             try:
-                await cell.send(to, number.to_bytes(8, "big") + body[8:])
+                await cell.send(to, message)
                 count["messages"] += 1
                 count["bytes"] += size
             finally:
@@ -73,9 +74,12 @@ async def send(
                 if seconds and time.monotonic() - began > seconds:
                     break
                 await slots.acquire()
-                tasks.create_task(one(number))
+                message = number.to_bytes(8, "big") + body[8:]
+                digest.update(message)
+                tasks.create_task(one(message))
         reporting.cancel()
-        say(done=True, seconds=time.monotonic() - began, **count, routes=await cell.routes(to))
+        took_s = time.monotonic() - began
+        say(done=True, seconds=took_s, **count, digest=digest.hexdigest(), routes=await cell.routes(to))
 
 
 async def receive(url: str, name: str) -> None:
