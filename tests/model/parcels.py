@@ -12,6 +12,8 @@ from chappe.errors import ProtocolError
 from chappe.wire.parcels import ACK_BYTES, Acknowledgement, CellParcel, ParcelFlag
 
 EXCLUDED_NS = 30_000_000_000
+ABSENT_NS = 250_000_000  # where the name was not at the end of the path
+ABSENT_LONG_NS = 2_000_000_000  # from then on others are told of it
 MASK = (1 << 64) - 1
 HEADER = 4 + 1  # of the frame, and the version
 
@@ -69,7 +71,7 @@ class ModelCell:
             return "drop_hops"
         to = self.cells.get(parcel.hops[place + 1])
         if to is None:
-            return self._back(parcel)
+            return self._back(parcel, ParcelFlag.RETURNED)
         if to == port:
             return "drop_bad_parcel"
         return to, replace(parcel, position=place + 1, hops_left=parcel.hops_left - 1)
@@ -82,13 +84,13 @@ class ModelCell:
                 return "drop_bad_parcel"
         return self.owned[parcel.destination], replace(parcel, hops=(), position=0)
 
-    def _back(self, parcel: CellParcel) -> tuple[int, CellParcel] | str:
+    def _back(self, parcel: CellParcel, why: ParcelFlag) -> tuple[int, CellParcel] | str:
         if parcel.hops_left == 0:
             return "drop_hops"
         to = self.cells.get(parcel.hops[parcel.position - 1]) if parcel.position else None
         if to is None:
             return "drop_no_route"
-        flags, left = parcel.flags | ParcelFlag.RETURNED, parcel.hops_left - 1
+        flags, left = parcel.flags | why, parcel.hops_left - 1
         return to, replace(parcel, flags=flags, position=parcel.position - 1, hops_left=left)
 
     def _returned(self, port: int, parcel: CellParcel) -> tuple[int, CellParcel] | str:
@@ -96,7 +98,7 @@ class ModelCell:
         if place + 1 == len(parcel.hops) or self.cells.get(parcel.hops[place + 1]) != port:
             return "drop_bad_parcel"
         if place:
-            return self._back(parcel)
+            return self._back(parcel, ParcelFlag.RETURNED)
         if parcel.hops_left == 0:
             return "drop_hops"
         if all(route.hops != parcel.hops[1:] for route in self.known.get(parcel.destination, ())):
@@ -104,9 +106,17 @@ class ModelCell:
         key = parcel.destination, parcel.hops[1:]
         until, last_ns = self.excluded.get(key, (0, 0))
         if until <= self.now:
-            again_ns = min(max(2 * last_ns, EXCLUDED_NS), 20 * EXCLUDED_NS)
+            if self.now - until > 20 * EXCLUDED_NS:
+                last_ns = 0
+            if parcel.flags & ParcelFlag.ABSENT:
+                again_ns = min(max(2 * last_ns, ABSENT_NS), EXCLUDED_NS)
+            else:
+                again_ns = min(max(2 * last_ns, EXCLUDED_NS), 20 * EXCLUDED_NS)
             self.excluded[key] = self.now + again_ns, again_ns
-            self.broken.append(key)
+            if again_ns < ABSENT_LONG_NS:
+                del self.known[parcel.destination]  # its routes are asked for again
+            else:
+                self.broken.append(key)
         return self._choose(port, parcel)
 
     def _choose(self, port: int, parcel: CellParcel) -> tuple[int, CellParcel] | str:
@@ -123,12 +133,14 @@ class ModelCell:
             and self.excluded.get((parcel.destination, route.hops), (0, 0))[0] <= self.now
         ]
         if not routes:
-            return "drop_no_route" if parcel.flags & ParcelFlag.RETURNED else self._back(parcel)
+            if parcel.flags & ParcelFlag.RETURNED:
+                return "drop_no_route"
+            return self._back(parcel, ParcelFlag.RETURNED | ParcelFlag.ABSENT)
         drawn = self.draws.uniform() * sum(route.share for route in routes)
         for route in routes:
             drawn -= route.share
             if drawn < 0:
                 break
-        flags, left = parcel.flags & ~ParcelFlag.RETURNED, parcel.hops_left - 1
+        flags, left = parcel.flags & ~(ParcelFlag.RETURNED | ParcelFlag.ABSENT), parcel.hops_left - 1
         hops = (self.me, *route.hops)
         return self.cells[route.hops[0]], replace(parcel, flags=flags, hops_left=left, position=1, hops=hops)

@@ -29,7 +29,7 @@ def parcels(draw: st.DrawFn) -> CellParcel:
     hops = tuple(draw(st.lists(st.sampled_from(CELLS), min_size=1, max_size=5)))
     places = [place for place, hop in enumerate(hops) if hop == ME]
     place = draw(st.sampled_from(places)) if places else draw(st.integers(0, len(hops)))
-    flags = draw(st.sampled_from((0, 1, 3, 4, 16, 20)))
+    flags = draw(st.sampled_from((0, 1, 3, 4, 16, 20, 48, 52)))
     return CellParcel(
         draw(st.integers(0, 3)), draw(st.integers(0, 9)), draw(st.sampled_from(NAMES)), "from", draw(bodies),
         ParcelFlag(flags), draw(st.sampled_from((0, 1, 2, 64))), place, hops,
